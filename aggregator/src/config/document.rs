@@ -1,0 +1,130 @@
+//! A configuration as a TOML document for people: every key, what it is, and what it is set to.
+
+use std::fmt::Write as _;
+
+use toml::{Table, Value};
+
+use super::keys::{KEYS, Key, Kind};
+use super::{Raw, layers};
+
+/// Column at which comments begin, where the line leaves room.
+const COMMENT: usize = 36;
+
+impl Raw {
+    /// The configuration as TOML with every key explicit and explained. Reading it back gives the same `Raw`. Keys
+    /// that are unset stand there as comments that say what that means.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let table = layers::to_table(self).expect("counts, texts and tables of a Raw are all representable in TOML");
+        let mut text = format!(
+            "# Effective configuration of a federated run, written by aggregator {}.\n\
+             # Every key is optional: what is left out has the default value.\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        let mut section = "";
+        for key in KEYS {
+            let (first, rest) = key.path.split_once('.').unwrap_or((key.path, ""));
+            if key.kind == Kind::Algorithm {
+                text.push_str(&algorithm(self, key));
+                continue;
+            }
+            if section != first {
+                section = first;
+                let _ = write!(text, "\n[{section}]\n");
+            }
+            let line = match (lookup(&table, key.path), key.unset) {
+                (Some(value), _) => format!("{rest} = {value}"),
+                (None, Some(_)) => format!("# {rest} ="),
+                // Another alternative of a choice stands in its place.
+                (None, None) => continue,
+            };
+            let _ = match key.unset {
+                None => writeln!(text, "{line:<COMMENT$} # {}", key.says),
+                Some(unset) => writeln!(text, "{line:<COMMENT$} # {}; unset: {unset}", key.says),
+            };
+        }
+        text
+    }
+}
+
+fn algorithm(raw: &Raw, key: &Key) -> String {
+    let document = Table::from_iter([(key.path, &raw.algorithm)].map(|(name, table)| {
+        let table = table.iter().map(|(name, table)| (name.clone(), Value::Table(table.clone())));
+        (name.to_owned(), Value::Table(table.collect()))
+    }));
+    let document = toml::to_string(&document).expect("a table of tables of TOML values is TOML");
+    format!("\n# {}\n{document}", key.says)
+}
+
+fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
+    match path.split_once('.') {
+        None => table.get(path),
+        Some((name, rest)) => lookup(table.get(name)?.as_table()?, rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use models::{Precision, Sgd};
+    use proptest::prelude::*;
+    use shared::data::Partition;
+
+    use super::*;
+    use crate::config::{DataSet, Optimizer};
+
+    fn read_back(text: &str) -> Raw {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("effective.toml");
+        std::fs::write(&path, text).expect("a file in it");
+        Raw::layered(Some(&path), &[]).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn every_key_is_there_once() {
+        let text = Raw::default().to_toml();
+        for key in KEYS.iter().filter(|key| key.kind != Kind::Algorithm) {
+            let (_, rest) = key.path.split_once('.').expect("in a section");
+            let stated = text.lines().filter(|line| line.trim_start_matches("# ").starts_with(&format!("{rest} ="))).count();
+            let expected = usize::from(!rest.starts_with("partition.") || rest == "partition.iid");
+            // `count.min` and `time.min` differ in their prefix, so each line belongs to one key.
+            assert_eq!(stated, expected, "{rest}\n{text}");
+        }
+        assert!(text.contains("[algorithm.fedavg]") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    }
+
+    #[test]
+    fn the_default_reads_back() {
+        assert_eq!(read_back(&Raw::default().to_toml()), Raw::default());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_configuration_reads_back(
+            name in "[^\\p{Cc}]{1,100}",
+            seed in 0..=i64::MAX,
+            (rate, alpha, fraction) in (1e-12..1e12_f64, 1e-6..1e6_f64, 0.0..=1.0_f64),
+            limit in proptest::option::of(1..=u32::MAX),
+            broadcast in proptest::option::of(proptest::sample::select(vec![Precision::F32, Precision::F16, Precision::BF16])),
+            partition in 0..3,
+        ) {
+            let mut raw = Raw::default();
+            raw.run.name = name;
+            raw.run.seed = seed;
+            raw.data.set = DataSet::FashionMnist;
+            raw.data.path = Some("C:\\data \"x\" # not a comment".to_owned());
+            raw.data.limit = limit;
+            raw.data.partition = match partition {
+                0 => Partition::Iid {},
+                1 => Partition::Shards { per_client: 3 },
+                _ => Partition::Dirichlet { alpha },
+            };
+            raw.training.optimizer = Optimizer::Sgd(Sgd { rate, momentum: 0.5, decay: 1e-5 });
+            raw.round.fraction = fraction;
+            raw.update.broadcast = broadcast;
+            raw.algorithm = [("fedsgd".to_owned(), Table::new())].into();
+            prop_assert_eq!(read_back(&raw.to_toml()), raw);
+        }
+    }
+}

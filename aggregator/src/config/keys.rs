@@ -1,0 +1,247 @@
+//! Every key of the configuration: what it means, what it accepts, and what its absence means.
+//!
+//! The one source of truth for the checks ([`super::check`]), for the messages and for the comments in a written
+//! configuration. A test holds it against the types in [`super::raw`].
+
+use std::ops::Bound::{self, Excluded, Included};
+
+use models::BUILT_INS;
+use shared::algorithm::registry;
+
+/// One key.
+pub struct Key {
+    /// Its full path, such as `round.count.max`.
+    pub path: &'static str,
+    /// What it accepts.
+    pub kind: Kind,
+    /// What it means when it is unset; `None` if it always has a value.
+    pub unset: Option<&'static str>,
+    /// What it is, in one line.
+    pub says: &'static str,
+}
+
+/// What a key accepts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A text of 1 to this many characters, without control characters.
+    Text(usize),
+    /// A whole number in this closed range.
+    Whole(i64, i64),
+    /// A number, whole or not, in this range.
+    Number(Bound<f64>, Bound<f64>),
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// The name of a built-in model.
+    Model,
+    /// A table without keys.
+    Empty,
+    /// One table by an algorithm's name, whose keys are the algorithm's.
+    Algorithm,
+}
+
+/// Keys whose table holds exactly one alternative.
+pub const CHOICES: &[&str] = &["algorithm", "data.partition", "training.optimizer"];
+
+const COUNT: i64 = u32::MAX as i64;
+const POSITIVE: Kind = Kind::Whole(1, COUNT);
+const PRECISIONS: Kind = Kind::OneOf(&["f32", "f16", "bf16"]);
+/// A year: long enough for any federation, and far from what a `Duration` or a deadline overflows at.
+const SECONDS: f64 = 31_536_000.0;
+const TIME: Kind = Kind::Number(Included(0.0), Included(SECONDS));
+const POSITIVE_TIME: Kind = Kind::Number(Excluded(0.0), Included(SECONDS));
+const FINITE: Bound<f64> = Included(1e30);
+
+const fn key(path: &'static str, kind: Kind, says: &'static str) -> Key {
+    Key { path, kind, unset: None, says }
+}
+
+const fn optional(path: &'static str, kind: Kind, unset: &'static str, says: &'static str) -> Key {
+    Key { path, kind, unset: Some(unset), says }
+}
+
+/// All keys, table by table, in the order in which they are written.
+pub const KEYS: &[Key] = &[
+    key("run.name", Kind::Text(100), "the run's name, for people"),
+    key("run.rounds", POSITIVE, "communication rounds T"),
+    key("run.seed", Kind::Whole(0, i64::MAX), "root of every random choice: same seed, same bytes"),
+    key("data.set", Kind::OneOf(&["glyphs", "mnist", "fashion-mnist"]), "glyphs, mnist or fashion-mnist"),
+    optional(
+        "data.path",
+        Kind::Text(4096),
+        "the set's folder in FEDERATION_DATA",
+        "folder of the IDX files, relative to this file",
+    ),
+    key("data.clients", POSITIVE, "clients in the federation K"),
+    key("data.partition.iid", Kind::Empty, "or partition.shards.per-client = 2, or partition.dirichlet.alpha = 0.5"),
+    key("data.partition.shards.per-client", POSITIVE, "shards of sorted labels dealt to each client"),
+    key(
+        "data.partition.dirichlet.alpha",
+        Kind::Number(Excluded(0.0), FINITE),
+        "label skew: small gives each class to few clients",
+    ),
+    optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
+    key("model.name", Kind::Model, "a built-in architecture"),
+    key("training.epochs", POSITIVE, "local epochs E"),
+    key("training.batch", Kind::Whole(0, COUNT), "batch size B; 0 is all local data at once"),
+    key("training.optimizer.sgd.rate", Kind::Number(Excluded(0.0), FINITE), "learning rate"),
+    key("training.optimizer.sgd.momentum", Kind::Number(Included(0.0), Excluded(1.0)), "0 is plain SGD"),
+    key("training.optimizer.sgd.decay", Kind::Number(Included(0.0), FINITE), "weight decay (L2)"),
+    key("algorithm", Kind::Algorithm, "exactly one table: its name selects the algorithm"),
+    key("aggregation.weights", Kind::OneOf(&["samples", "uniform"]), "what an update's weight is proportional to"),
+    key("round.fraction", Kind::Number(Included(0.0), Included(1.0)), "share C of the clients in a cohort; 0 is one client"),
+    key("round.count.min", POSITIVE, "updates without which a round does not close"),
+    optional("round.count.max", POSITIVE, "the whole cohort", "updates after which a round closes at once"),
+    key("round.time.min", TIME, "seconds before which a round does not close"),
+    key("round.time.max", POSITIVE_TIME, "seconds after which it closes with what it has"),
+    optional("round.start", POSITIVE, "data.clients", "clients that must be connected before the first round"),
+    key("round.regather", TIME, "seconds to wait for the known clients after a restart"),
+    key("update.precision", PRECISIONS, "of updates on the wire: f32, f16 or bf16"),
+    optional("update.broadcast", PRECISIONS, "update.precision", "of the model on the wire: f32, f16 or bf16"),
+    key("update.max-abs", Kind::Number(Excluded(0.0), FINITE), "updates with values beyond this are rejected"),
+    key("evaluate.every", Kind::Whole(0, COUNT), "rounds between tests of the global model; 0 is never"),
+    key("evaluate.batch", POSITIVE, "test samples at once"),
+    key("connection.heartbeat", POSITIVE_TIME, "seconds between a client's signs of life"),
+    key("connection.lost-after", POSITIVE_TIME, "seconds without one after which a client is lost"),
+];
+
+/// The key with this full path.
+#[must_use]
+pub fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// What can stand in table `path` (`""` is the whole configuration), in order, each once. Empty if no key begins
+/// so.
+#[must_use]
+pub fn children(path: &str) -> Vec<&'static str> {
+    let mut children = Vec::new();
+    for key in KEYS {
+        let below = if path.is_empty() {
+            Some(key.path)
+        } else {
+            key.path.strip_prefix(path).and_then(|rest| rest.strip_prefix('.'))
+        };
+        let child = below.and_then(|below| below.split('.').next());
+        if let Some(child) = child
+            && !children.contains(&child)
+        {
+            children.push(child);
+        }
+    }
+    children
+}
+
+impl Kind {
+    /// What is accepted, in words.
+    #[must_use]
+    pub fn accepts(&self) -> String {
+        match *self {
+            Self::Text(limit) => format!("a text of 1 to {limit} characters, none of them control characters"),
+            Self::Whole(low, high) => format!("a whole number, at least {low} and at most {high}"),
+            Self::Number(low, high) => format!("a number {}", range(low, high)),
+            Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
+            Self::Model => format!("one of {}", model_names().join(", ")),
+            Self::Empty => "an empty table, {}".to_owned(),
+            Self::Algorithm => format!("one table, [algorithm.NAME], with NAME one of {}", registry::names().join(", ")),
+        }
+    }
+}
+
+/// The names of the built-in models.
+pub(super) fn model_names() -> Vec<&'static str> {
+    BUILT_INS.iter().map(|built_in| built_in.name).collect()
+}
+
+fn range(low: Bound<f64>, high: Bound<f64>) -> String {
+    let low = match low {
+        Included(low) => format!("of at least {low}"),
+        Excluded(low) => format!("greater than {low}"),
+        Bound::Unbounded => "of any size".to_owned(),
+    };
+    match high {
+        FINITE => low,
+        Included(high) => format!("{low} and at most {high}"),
+        Excluded(high) => format!("{low} and less than {high}"),
+        Bound::Unbounded => low,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::{DataSet, Raw, layers};
+
+    /// The full paths of all values in a table; an empty table counts as a value.
+    fn leaves(table: &toml::Table, prefix: &str, into: &mut BTreeSet<String>) {
+        for (name, value) in table {
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+            match value {
+                toml::Value::Table(inner) if !inner.is_empty() && find(&path).is_none() => leaves(inner, &path, into),
+                _ => {
+                    into.insert(path);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_exactly_the_fields() {
+        let mut fields = BTreeSet::new();
+        for partition in ["iid = {}", "shards = { per-client = 2 }", "dirichlet = { alpha = 0.5 }"] {
+            let text = format!(
+                "[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
+                 [round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\""
+            );
+            let raw: Raw = toml::from_str(&text).expect("every optional key set");
+            leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
+        }
+        let keys: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+        assert_eq!(fields, keys);
+        assert_eq!(keys.len(), KEYS.len(), "a key is listed twice");
+    }
+
+    #[test]
+    fn optional_keys_are_the_ones_that_the_default_leaves_out() {
+        let mut set = BTreeSet::new();
+        leaves(&layers::to_table(&Raw::default()).expect("a table"), "", &mut set);
+        for key in KEYS.iter().filter(|key| !key.path.starts_with("data.partition")) {
+            assert_eq!(key.unset.is_none(), set.contains(key.path), "{}", key.path);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_types() {
+        let Some(Key { kind: Kind::OneOf(sets), .. }) = find("data.set") else { panic!("a list") };
+        assert_eq!(*sets, DataSet::ALL.map(DataSet::name));
+        for key in KEYS {
+            let Kind::OneOf(names) = key.kind else { continue };
+            for name in names {
+                let mut table = layers::to_table(&Raw::default()).expect("a table");
+                let (section, leaf) = key.path.split_once('.').expect("no lists at the top");
+                let inner = table[section].as_table_mut().expect("sections are tables");
+                inner.insert(leaf.to_owned(), (*name).into());
+                assert!(table.try_into::<Raw>().is_ok(), "{} = {name}", key.path);
+            }
+        }
+    }
+
+    #[test]
+    fn children_are_listed_in_order() {
+        assert_eq!(children("training"), ["epochs", "batch", "optimizer"]);
+        assert_eq!(children("data.partition"), ["iid", "shards", "dirichlet"]);
+        assert_eq!(children("")[0], "run");
+        assert!(children("trainin").is_empty() && children("training.epochs").is_empty());
+    }
+
+    #[test]
+    fn ranges_are_said_in_words() {
+        let says = |path: &str| find(path).expect("a key").kind.accepts();
+        assert_eq!(says("training.epochs"), "a whole number, at least 1 and at most 4294967295");
+        assert_eq!(says("round.fraction"), "a number of at least 0 and at most 1");
+        assert_eq!(says("training.optimizer.sgd.momentum"), "a number of at least 0 and less than 1");
+        assert_eq!(says("training.optimizer.sgd.rate"), "a number greater than 0");
+        assert_eq!(says("aggregation.weights"), "\"samples\", \"uniform\"");
+    }
+}

@@ -1,0 +1,47 @@
+//! Configuration: from TOML text and `--set` overrides to a validated [`Config`], in two stages.
+//!
+//! 1. [`Raw`] is what can be written: the defaults, under a file, under the overrides in their order
+//!    ([`Raw::layered`]). Every layer is checked against [`keys::KEYS`], so that a mistake is reported with the
+//!    file or override it is in, the full key, what was given and what is accepted.
+//! 2. [`Config`] is what the program runs on. [`Config::validate`] refuses combinations that make no sense, with
+//!    the reason, and turns the rest into a [`RunSpec`](shared::spec::RunSpec), a [`RoundPolicy`], a [`DataPlan`]
+//!    and an [`EvaluatePlan`].
+//!
+//! | layer | rule |
+//! |---|---|
+//! | value | replaces the value below it |
+//! | table | joins the table below it, key by key |
+//! | `algorithm`, `data.partition`, `training.optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
+//! | `--set data.limit=` (nothing after `=`) | takes an optional key back to unset |
+//!
+//! ```
+//! use aggregator::config::{Config, Raw};
+//! use shared::id::RunId;
+//!
+//! let raw = Raw::layered(None, &["model.name=linear".to_owned(), "round.fraction=0.5".to_owned()])?;
+//! let config = Config::validate(raw, std::path::Path::new("."), RunId::from_bytes([1; 8]))?;
+//! assert_eq!(config.spec.architecture.name, "linear");
+//! assert_eq!(config.policy.cohort(10), 5);
+//! # Ok::<(), aggregator::config::ConfigError>(())
+//! ```
+
+mod check;
+mod document;
+mod error;
+pub mod keys;
+mod layers;
+#[cfg(test)]
+mod mistakes;
+mod overrides;
+mod plan;
+mod raw;
+mod suggest;
+mod validate;
+
+pub use error::{ConfigError, Origin};
+pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};
+pub use raw::{
+    AggregationTable, ConnectionTable, CountTable, DataSet, DataTable, EvaluateTable, ModelTable, Optimizer, Raw,
+    RoundTable, RunTable, TimeTable, TrainingTable, UpdateTable,
+};
+pub use validate::{Config, DATA_VARIABLE};

@@ -1,0 +1,140 @@
+//! What a validated configuration says, in the types that the program runs on.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shared::data::Partition;
+
+use super::DataSet;
+
+/// When a round opens, whom it asks, and when it closes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoundPolicy {
+    /// Fraction C of the clients in a cohort, in `[0, 1]`; 0 means one client.
+    pub fraction: f64,
+    /// Accepted updates without which a round does not close; at least 1.
+    pub min: usize,
+    /// Accepted updates after which a round closes at once (once [`Self::time_min`] is over); `None` waits for the
+    /// cohort.
+    pub max: Option<usize>,
+    /// A round does not close before this.
+    pub time_min: Duration,
+    /// A round closes after this with what it has, if that is at least [`Self::min`].
+    pub time_max: Duration,
+    /// Clients that must be connected before the first round; at least 1.
+    pub start: usize,
+    /// How long to wait for the known clients after a restart.
+    pub regather: Duration,
+    /// A client without a sign of life for this long is lost.
+    pub lost_after: Duration,
+    /// Greatest absolute value of an acceptable update; finite and positive.
+    pub max_abs: f32,
+}
+
+impl RoundPolicy {
+    /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (McMahan et al. 2017, Algorithm 1), and never
+    /// more than there are.
+    ///
+    /// The product is first rounded to nine decimals, so that C = 0.29 of 100 clients are 29 although the nearest
+    /// doubles multiply to less.
+    #[must_use]
+    pub fn cohort(&self, clients: usize) -> usize {
+        let product = (self.fraction * clients as f64 * 1e9).round() / 1e9;
+        (product.floor() as usize).max(1).min(clients)
+    }
+}
+
+/// What is learned from, and who has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DataPlan {
+    /// Which data set: its name, shape and classes.
+    pub set: DataSet,
+    /// Where its samples come from.
+    pub source: Source,
+    /// Clients in the federation, K; at least 1.
+    pub clients: usize,
+    /// How a simulation divides the training samples among them.
+    pub partition: Partition,
+}
+
+/// Where samples come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Drawn from the run's seed, as many as asked for.
+    Drawn {
+        /// Training samples.
+        train: usize,
+        /// Test samples.
+        test: usize,
+    },
+    /// IDX files.
+    Files {
+        /// The folder they are in; absolute, and not yet looked into.
+        folder: PathBuf,
+        /// Training samples to use at most; `None` uses all.
+        limit: Option<usize>,
+    },
+}
+
+/// Testing of the global model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvaluatePlan {
+    /// Rounds between evaluations; 0 is never.
+    pub every: u32,
+    /// Test samples at once; at least 1.
+    pub batch: usize,
+}
+
+impl EvaluatePlan {
+    /// Whether the model is tested after round `round` of `rounds`, counted from 1: every so many rounds, and after
+    /// the last one unless never.
+    #[must_use]
+    pub fn after(&self, round: u32, rounds: u32) -> bool {
+        self.every != 0 && (round.is_multiple_of(self.every) || round == rounds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(fraction: f64) -> RoundPolicy {
+        RoundPolicy {
+            fraction,
+            min: 1,
+            max: None,
+            time_min: Duration::ZERO,
+            time_max: Duration::from_secs(600),
+            start: 1,
+            regather: Duration::from_secs(30),
+            lost_after: Duration::from_secs(15),
+            max_abs: 1000.0,
+        }
+    }
+
+    #[test]
+    fn cohorts_are_the_papers_and_survive_rounding() {
+        let cases = [(0.0, 100, 1), (0.1, 100, 10), (0.29, 100, 29), (0.35, 10, 3), (1.0, 7, 7), (0.5, 0, 0)];
+        for (fraction, clients, cohort) in cases {
+            assert_eq!(policy(fraction).cohort(clients), cohort, "{fraction} of {clients}");
+        }
+        // Every percentage of every federation up to 300 clients, against integers.
+        for percent in 0..=100_usize {
+            for clients in 1..=300 {
+                let exact = (percent * clients / 100).max(1);
+                assert_eq!(policy(percent as f64 / 100.0).cohort(clients), exact, "{percent} % of {clients}");
+            }
+        }
+    }
+
+    #[test]
+    fn evaluation_falls_on_multiples_and_the_last_round() {
+        let after = |every, rounds| -> Vec<u32> {
+            let plan = EvaluatePlan { every, batch: 500 };
+            (1..=rounds).filter(|&round| plan.after(round, rounds)).collect()
+        };
+        assert_eq!(after(3, 8), [3, 6, 8]);
+        assert_eq!(after(1, 3), [1, 2, 3]);
+        assert_eq!(after(0, 3), []);
+    }
+}

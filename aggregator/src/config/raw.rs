@@ -1,0 +1,330 @@
+//! The configuration as it is written, before any check across keys. What every key means and accepts stands in
+//! [`super::keys::KEYS`]; this file gives the keys their types and defaults.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use models::params::Precision;
+use models::Sgd;
+use serde::{Deserialize, Serialize};
+use shared::aggregation::Weights;
+use shared::data::Partition;
+
+/// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
+///
+/// Counts are `u32` and the seed is an `i64` because TOML integers are signed and have 64 bits: every `Raw` can be
+/// written as TOML.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Raw {
+    /// The run as a whole.
+    pub run: RunTable,
+    /// What is learned from, and who has it.
+    pub data: DataTable,
+    /// The network.
+    pub model: ModelTable,
+    /// Local training.
+    pub training: TrainingTable,
+    /// Exactly one algorithm with its hyper-parameters, by its name in the registry.
+    pub algorithm: BTreeMap<String, toml::Table>,
+    /// How much each update counts.
+    pub aggregation: AggregationTable,
+    /// When a round opens and closes.
+    pub round: RoundTable,
+    /// What travels.
+    pub update: UpdateTable,
+    /// Testing of the global model.
+    pub evaluate: EvaluateTable,
+    /// Signs of life.
+    pub connection: ConnectionTable,
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        Self {
+            run: RunTable::default(),
+            data: DataTable::default(),
+            model: ModelTable::default(),
+            training: TrainingTable::default(),
+            algorithm: BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]),
+            aggregation: AggregationTable::default(),
+            round: RoundTable::default(),
+            update: UpdateTable::default(),
+            evaluate: EvaluateTable::default(),
+            connection: ConnectionTable::default(),
+        }
+    }
+}
+
+/// `[run]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RunTable {
+    /// The run's name, for people.
+    pub name: String,
+    /// Communication rounds, T.
+    pub rounds: u32,
+    /// Root of every random choice; not negative.
+    pub seed: i64,
+}
+
+impl Default for RunTable {
+    fn default() -> Self {
+        Self { name: "glyphs-fedavg".to_owned(), rounds: 15, seed: 1 }
+    }
+}
+
+/// `[data]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DataTable {
+    /// Which data set.
+    pub set: DataSet,
+    /// Folder of its IDX files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Clients in the federation, K.
+    pub clients: u32,
+    /// How a simulation divides the training samples.
+    pub partition: Partition,
+    /// Training samples to use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+impl Default for DataTable {
+    fn default() -> Self {
+        Self { set: DataSet::Glyphs, path: None, clients: 10, partition: Partition::Iid {}, limit: None }
+    }
+}
+
+/// The data sets that a configuration can name. All have ten classes of grey 28x28 images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataSet {
+    /// Drawn from the run's seed: needs no files.
+    Glyphs,
+    /// Handwritten digits (`LeCun` et al. 1998), from IDX files.
+    Mnist,
+    /// Articles of clothing (Xiao et al. 2017), from IDX files.
+    FashionMnist,
+}
+
+impl DataSet {
+    /// Every data set.
+    pub const ALL: [Self; 3] = [Self::Glyphs, Self::Mnist, Self::FashionMnist];
+
+    /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Glyphs => "glyphs",
+            Self::Mnist => "mnist",
+            Self::FashionMnist => "fashion-mnist",
+        }
+    }
+
+    /// The shape of one sample: `[channels, height, width]`.
+    #[must_use]
+    pub fn shape(self) -> [usize; 3] {
+        [1, 28, 28]
+    }
+
+    /// The number of classes.
+    #[must_use]
+    pub fn classes(self) -> usize {
+        10
+    }
+
+    /// Training samples when no limit is set. Glyphs are drawn, so for them this is a choice: enough to learn from
+    /// in a few minutes on two cores.
+    #[must_use]
+    pub fn training_samples(self) -> usize {
+        match self {
+            Self::Glyphs => 6_000,
+            Self::Mnist | Self::FashionMnist => 60_000,
+        }
+    }
+
+    /// Test samples.
+    #[must_use]
+    pub fn test_samples(self) -> usize {
+        match self {
+            Self::Glyphs => 2_000,
+            Self::Mnist | Self::FashionMnist => 10_000,
+        }
+    }
+}
+
+impl fmt::Display for DataSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `[model]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ModelTable {
+    /// A built-in architecture.
+    pub name: String,
+}
+
+impl Default for ModelTable {
+    fn default() -> Self {
+        Self { name: "cnn-small".to_owned() }
+    }
+}
+
+/// `[training]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TrainingTable {
+    /// Local epochs, E.
+    pub epochs: u32,
+    /// Batch size B; 0 is the full batch.
+    pub batch: u32,
+    /// The local optimiser.
+    pub optimizer: Optimizer,
+}
+
+impl Default for TrainingTable {
+    fn default() -> Self {
+        Self { epochs: 1, batch: 16, optimizer: Optimizer::default() }
+    }
+}
+
+/// The local optimiser: exactly one alternative.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Optimizer {
+    /// Stochastic gradient descent.
+    Sgd(Sgd),
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::Sgd(Sgd { rate: 0.05, momentum: 0.0, decay: 0.0 })
+    }
+}
+
+/// `[aggregation]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AggregationTable {
+    /// What an update's weight is proportional to.
+    pub weights: Weights,
+}
+
+/// `[round]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RoundTable {
+    /// Fraction of the clients in a cohort, C; 0 means one client.
+    pub fraction: f64,
+    /// Updates between which a round may close.
+    pub count: CountTable,
+    /// Seconds between which a round may close.
+    pub time: TimeTable,
+    /// Clients that must be connected before the first round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<u32>,
+    /// Seconds to wait for the known clients after a restart.
+    pub regather: f64,
+}
+
+impl Default for RoundTable {
+    fn default() -> Self {
+        Self {
+            fraction: 1.0,
+            count: CountTable::default(),
+            time: TimeTable::default(),
+            start: None,
+            regather: 30.0,
+        }
+    }
+}
+
+/// `round.count`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CountTable {
+    /// Updates without which a round does not close.
+    pub min: u32,
+    /// Updates after which a round closes at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+}
+
+impl Default for CountTable {
+    fn default() -> Self {
+        Self { min: 1, max: None }
+    }
+}
+
+/// `round.time`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TimeTable {
+    /// Seconds before which a round does not close.
+    pub min: f64,
+    /// Seconds after which a round closes with what it has, if that is enough.
+    pub max: f64,
+}
+
+impl Default for TimeTable {
+    fn default() -> Self {
+        Self { min: 0.0, max: 600.0 }
+    }
+}
+
+/// `[update]`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UpdateTable {
+    /// Number format of updates.
+    pub precision: Precision,
+    /// Number format of broadcasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<Precision>,
+    /// Greatest absolute value of an acceptable update.
+    pub max_abs: f64,
+}
+
+impl Default for UpdateTable {
+    fn default() -> Self {
+        Self { precision: Precision::F32, broadcast: None, max_abs: 1000.0 }
+    }
+}
+
+/// `[evaluate]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EvaluateTable {
+    /// Rounds between evaluations; 0 is never.
+    pub every: u32,
+    /// Test samples at once.
+    pub batch: u32,
+}
+
+impl Default for EvaluateTable {
+    fn default() -> Self {
+        Self { every: 1, batch: 500 }
+    }
+}
+
+/// `[connection]`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ConnectionTable {
+    /// Seconds between a client's signs of life.
+    pub heartbeat: f64,
+    /// Seconds without one after which a client counts as lost.
+    pub lost_after: f64,
+}
+
+impl Default for ConnectionTable {
+    fn default() -> Self {
+        Self { heartbeat: 5.0, lost_after: 15.0 }
+    }
+}

@@ -1,0 +1,74 @@
+//! "Did you mean ...?"
+
+use super::keys::KEYS;
+
+/// The candidate closest to `given`, if it is close enough to be what was meant: at most a third of the letters
+/// differ.
+pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    // What is far longer than any name is no misspelling of one, and need not be compared.
+    let given = Some(given).filter(|given| given.len() <= 64)?;
+    let scored = candidates.into_iter().map(|candidate| (distance(given, candidate), candidate));
+    let (edits, best) = scored.min_by_key(|&(edits, _)| edits)?;
+    (edits <= given.chars().count().max(best.chars().count()).div_ceil(3)).then(|| best.to_owned())
+}
+
+/// The key that was meant by the unknown `name` in table `path`, whose keys are `siblings`: a similar one beside it,
+/// or else one of just this name elsewhere.
+pub(super) fn key(name: &str, siblings: &[&str]) -> Option<String> {
+    nearest(name, siblings.iter().copied()).or_else(|| {
+        let elsewhere = KEYS.iter().find(|key| key.path.split('.').skip(1).any(|part| part == name))?;
+        let end = elsewhere.path.split('.').position(|part| part == name)?;
+        Some(elsewhere.path.split('.').take(end + 1).collect::<Vec<_>>().join("."))
+    })
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        let cases = [("", "", 0), ("", "abc", 3), ("epoch", "epochs", 1), ("fedvag", "fedavg", 1), ("rate", "seed", 3)];
+        for (a, b, edits) in cases {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+            assert_eq!(distance(b, a), edits, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_close_is_suggested() {
+        let names = ["epochs", "batch", "optimizer"];
+        assert_eq!(nearest("epoch", names).as_deref(), Some("epochs"));
+        assert_eq!(nearest("optimiser", names).as_deref(), Some("optimizer"));
+        assert_eq!(nearest("alpha", names), None);
+        assert_eq!(nearest(&"x".repeat(1000), names), None);
+        assert_eq!(nearest("x", []), None);
+    }
+
+    #[test]
+    fn keys_in_the_wrong_table_are_found() {
+        assert_eq!(key("epochs", &["run", "data"]).as_deref(), Some("training.epochs"));
+        assert_eq!(key("momentum", &["epochs", "batch"]).as_deref(), Some("training.optimizer.sgd.momentum"));
+        assert_eq!(key("partition", &["name"]).as_deref(), Some("data.partition"));
+        assert_eq!(key("entirely-else", &["name"]), None);
+    }
+}

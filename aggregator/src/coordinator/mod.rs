@@ -1,0 +1,631 @@
+//! The coordinator: the server's protocol state machine.
+//!
+//! It does no I/O and has no clock: messages, outcomes of durable steps and `now` (time since any fixed
+//! moment) go in through [`Coordinator::handle`], [`Action`]s come out of [`Coordinator::poll`]. The driver
+//! carries actions out and reports back. Tests drive the same machine in memory with virtual time.
+//!
+//! # States and transitions
+//!
+//! | in state | on | if | goes to | and does |
+//! |---|---|---|---|---|
+//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort, `Open` |
+//! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
+//! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
+//! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
+//! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
+//! | `Open` | folded | it was not | `Open` | receipt: rejected |
+//! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
+//! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
+//! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
+//! | `Open` | time | `time.max` over, `count.min` accepted | `Closing` | `Close` |
+//! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
+//! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
+//! | `Closing` | closed | rounds remain | `Gathering` | |
+//! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
+//! | `Closing` | closed | [`MAX_VOID_ROUNDS`] void rounds in a row | `Finished` | `Finish` with the reason |
+//! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
+//! | any | silence for `lost_after` | | same | `Disconnect` |
+//! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
+//!
+//! A client that disappears costs the round its update and nothing else: without it the round closes as
+//! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it
+//! was.
+
+mod open_round;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use shared::id::ClientId;
+use shared::message::{Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict};
+use shared::seed::sample_without_replacement;
+use shared::spec::RunSpec;
+
+use crate::config::RoundPolicy;
+use crate::report::WaitedFor;
+use open_round::{Next, OpenRound, Stage};
+
+pub use open_round::Tally;
+pub use status::{Status, WaitingFor};
+
+/// So many rounds in a row without an acceptable update end the run: something is wrong with all clients.
+pub const MAX_VOID_ROUNDS: u32 = 3;
+
+/// A connection, numbered by the driver. A client that reconnects comes on a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u64);
+
+/// A payload that the driver has received and holds, numbered by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UploadId(pub u64);
+
+/// What goes in.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A message without payload.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// What.
+        message: ToServer,
+    },
+    /// A [`ToServer::Update`] whose payload is here, not yet looked into.
+    Uploaded {
+        /// From whom.
+        peer: PeerId,
+        /// For which round.
+        round: u32,
+        /// How the training went.
+        report: TrainReport,
+        /// The payload.
+        upload: UploadId,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+    },
+    /// [`Action::Open`] is durable.
+    Opened {
+        /// The round.
+        round: u32,
+    },
+    /// [`Action::Fold`] is done: durable and part of the sum, or not believed.
+    Folded {
+        /// The round.
+        round: u32,
+        /// Whose update.
+        client: ClientId,
+        /// What became of it.
+        outcome: Result<(), Rejection>,
+    },
+    /// [`Action::Close`] is durable.
+    Closed {
+        /// The round.
+        round: u32,
+    },
+    /// Time has passed.
+    Tick,
+    /// The operator wants to stop; the run can be continued later.
+    Stop,
+}
+
+/// What comes out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Send a message without payload.
+    Send {
+        /// To whom.
+        peer: PeerId,
+        /// What.
+        message: ToClient,
+    },
+    /// Close the connection once everything sent has had a chance to arrive.
+    Disconnect {
+        /// Which.
+        peer: PeerId,
+    },
+    /// Make the opening of a round durable, prepare its broadcast, then report [`Event::Opened`]. A round
+    /// is opened again when replacements join its cohort.
+    Open(Opening),
+    /// Send [`ToClient::Task`] with the round's broadcast.
+    Broadcast {
+        /// To whom.
+        peer: PeerId,
+        /// The round.
+        round: u32,
+    },
+    /// Check the payload; if it is fine make it durable and fold it; then report [`Event::Folded`].
+    Fold {
+        /// The round.
+        round: u32,
+        /// Whose update.
+        client: ClientId,
+        /// How the training went.
+        report: TrainReport,
+        /// The payload.
+        upload: UploadId,
+    },
+    /// The payload is of no use.
+    Drop {
+        /// Which.
+        upload: UploadId,
+    },
+    /// Close the round: new global model, checkpoint, evaluation; then report [`Event::Closed`].
+    Close {
+        /// The round.
+        round: u32,
+        /// How it went.
+        tally: Tally,
+    },
+    /// Nothing more will happen.
+    Finish(Outcome),
+}
+
+/// A round as it opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Its number, from 1.
+    pub round: u32,
+    /// The cohort with each member's declared number of samples.
+    pub cohort: BTreeMap<ClientId, u64>,
+    /// Every known client with its declared number of samples: the largest weight a replacement may bring,
+    /// and who is to be waited for after a restart.
+    pub roster: BTreeMap<ClientId, u64>,
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All rounds are closed.
+    Completed,
+    /// The operator stopped it; it can be continued.
+    Stopped,
+    /// Too many void rounds in a row.
+    Fruitless {
+        /// How many.
+        rounds: u32,
+        /// Why the last updates were not accepted.
+        reasons: Vec<String>,
+    },
+}
+
+/// Where a run continues. The default is its beginning.
+#[derive(Clone, Debug, Default)]
+pub struct Resume {
+    /// Rounds that are closed.
+    pub closed: u32,
+    /// The clients that were known.
+    pub roster: BTreeMap<ClientId, u64>,
+    /// The round that was open, if one was.
+    pub open: Option<Reopened>,
+}
+
+/// A round that was open when the aggregator went away.
+#[derive(Clone, Debug)]
+pub struct Reopened {
+    /// As it was opened.
+    pub opening: Opening,
+    /// Whose updates are durable.
+    pub accepted: BTreeSet<ClientId>,
+}
+
+/// A client that was seen in this run.
+#[derive(Clone, Debug)]
+struct Member {
+    samples: u64,
+    link: Option<Link>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    peer: PeerId,
+    heard: Duration,
+    progress: Progress,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Waiting for clients.
+    Gathering {
+        since: Duration,
+        /// So many must be connected.
+        need: usize,
+        /// Those of them that were known before a restart are waited for until this moment.
+        known_until: Duration,
+    },
+    /// The opening becomes durable.
+    Opening { round: OpenRound },
+    Open { round: OpenRound },
+    /// The close becomes durable.
+    Closing { void: bool, reasons: Vec<String> },
+    Finished,
+}
+
+/// The server's protocol state machine.
+#[derive(Debug)]
+pub struct Coordinator {
+    spec: RunSpec,
+    policy: RoundPolicy,
+    members: BTreeMap<ClientId, Member>,
+    peers: BTreeMap<PeerId, ClientId>,
+    closed: u32,
+    void: u32,
+    state: State,
+    actions: VecDeque<Action>,
+}
+
+impl Coordinator {
+    /// A coordinator that begins or continues a run at `now`.
+    #[must_use]
+    pub fn new(spec: RunSpec, policy: RoundPolicy, resume: Resume, now: Duration) -> Self {
+        let members: BTreeMap<_, _> = resume
+            .roster
+            .into_iter()
+            .map(|(client, samples)| (client, Member { samples, link: None }))
+            .collect();
+        let state = match resume.open {
+            Some(reopened) => State::Open { round: OpenRound::resume(reopened, now) },
+            None => State::Gathering {
+                since: now,
+                need: if members.is_empty() { policy.start } else { policy.min },
+                known_until: if members.is_empty() { now } else { now + policy.regather },
+            },
+        };
+        let mut coordinator = Self {
+            spec,
+            policy,
+            members,
+            peers: BTreeMap::new(),
+            closed: resume.closed,
+            void: 0,
+            state,
+            actions: VecDeque::new(),
+        };
+        coordinator.settle(now);
+        coordinator
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest.
+    #[must_use]
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let silent = self.members.values().filter_map(|member| member.link);
+        let silence = silent.map(|link| link.heard + self.policy.lost_after).min();
+        let wait = match &self.state {
+            State::Gathering { known_until, .. } => Some(*known_until),
+            State::Open { round } => round.deadline(&self.policy, now),
+            State::Opening { .. } | State::Closing { .. } | State::Finished => None,
+        };
+        [silence, wait].into_iter().flatten().filter(|moment| *moment > now).min()
+    }
+
+    /// Rounds closed so far.
+    #[must_use]
+    pub fn closed(&self) -> u32 {
+        self.closed
+    }
+
+    /// Takes one event in at `now`. `now` never goes back.
+    pub fn handle(&mut self, now: Duration, event: Event) {
+        if matches!(self.state, State::Finished) {
+            if let Event::Uploaded { upload, .. } = event {
+                self.actions.push_back(Action::Drop { upload });
+            }
+            return;
+        }
+        match event {
+            Event::Message { peer, message } => self.message(now, peer, message),
+            Event::Uploaded { peer, round, report, upload } => self.uploaded(now, peer, round, report, upload),
+            Event::Disconnected { peer } => self.forget(peer),
+            Event::Opened { round } => self.opened(round),
+            Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
+            Event::Closed { round } => self.after_close(now, round),
+            Event::Tick => {}
+            Event::Stop => {
+                for peer in self.connected_peers() {
+                    self.actions.push_back(Action::Disconnect { peer });
+                }
+                self.finish(Outcome::Stopped);
+                return;
+            }
+        }
+        self.drop_silent(now);
+        self.settle(now);
+    }
+
+    fn message(&mut self, now: Duration, peer: PeerId, message: ToServer) {
+        let known = self.peers.get(&peer).copied();
+        let Some(client) = known else {
+            match message {
+                ToServer::Hello(hello) => self.hello(now, peer, hello),
+                _ => self.refuse(peer, Refusal::Protocol("its first message was not a hello".to_owned())),
+            }
+            return;
+        };
+        self.heard(now, client);
+        match message {
+            ToServer::Hello(_) => {
+                self.refuse(peer, Refusal::Protocol("it said hello twice on one connection".to_owned()));
+                self.forget(peer);
+            }
+            ToServer::Heartbeat(progress) => {
+                if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+                    link.progress = progress;
+                }
+            }
+            ToServer::Failed { round, reason } => {
+                if let State::Open { round: open } = &mut self.state
+                    && open.number() == round
+                {
+                    open.failed(client, reason);
+                }
+            }
+            ToServer::Goodbye => self.forget(peer),
+            ToServer::Update(_) => {
+                self.refuse(peer, Refusal::Protocol("it sent an update without a payload".to_owned()));
+                self.forget(peer);
+            }
+        }
+    }
+
+    fn hello(&mut self, now: Duration, peer: PeerId, hello: Hello) {
+        if let Err(refusal) = self.admissible(&hello) {
+            self.refuse(peer, refusal);
+            return;
+        }
+        let client = hello.client;
+        let link = Some(Link { peer, heard: now, progress: Progress::default() });
+        let previous = self.members.get(&client).and_then(|member| member.link);
+        if let Some(previous) = previous {
+            self.peers.remove(&previous.peer);
+            self.refuse(previous.peer, Refusal::Replaced);
+        }
+        self.members.insert(client, Member { samples: hello.samples, link });
+        self.peers.insert(peer, client);
+        let wants = match &self.state {
+            State::Open { round } | State::Opening { round } => {
+                (round.stage(client) == Some(&Stage::Asked)).then_some(round.number())
+            }
+            _ => None,
+        };
+        self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
+        let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
+        if let Some(round) = wants.filter(|round| held != Some(*round)) {
+            self.actions.push_back(Action::Broadcast { peer, round });
+        }
+    }
+
+    fn admissible(&self, hello: &Hello) -> Result<(), Refusal> {
+        let architecture = &self.spec.architecture;
+        let expected: Vec<u32> = architecture.input.iter().map(|&axis| axis as u32).collect();
+        if hello.shape != expected {
+            return Err(Refusal::Shape { expected, found: hello.shape.clone() });
+        }
+        if hello.classes as usize != architecture.classes {
+            return Err(Refusal::Classes { expected: architecture.classes as u32, found: hello.classes });
+        }
+        if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
+    }
+
+    fn uploaded(&mut self, now: Duration, peer: PeerId, round: u32, report: TrainReport, upload: UploadId) {
+        let Some(&client) = self.peers.get(&peer) else {
+            // The connection was replaced or dropped while the payload was under way; the client will
+            // offer the update again on its new connection.
+            self.actions.push_back(Action::Drop { upload });
+            return;
+        };
+        self.heard(now, client);
+        let verdict = match &mut self.state {
+            _ if round <= self.closed => Verdict::Discarded(Discard::Late),
+            State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
+                match open.offer(client, &report) {
+                    Ok(()) => {
+                        self.actions.push_back(Action::Fold { round, client, report, upload });
+                        return;
+                    }
+                    Err(verdict) => verdict,
+                }
+            }
+            State::Closing { .. } if round == self.closed + 1 => Verdict::Discarded(Discard::Late),
+            _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed }),
+        };
+        if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
+            open.count(&verdict);
+        }
+        self.actions.push_back(Action::Drop { upload });
+        self.send(peer, ToClient::Receipt { round, verdict });
+    }
+
+    fn opened(&mut self, number: u32) {
+        match std::mem::replace(&mut self.state, State::Finished) {
+            State::Opening { round } if round.number() == number => {
+                for client in round.not_yet_asked() {
+                    if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
+                        self.actions.push_back(Action::Broadcast { peer: link.peer, round: number });
+                    }
+                }
+                self.state = State::Open { round: round.asked() };
+            }
+            other => self.state = other,
+        }
+    }
+
+    fn folded(&mut self, number: u32, client: ClientId, outcome: Result<(), Rejection>) {
+        let (State::Open { round } | State::Opening { round }) = &mut self.state else { return };
+        if round.number() != number {
+            return;
+        }
+        let verdict = match outcome {
+            Ok(()) => Verdict::Accepted,
+            Err(rejection) => Verdict::Rejected(rejection),
+        };
+        round.settled(client, &verdict);
+        if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
+            self.send(link.peer, ToClient::Receipt { round: number, verdict });
+        }
+    }
+
+    fn after_close(&mut self, now: Duration, number: u32) {
+        let State::Closing { void, reasons } = std::mem::replace(&mut self.state, State::Finished) else {
+            return;
+        };
+        self.closed = number;
+        self.void = if void { self.void + 1 } else { 0 };
+        if self.closed >= self.spec.rounds {
+            self.dismiss(Outcome::Completed);
+        } else if self.void >= MAX_VOID_ROUNDS {
+            self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
+        } else {
+            self.state = State::Gathering { since: now, need: self.policy.min, known_until: now };
+        }
+    }
+
+    /// Moves on as far as the state allows; called after every event, so no condition is missed.
+    fn settle(&mut self, now: Duration) {
+        match &self.state {
+            State::Gathering { need, known_until, .. } => {
+                let connected = self.connected_peers().len();
+                let all_back = self.members.values().all(|member| member.link.is_some());
+                if self.closed >= self.spec.rounds {
+                    self.dismiss(Outcome::Completed);
+                } else if connected >= (*need).max(1) && (all_back || now >= *known_until) {
+                    self.open(now);
+                }
+            }
+            State::Open { round } => {
+                let members = &self.members;
+                let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
+                match round.next(&self.policy, now, here) {
+                    Next::Wait => {}
+                    Next::Close(waited_for) => self.close(false, waited_for),
+                    Next::Recruit { wanted, may_void } => self.recruit(now, wanted, may_void),
+                }
+            }
+            State::Opening { .. } | State::Closing { .. } | State::Finished => {}
+        }
+    }
+
+    fn open(&mut self, now: Duration) {
+        let number = self.closed + 1;
+        let present: Vec<(ClientId, u64)> = self.present().collect();
+        let size = self.policy.cohort(present.len()).max(self.policy.min.min(present.len()));
+        let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
+        let drawn = sample_without_replacement(present.len(), size, &mut rng);
+        let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
+        let opening = Opening { round: number, cohort, roster: self.roster() };
+        self.state = State::Opening { round: OpenRound::new(opening.clone(), now) };
+        self.actions.push_back(Action::Open(opening));
+    }
+
+    /// Adds up to `wanted` connected clients to the cohort of the open round.
+    fn recruit(&mut self, now: Duration, wanted: usize, may_void: bool) {
+        let State::Open { round } = &mut self.state else { return };
+        let members = &self.members;
+        let candidates: Vec<(ClientId, u64)> = members
+            .iter()
+            .filter(|(client, member)| {
+                member.link.is_some() && round.stage(**client).is_none() && round.could_weigh(member.samples)
+            })
+            .map(|(client, member)| (*client, member.samples))
+            .collect();
+        if candidates.is_empty() {
+            if may_void {
+                self.close(true, WaitedFor::MinCount);
+            } else {
+                round.look_again(&self.policy, now);
+            }
+            return;
+        }
+        let label = self.spec.root_seed().derive_numbered("replacements", u64::from(round.number()));
+        let mut rng = label.derive_numbered("after", round.cohort_len() as u64).rng();
+        let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
+        round.extend(drawn.into_iter().map(|index| candidates[index]), &self.policy, now);
+        let opening = round.opening();
+        let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
+        self.state = State::Opening { round };
+        self.actions.push_back(Action::Open(opening));
+    }
+
+    fn close(&mut self, void: bool, waited_for: WaitedFor) {
+        let State::Open { round } = &self.state else { return };
+        let members = &self.members;
+        let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
+        let tally = round.tally(void, waited_for, here);
+        let reasons = round.reasons();
+        self.actions.push_back(Action::Close { round: round.number(), tally });
+        self.state = State::Closing { void, reasons };
+    }
+
+    fn dismiss(&mut self, outcome: Outcome) {
+        for peer in self.connected_peers() {
+            self.send(peer, ToClient::Finished { rounds: self.closed });
+            self.actions.push_back(Action::Disconnect { peer });
+        }
+        self.finish(outcome);
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.state = State::Finished;
+        self.actions.push_back(Action::Finish(outcome));
+    }
+
+    fn send(&mut self, peer: PeerId, message: ToClient) {
+        self.actions.push_back(Action::Send { peer, message });
+    }
+
+    fn refuse(&mut self, peer: PeerId, refusal: Refusal) {
+        self.send(peer, ToClient::Refused(refusal));
+        self.actions.push_back(Action::Disconnect { peer });
+    }
+
+    fn heard(&mut self, now: Duration, client: ClientId) {
+        if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+            link.heard = now;
+        }
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        if let Some(client) = self.peers.remove(&peer)
+            && let Some(member) = self.members.get_mut(&client)
+        {
+            member.link = None;
+        }
+    }
+
+    fn drop_silent(&mut self, now: Duration) {
+        let limit = self.policy.lost_after;
+        let silent: Vec<PeerId> = (self.members.values())
+            .filter_map(|member| member.link)
+            .filter(|link| now >= link.heard + limit)
+            .map(|link| link.peer)
+            .collect();
+        for peer in silent {
+            self.forget(peer);
+            self.actions.push_back(Action::Disconnect { peer });
+        }
+    }
+
+    fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {
+        self.members
+            .iter()
+            .filter(|(_, member)| member.link.is_some())
+            .map(|(client, member)| (*client, member.samples))
+    }
+
+    fn roster(&self) -> BTreeMap<ClientId, u64> {
+        self.members.iter().map(|(client, member)| (*client, member.samples)).collect()
+    }
+
+    fn connected_peers(&self) -> Vec<PeerId> {
+        self.members.values().filter_map(|member| member.link).map(|link| link.peer).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

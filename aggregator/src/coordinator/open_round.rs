@@ -1,0 +1,292 @@
+//! One open round: its cohort, what became of each member, and when it may close.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use shared::id::ClientId;
+use shared::message::{Discard, Rejection, TrainReport, Verdict};
+
+use super::{Opening, Reopened};
+use crate::config::RoundPolicy;
+use crate::report::WaitedFor;
+
+/// What became of a member so far.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// In the cohort, the opening is not durable yet.
+    Drawn,
+    /// The task was sent, or will be when the client is back.
+    Asked,
+    /// The update is being checked and folded.
+    Folding,
+    /// The update counts.
+    Accepted,
+    /// The update was not believed, for this reason.
+    Rejected(String),
+    /// The client says that it could not train, for this reason.
+    Failed(String),
+}
+
+/// A round's counts, as they are reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Members of the cohort, replacements included.
+    pub sampled: usize,
+    /// Updates that count.
+    pub accepted: usize,
+    /// Updates that were not believed.
+    pub rejected: usize,
+    /// Updates that were fine but of no use.
+    pub discarded: usize,
+    /// Members that could not train.
+    pub failed: usize,
+    /// Members that were asked and are not connected.
+    pub lost: usize,
+    /// What the round waited for last.
+    pub waited_for: WaitedFor,
+    /// The round closes without changing the model: too few updates, and nobody left to ask.
+    pub void: bool,
+}
+
+/// What the round wants to happen next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Wait,
+    Close(WaitedFor),
+    /// `count.min` cannot be reached by those who are here. `may_void`: nor by anyone else.
+    Recruit { wanted: usize, may_void: bool },
+}
+
+#[derive(Debug)]
+struct Part {
+    samples: u64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenRound {
+    number: u32,
+    roster: BTreeMap<ClientId, u64>,
+    parts: BTreeMap<ClientId, Part>,
+    opened: Duration,
+    /// Start of the current `time.max` window; moves when replacements join.
+    window: Duration,
+    /// `time.max` went by with fewer than `count.min` updates.
+    short_handed: bool,
+    rejected: usize,
+    discarded: usize,
+}
+
+impl OpenRound {
+    pub(super) fn new(opening: Opening, now: Duration) -> Self {
+        let part = |(client, samples)| (client, Part { samples, stage: Stage::Drawn });
+        Self {
+            number: opening.round,
+            roster: opening.roster,
+            parts: opening.cohort.into_iter().map(part).collect(),
+            opened: now,
+            window: now,
+            short_handed: false,
+            rejected: 0,
+            discarded: 0,
+        }
+    }
+
+    pub(super) fn resume(reopened: Reopened, now: Duration) -> Self {
+        let mut round = Self::new(reopened.opening, now);
+        for (client, part) in &mut round.parts {
+            part.stage = if reopened.accepted.contains(client) { Stage::Accepted } else { Stage::Asked };
+        }
+        round
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn opened(&self) -> Duration {
+        self.opened
+    }
+
+    pub(super) fn stage(&self, client: ClientId) -> Option<&Stage> {
+        self.parts.get(&client).map(|part| &part.stage)
+    }
+
+    pub(super) fn stages(&self) -> impl Iterator<Item = (ClientId, &Stage)> {
+        self.parts.iter().map(|(client, part)| (*client, &part.stage))
+    }
+
+    pub(super) fn cohort_len(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(super) fn opening(&self) -> Opening {
+        let cohort = self.parts.iter().map(|(client, part)| (*client, part.samples)).collect();
+        Opening { round: self.number, cohort, roster: self.roster.clone() }
+    }
+
+    pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {
+        self.parts.iter().filter(|(_, part)| part.stage == Stage::Drawn).map(|(client, _)| *client).collect()
+    }
+
+    pub(super) fn asked(mut self) -> Self {
+        for part in self.parts.values_mut().filter(|part| part.stage == Stage::Drawn) {
+            part.stage = Stage::Asked;
+        }
+        self
+    }
+
+    /// May a client with so many samples join now? The sums' scale was agreed for the roster's largest.
+    pub(super) fn could_weigh(&self, samples: u64) -> bool {
+        self.roster.values().any(|&known| known >= samples)
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        recruits: impl IntoIterator<Item = (ClientId, u64)>,
+        policy: &RoundPolicy,
+        now: Duration,
+    ) {
+        for (client, samples) in recruits {
+            self.parts.insert(client, Part { samples, stage: Stage::Drawn });
+        }
+        self.short_handed |= now >= self.window + policy.time_max;
+        self.window = now;
+    }
+
+    /// Nobody can be recruited now: when `time.max` is over, wait for another `time.max`.
+    pub(super) fn look_again(&mut self, policy: &RoundPolicy, now: Duration) {
+        if now >= self.window + policy.time_max {
+            self.short_handed = true;
+            self.window = now;
+        }
+    }
+
+    /// A client offers its update: `Ok` if it is to be folded.
+    pub(super) fn offer(&mut self, client: ClientId, report: &TrainReport) -> Result<(), Verdict> {
+        let round = self.number;
+        let Some(part) = self.parts.get_mut(&client) else {
+            return Err(Verdict::Rejected(Rejection::NotInCohort { round }));
+        };
+        match part.stage {
+            Stage::Drawn | Stage::Asked | Stage::Failed(_) => {}
+            Stage::Folding | Stage::Accepted | Stage::Rejected(_) => {
+                return Err(Verdict::Discarded(Discard::Duplicate));
+            }
+        }
+        let rejection = if report.samples != part.samples {
+            Rejection::Samples { declared: part.samples, reported: report.samples }
+        } else if !report.loss.is_finite() {
+            Rejection::Loss { loss: report.loss }
+        } else {
+            part.stage = Stage::Folding;
+            return Ok(());
+        };
+        part.stage = Stage::Rejected(rejection.to_string());
+        Err(Verdict::Rejected(rejection))
+    }
+
+    /// Counts a verdict that was given without folding.
+    pub(super) fn count(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Accepted => {}
+            Verdict::Rejected(_) => self.rejected += 1,
+            Verdict::Discarded(_) => self.discarded += 1,
+        }
+    }
+
+    /// The payload was looked into.
+    pub(super) fn settled(&mut self, client: ClientId, verdict: &Verdict) {
+        self.count(verdict);
+        if let Some(part) = self.parts.get_mut(&client) {
+            part.stage = match verdict {
+                Verdict::Accepted => Stage::Accepted,
+                Verdict::Rejected(rejection) => Stage::Rejected(rejection.to_string()),
+                Verdict::Discarded(discard) => Stage::Rejected(discard.to_string()),
+            };
+        }
+    }
+
+    pub(super) fn failed(&mut self, client: ClientId, reason: String) {
+        if let Some(part) = self.parts.get_mut(&client)
+            && part.stage == Stage::Asked
+        {
+            part.stage = Stage::Failed(reason);
+        }
+    }
+
+    fn count_stage(&self, wanted: impl Fn(ClientId, &Stage) -> bool) -> usize {
+        self.parts.iter().filter(|(client, part)| wanted(**client, &part.stage)).count()
+    }
+
+    pub(super) fn accepted(&self) -> usize {
+        self.count_stage(|_, stage| *stage == Stage::Accepted)
+    }
+
+    /// The closing rules. `here` tells who is connected.
+    pub(super) fn next(&self, policy: &RoundPolicy, now: Duration, here: impl Fn(ClientId) -> bool) -> Next {
+        if self.count_stage(|_, stage| *stage == Stage::Folding) > 0 {
+            return Next::Wait;
+        }
+        let accepted = self.accepted();
+        let target = policy.max.unwrap_or(usize::MAX).min(self.parts.len());
+        let pending_here = self.count_stage(|client, stage| *stage == Stage::Asked && here(client));
+        let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
+        let overdue = now >= self.window + policy.time_max;
+        if accepted >= policy.min {
+            let settled = pending_here == 0 && now >= self.opened + policy.time_min;
+            return if accepted >= target && target < self.parts.len() {
+                Next::Close(WaitedFor::Count)
+            } else if accepted >= target || settled {
+                let grace = pending_away > 0 && !policy.time_min.is_zero();
+                Next::Close(if grace { WaitedFor::MinTime } else { WaitedFor::Cohort })
+            } else if self.short_handed {
+                Next::Close(WaitedFor::MinCount)
+            } else if overdue {
+                Next::Close(WaitedFor::MaxTime)
+            } else {
+                Next::Wait
+            };
+        }
+        if overdue {
+            let wanted = policy.min - accepted;
+            return Next::Recruit { wanted, may_void: pending_here + pending_away == 0 };
+        }
+        if pending_away == 0 && accepted + pending_here < policy.min {
+            let wanted = policy.min - accepted - pending_here;
+            return Next::Recruit { wanted, may_void: pending_here == 0 };
+        }
+        Next::Wait
+    }
+
+    /// When, after `now`, [`next`](Self::next) can change by time alone.
+    pub(super) fn deadline(&self, policy: &RoundPolicy, now: Duration) -> Option<Duration> {
+        let moments = [self.opened + policy.time_min, self.window + policy.time_max];
+        moments.into_iter().filter(|moment| *moment > now).min()
+    }
+
+    pub(super) fn tally(&self, void: bool, waited_for: WaitedFor, here: impl Fn(ClientId) -> bool) -> Tally {
+        Tally {
+            sampled: self.parts.len(),
+            accepted: self.accepted(),
+            rejected: self.rejected,
+            discarded: self.discarded,
+            failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
+            lost: self.count_stage(|client, stage| *stage == Stage::Asked && !here(client)),
+            waited_for,
+            void,
+        }
+    }
+
+    /// Why updates were not accepted, for the operator.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        self.parts
+            .iter()
+            .filter_map(|(client, part)| match &part.stage {
+                Stage::Rejected(reason) => Some(format!("{}: rejected: {reason}", client.short())),
+                Stage::Failed(reason) => Some(format!("{}: failed: {reason}", client.short())),
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! What the run waits for, and since when.
+
+use std::fmt;
+use std::time::Duration;
+
+use shared::id::ClientId;
+use shared::message::Progress;
+
+use super::open_round::Stage;
+use super::{Coordinator, State};
+
+/// A snapshot for the operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Rounds closed.
+    pub closed: u32,
+    /// Rounds in all.
+    pub rounds: u32,
+    /// Connected clients.
+    pub connected: usize,
+    /// Known clients.
+    pub known: usize,
+    /// What has to happen next.
+    pub waiting_for: WaitingFor,
+    /// For how long it has been waited for.
+    pub waited: Duration,
+}
+
+/// What has to happen next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WaitingFor {
+    /// More clients.
+    Clients {
+        /// Connected.
+        connected: usize,
+        /// Needed.
+        needed: usize,
+    },
+    /// Updates of an open round.
+    Updates {
+        /// The round.
+        round: u32,
+        /// Updates that are in.
+        accepted: usize,
+        /// Size of the cohort.
+        cohort: usize,
+        /// Members still at work, with their progress.
+        working: Vec<(ClientId, Progress)>,
+        /// Members that are not connected.
+        away: Vec<ClientId>,
+    },
+    /// A durable step of this machine.
+    Disk {
+        /// The round.
+        round: u32,
+    },
+    /// Nothing: the run is over.
+    Nothing,
+}
+
+impl Coordinator {
+    /// What the run waits for at `now`.
+    #[must_use]
+    pub fn status(&self, now: Duration) -> Status {
+        let connected = self.connected_peers().len();
+        let (waiting_for, since) = match &self.state {
+            State::Gathering { since, need, known_until } => {
+                let needed = if now < *known_until { self.members.len().max(*need) } else { *need };
+                (WaitingFor::Clients { connected, needed: needed.max(1) }, *since)
+            }
+            State::Opening { round } => (WaitingFor::Disk { round: round.number() }, now),
+            State::Open { round } => {
+                let mut working = Vec::new();
+                let mut away = Vec::new();
+                for (client, stage) in round.stages() {
+                    if matches!(stage, Stage::Asked | Stage::Folding) {
+                        match self.members.get(&client).and_then(|member| member.link) {
+                            Some(link) => working.push((client, link.progress)),
+                            None => away.push(client),
+                        }
+                    }
+                }
+                let waiting = WaitingFor::Updates {
+                    round: round.number(),
+                    accepted: round.accepted(),
+                    cohort: round.cohort_len(),
+                    working,
+                    away,
+                };
+                (waiting, round.opened())
+            }
+            State::Closing { .. } => (WaitingFor::Disk { round: self.closed + 1 }, now),
+            State::Finished => (WaitingFor::Nothing, now),
+        };
+        Status {
+            closed: self.closed,
+            rounds: self.spec.rounds,
+            connected,
+            known: self.members.len(),
+            waiting_for,
+            waited: now.saturating_sub(since),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.waiting_for {
+            WaitingFor::Clients { connected, needed } => {
+                write!(out, "waiting for clients: {connected} of {needed} connected")?;
+            }
+            WaitingFor::Updates { round, accepted, cohort, working, away } => {
+                write!(out, "round {round}: {accepted} of {cohort} updates in")?;
+                if let Some((client, progress)) = working.first() {
+                    write!(out, ", {} at work ({}", working.len(), client.short())?;
+                    if progress.round == Some(*round) && progress.total > 0 {
+                        write!(out, " {} %", 100 * progress.done / progress.total)?;
+                    }
+                    if working.len() > 1 {
+                        write!(out, ", ...")?;
+                    }
+                    write!(out, ")")?;
+                }
+                if let Some(client) = away.first() {
+                    let more = if away.len() > 1 { ", ..." } else { "" };
+                    write!(out, ", {} not connected ({}{more})", away.len(), client.short())?;
+                }
+            }
+            WaitingFor::Disk { round } => write!(out, "round {round}: writing to disk")?,
+            WaitingFor::Nothing => write!(out, "the run is over")?,
+        }
+        if self.waited >= Duration::from_secs(2) {
+            write!(out, ", for {} s", self.waited.as_secs())?;
+        }
+        Ok(())
+    }
+}

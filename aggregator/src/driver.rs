@@ -1,0 +1,350 @@
+//! The driver: does for the [`Coordinator`] what a state machine may not do itself.
+//!
+//! Peers (real connections or simulated ones) feed [`FromPeer`] events in and take [`ToPeer`] commands out, through
+//! channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger, one at a time and
+//! in order, so that a slow disk never delays a heart-beat.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use shared::frame;
+use shared::id::ClientId;
+use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, warn};
+
+use crate::coordinator::{Action, Coordinator, Event, Opening, Outcome, PeerId, Resume, Status, Tally, UploadId};
+use crate::files::FileLayer as _;
+use crate::report::RoundRecord;
+use crate::run::{Broadcast, Run, RunError, Traffic};
+
+/// What a peer's task tells the driver.
+#[derive(Debug)]
+pub enum FromPeer {
+    /// A connection was made.
+    Connected {
+        /// Its number.
+        peer: PeerId,
+        /// Where commands for it go.
+        commands: mpsc::UnboundedSender<ToPeer>,
+    },
+    /// A message without payload arrived.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// What.
+        message: ToServer,
+        /// Bytes that it took on the wire.
+        bytes: u64,
+    },
+    /// An update arrived; its frame lies synced in `file`, its payload unread.
+    Uploaded {
+        /// From whom.
+        peer: PeerId,
+        /// What accompanies it.
+        header: UpdateHeader,
+        /// The whole frame.
+        file: PathBuf,
+        /// Bytes that it took on the wire.
+        bytes: u64,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+        /// Why, for the operator.
+        reason: String,
+    },
+}
+
+/// What the driver tells a peer's task.
+#[derive(Clone, Debug)]
+pub enum ToPeer {
+    /// Send a message without payload.
+    Message(ToClient),
+    /// Send the task of a round.
+    Task(Broadcast),
+    /// Deliver what was sent, then close the connection.
+    Disconnect,
+}
+
+/// What the driver tells whoever watches.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// What the run waits for has changed, or time has passed.
+    Status(&'a Status),
+    /// A round was closed.
+    Round(&'a RoundRecord),
+    /// Something an operator should know.
+    Remark(String),
+}
+
+/// How long peers may take to hear the last messages of a run.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// How often the status is told although nothing happened.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+
+enum Job {
+    Open(Opening),
+    Fold { round: u32, client: ClientId, file: PathBuf },
+    Drop { file: PathBuf },
+    Close { round: u32, tally: Tally, traffic: Traffic },
+}
+
+enum Done {
+    Opened(Broadcast),
+    Folded { round: u32, client: ClientId, outcome: Result<(), Rejection> },
+    Closed(Box<RoundRecord>),
+    Failed(RunError),
+}
+
+/// Runs rounds until the run is over or `stop` turns true. Returns the run, for its model and its report.
+pub async fn drive(
+    run: Run,
+    resume: Resume,
+    mut peers: mpsc::UnboundedReceiver<FromPeer>,
+    mut stop: watch::Receiver<bool>,
+    notice: &mut (dyn FnMut(Notice<'_>) + Send),
+) -> Result<(Run, Outcome), RunError> {
+    let started = Instant::now();
+    let policy = run.config().policy;
+    let reopened = match &resume.open {
+        Some(reopened) => Some(run.broadcast(reopened.opening.round)?),
+        None => None,
+    };
+    let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
+    let (jobs, job_queue) = std::sync::mpsc::channel();
+    let (done_sender, mut done) = mpsc::unbounded_channel();
+    let ledger = std::thread::Builder::new()
+        .name("ledger".to_owned())
+        .spawn(move || keep_ledger(run, &job_queue, &done_sender))
+        .expect("the operating system gives the aggregator one thread");
+    let mut driver = Driver {
+        coordinator,
+        jobs,
+        commands: BTreeMap::new(),
+        uploads: BTreeMap::new(),
+        next_upload: 0,
+        broadcast: reopened,
+        traffic: Traffic::default(),
+        outcome: None,
+    };
+
+    let mut failure = None;
+    let mut ticker = tokio::time::interval(STATUS_INTERVAL);
+    loop {
+        driver.act();
+        notice(Notice::Status(&driver.coordinator.status(started.elapsed())));
+        if driver.outcome.is_some() {
+            break;
+        }
+        let deadline = driver.coordinator.deadline(started.elapsed());
+        let wake = deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
+        let event = tokio::select! {
+            Some(event) = peers.recv() => driver.from_peer(event, notice),
+            Some(result) = done.recv() => match driver.from_ledger(result, notice) {
+                Ok(event) => Some(event),
+                Err(error) => {
+                    failure = Some(error);
+                    Some(Event::Stop)
+                }
+            },
+            () = tokio::time::sleep(wake) => Some(Event::Tick),
+            _ = ticker.tick() => None,
+            Ok(()) = stop.changed() => Some(Event::Stop),
+        };
+        if let Some(event) = event {
+            driver.coordinator.handle(started.elapsed(), event);
+        }
+    }
+    driver.farewell(&mut peers).await;
+    let outcome = driver.outcome.take().expect("the loop ends with an outcome");
+    drop(driver);
+    let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    match failure {
+        Some(error) => Err(error),
+        None => Ok((run, outcome)),
+    }
+}
+
+/// Carries out durable steps in order until the driver hangs up; gives the run back.
+fn keep_ledger(mut run: Run, jobs: &std::sync::mpsc::Receiver<Job>, done: &mpsc::UnboundedSender<Done>) -> Run {
+    while let Ok(job) = jobs.recv() {
+        let result = match job {
+            Job::Open(opening) => run.open(&opening).map(Done::Opened),
+            Job::Fold { round, client, file } => {
+                run.fold(round, client, &file).map(|outcome| Done::Folded { round, client, outcome })
+            }
+            Job::Drop { file } => {
+                if let Err(error) = crate::files::Disk.remove(&file) {
+                    warn!("cannot remove {}: {error}", file.display());
+                }
+                continue;
+            }
+            Job::Close { round, tally, traffic } => {
+                run.close(round, &tally, traffic).map(|record| Done::Closed(Box::new(record)))
+            }
+        };
+        let failed = result.is_err();
+        if done.send(result.unwrap_or_else(Done::Failed)).is_err() || failed {
+            break;
+        }
+    }
+    run
+}
+
+struct Driver {
+    coordinator: Coordinator,
+    jobs: std::sync::mpsc::Sender<Job>,
+    commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
+    uploads: BTreeMap<UploadId, PathBuf>,
+    next_upload: u64,
+    broadcast: Option<Broadcast>,
+    traffic: Traffic,
+    outcome: Option<Outcome>,
+}
+
+impl Driver {
+    fn act(&mut self) {
+        while let Some(action) = self.coordinator.poll() {
+            debug!(?action);
+            match action {
+                Action::Send { peer, message } => {
+                    self.traffic.down += frame::encode(&message, 0).len() as u64;
+                    self.command(peer, ToPeer::Message(message));
+                }
+                Action::Disconnect { peer } => {
+                    self.command(peer, ToPeer::Disconnect);
+                }
+                Action::Open(opening) => self.job(Job::Open(opening)),
+                Action::Broadcast { peer, round } => {
+                    let broadcast = self.broadcast.clone().filter(|broadcast| broadcast.round == round);
+                    let broadcast = broadcast.expect("a broadcast is asked for after its round was opened");
+                    self.traffic.down += task_bytes(&broadcast);
+                    self.command(peer, ToPeer::Task(broadcast));
+                }
+                Action::Fold { round, client, upload, .. } => {
+                    let file = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
+                    self.job(Job::Fold { round, client, file });
+                }
+                Action::Drop { upload } => {
+                    let file = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
+                    self.job(Job::Drop { file });
+                }
+                Action::Close { round, tally } => {
+                    let traffic = std::mem::take(&mut self.traffic);
+                    self.job(Job::Close { round, tally, traffic });
+                }
+                Action::Finish(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    /// A peer that is gone has dropped its receiver; what was meant for it is moot.
+    fn command(&mut self, peer: PeerId, command: ToPeer) {
+        if let Some(commands) = self.commands.get(&peer) {
+            let _ = commands.send(command);
+        }
+    }
+
+    /// The ledger hangs up only after it has reported a failure, which ends the loop.
+    fn job(&mut self, job: Job) {
+        let _ = self.jobs.send(job);
+    }
+
+    fn from_peer(&mut self, event: FromPeer, notice: &mut (dyn FnMut(Notice<'_>) + Send)) -> Option<Event> {
+        match event {
+            FromPeer::Connected { peer, commands } => {
+                self.commands.insert(peer, commands);
+                None
+            }
+            FromPeer::Message { peer, message, bytes } => {
+                self.traffic.up += bytes;
+                match &message {
+                    ToServer::Hello(hello) => notice(Notice::Remark(format!(
+                        "client {} joins with {} samples ({})",
+                        hello.client.short(),
+                        hello.samples,
+                        printable(&hello.software)
+                    ))),
+                    ToServer::Failed { round, reason } => {
+                        notice(Notice::Remark(format!("a client failed in round {round}: {}", printable(reason))));
+                    }
+                    _ => {}
+                }
+                Some(Event::Message { peer, message })
+            }
+            FromPeer::Uploaded { peer, header, file, bytes } => {
+                self.traffic.up += bytes;
+                let upload = UploadId(self.next_upload);
+                self.next_upload += 1;
+                self.uploads.insert(upload, file);
+                Some(Event::Uploaded { peer, round: header.round, report: header.report, upload })
+            }
+            FromPeer::Disconnected { peer, reason } => {
+                self.commands.remove(&peer);
+                notice(Notice::Remark(format!("connection {} ended: {}", peer.0, printable(&reason))));
+                Some(Event::Disconnected { peer })
+            }
+        }
+    }
+
+    fn from_ledger(
+        &mut self,
+        done: Done,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) -> Result<Event, RunError> {
+        Ok(match done {
+            Done::Opened(broadcast) => {
+                let round = broadcast.round;
+                self.broadcast = Some(broadcast);
+                Event::Opened { round }
+            }
+            Done::Folded { round, client, outcome } => {
+                if let Err(rejection) = &outcome {
+                    let rejection = printable(&rejection.to_string());
+                    notice(Notice::Remark(format!("update of {} rejected: {rejection}", client.short())));
+                }
+                Event::Folded { round, client, outcome }
+            }
+            Done::Closed(record) => {
+                notice(Notice::Round(&record));
+                Event::Closed { round: record.round }
+            }
+            Done::Failed(error) => return Err(error),
+        })
+    }
+
+    /// Lets peers deliver the last messages and hang up.
+    async fn farewell(&mut self, peers: &mut mpsc::UnboundedReceiver<FromPeer>) {
+        for commands in self.commands.values() {
+            let _ = commands.send(ToPeer::Disconnect);
+        }
+        let _ = tokio::time::timeout(FAREWELL, async {
+            while !self.commands.is_empty() {
+                match peers.recv().await {
+                    Some(FromPeer::Disconnected { peer, .. }) => {
+                        self.commands.remove(&peer);
+                    }
+                    Some(FromPeer::Connected { commands, .. }) => {
+                        let _ = commands.send(ToPeer::Disconnect);
+                    }
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// Bytes of a task on the wire.
+fn task_bytes(broadcast: &Broadcast) -> u64 {
+    frame::encode(&ToClient::Task { round: broadcast.round }, broadcast.length).len() as u64 + broadcast.length
+}
+
+/// A peer's text, fit for a terminal: bounded, and without control characters.
+fn printable(text: &str) -> String {
+    text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

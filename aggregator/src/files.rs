@@ -1,0 +1,155 @@
+//! The disk, as the aggregator's durable steps see it.
+//!
+//! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
+//! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The file operations that durable steps consist of.
+pub trait FileLayer: Send + Sync {
+    /// Creates or truncates a file.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
+    /// Appends to a file, creating it if need be, and syncs it.
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Opens a file to read it from its start.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
+    /// Length of a file in bytes; `None` if it is not there.
+    fn length(&self, path: &Path) -> io::Result<Option<u64>>;
+    /// Syncs an existing file's bytes.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
+    /// Renames a file over another, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file; one that is not there is no error.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Creates a directory and its parents.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory and all in it; one that is not there is no error.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Syncs a directory's entries.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Names in a directory, sorted.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+}
+
+/// A file being written.
+pub trait DurableFile: Write + Send {
+    /// Makes all that was written durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Writes `path` atomically and durably: readers, and restarts, see the old bytes or the new ones.
+pub fn write_durably(
+    files: &dyn FileLayer,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let partial = partial(path);
+    let mut file = files.create(&partial)?;
+    write(&mut *file)?;
+    file.sync()?;
+    drop(file);
+    files.rename(&partial, path)?;
+    files.sync_dir(parent(path))
+}
+
+/// The name under which a file is written before it is whole.
+#[must_use]
+pub fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    PathBuf::from(name)
+}
+
+/// The directory a file is in.
+#[must_use]
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+struct DiskFile(BufWriter<File>);
+
+impl Write for DiskFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl DurableFile for DiskFile {
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.flush()?;
+        self.0.get_ref().sync_all()
+    }
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+impl FileLayer for Disk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        Ok(Box::new(DiskFile(BufWriter::with_capacity(1 << 16, File::create(path)?))))
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = File::options().create(true).append(true).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn length(&self, path: &Path) -> io::Result<Option<u64>> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        absent_is_fine(fs::remove_file(path))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        absent_is_fine(fs::remove_dir_all(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = fs::read_dir(path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+}

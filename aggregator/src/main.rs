@@ -1,0 +1,2 @@
+//! aggregator
+fn main() {}

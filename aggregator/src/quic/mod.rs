@@ -1,0 +1,149 @@
+//! QUIC: the aggregator's real transport.
+//!
+//! One connection per client. Messages without payload travel on one bidirectional control stream that the client
+//! opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that megabytes never
+//! stand before a heart-beat.
+
+pub mod identity;
+mod peer;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::coordinator::PeerId;
+use crate::driver::FromPeer;
+use identity::ServerIdentity;
+use peer::{Limits, Peer};
+
+/// The protocol's name in the TLS handshake.
+pub const ALPN: &[u8] = b"federation/1";
+/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
+/// QUIC's black hole detection finds out.
+const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
+/// Unread bytes of one upload that are buffered for a peer. Bounds memory, and bandwidth to this much per round trip.
+const STREAM_WINDOW: u32 = 4 << 20;
+/// Sent bytes that are kept for retransmission, per connection.
+const SEND_WINDOW: u64 = 4 << 20;
+
+/// Why the aggregator cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}: {source}; choose another address with --listen (port 0 takes any free port)")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The certificate does not work.
+    #[error("the server's certificate cannot be used: {0}; remove the identity directory to make a new one")]
+    Certificate(String),
+}
+
+/// A listening endpoint whose connections feed the driver.
+pub struct Listener {
+    endpoint: Endpoint,
+    config: Configs,
+}
+
+#[derive(Clone)]
+struct Configs {
+    network: Arc<ServerConfig>,
+    loopback: Arc<ServerConfig>,
+}
+
+impl Listener {
+    /// Listens on `address` with the server's identity.
+    pub fn bind(address: SocketAddr, identity: &ServerIdentity, lost_after: Duration) -> Result<Self, ListenError> {
+        let certificate = |error: String| ListenError::Certificate(error);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| certificate(error.to_string()))?
+            .with_no_client_auth()
+            .with_single_cert(vec![identity.certificate()], identity.key())
+            .map_err(|error| certificate(error.to_string()))?;
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let crypto =
+            Arc::new(QuicServerConfig::try_from(tls).map_err(|error| certificate(error.to_string()))?);
+        let config = |mtu: Option<u16>| {
+            let mut config = ServerConfig::with_crypto(crypto.clone());
+            config.transport_config(Arc::new(transport(lost_after, mtu)));
+            Arc::new(config)
+        };
+        let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };
+        let socket =
+            std::net::UdpSocket::bind(address).map_err(|source| ListenError::Bind { address, source })?;
+        let mut endpoint = EndpointConfig::default();
+        endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
+        let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
+        let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
+            .map_err(|source| ListenError::Bind { address, source })?;
+        Ok(Self { endpoint, config })
+    }
+
+    /// The address in use.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.endpoint.local_addr().expect("a bound socket has an address")
+    }
+
+    /// Accepts connections until the driver hangs up. Payloads of up to `max_payload` bytes go to `spool`.
+    pub async fn accept(self, spool: PathBuf, max_payload: u64, driver: mpsc::UnboundedSender<FromPeer>) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let limits = Arc::new(Limits { spool, max_payload });
+        loop {
+            let incoming = tokio::select! {
+                incoming = self.endpoint.accept() => incoming,
+                () = driver.closed() => None,
+            };
+            let Some(incoming) = incoming else { break };
+            let config = if incoming.remote_address().ip().is_loopback() {
+                self.config.loopback.clone()
+            } else {
+                self.config.network.clone()
+            };
+            let (driver, limits) = (driver.clone(), limits.clone());
+            tokio::spawn(async move {
+                let connection = match incoming.accept_with(config) {
+                    Ok(connecting) => connecting.await,
+                    Err(error) => Err(error),
+                };
+                match connection {
+                    Ok(connection) => {
+                        let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
+                        Peer::new(id, connection, driver, limits).run().await;
+                    }
+                    Err(error) => debug!("a handshake failed: {error}"),
+                }
+            });
+        }
+        self.endpoint.close(VarInt::from_u32(0), b"the aggregator stops");
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+}
+
+fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let idle = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
+    transport
+        .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
+        .send_window(SEND_WINDOW)
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(2));
+    if let Some(mtu) = mtu {
+        transport.initial_mtu(mtu).mtu_discovery_config(None);
+    }
+    transport
+}

@@ -1,0 +1,158 @@
+//! Values over rounds, as lines.
+
+use maud::{Markup, html};
+
+use super::frame::{Content, Frame, px};
+use super::scale::Scale;
+
+/// One line.
+pub(in crate::report) struct Line<'a> {
+    /// Its name in the legend.
+    pub(in crate::report) name: &'a str,
+    /// Its class in the style sheet, which gives it its colour.
+    pub(in crate::report) class: &'a str,
+    /// Rounds and values, in the order of the rounds. Values that are not finite are left out.
+    pub(in crate::report) points: Vec<(u32, f64)>,
+}
+
+/// Where the value axis begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::report) enum Floor {
+    /// At zero.
+    Zero,
+    /// Near the smallest value.
+    Data,
+}
+
+/// A chart of lines.
+pub(in crate::report) struct Lines<'a> {
+    pub(in crate::report) title: &'a str,
+    pub(in crate::report) description: &'a str,
+    pub(in crate::report) unit: &'a str,
+    pub(in crate::report) floor: Floor,
+    /// The greatest value that can be, if there is one: the axis does not go beyond.
+    pub(in crate::report) ceiling: Option<f64>,
+    /// A level to draw across, with its name.
+    pub(in crate::report) target: Option<(f64, String)>,
+    /// The last round on the axis.
+    pub(in crate::report) rounds: u32,
+    pub(in crate::report) lines: Vec<Line<'a>>,
+}
+
+/// From this many points on, each is not marked any more.
+const MARKED: usize = 40;
+/// From this many rounds on, columns are too narrow to point at.
+const POINTED: u32 = 400;
+
+impl Lines<'_> {
+    /// The chart; `None` if there is no value to show.
+    pub(in crate::report) fn draw(mut self) -> Option<Markup> {
+        for line in &mut self.lines {
+            line.points.retain(|(_, value)| value.is_finite());
+        }
+        self.lines.retain(|line| !line.points.is_empty());
+        let values = || {
+            let points = self.lines.iter().flat_map(|line| &line.points).map(|&(_, value)| value);
+            points.chain(self.target.iter().map(|&(level, _)| level))
+        };
+        if self.lines.is_empty() {
+            return None;
+        }
+        let least = match self.floor {
+            Floor::Zero => 0.0,
+            Floor::Data => values().fold(f64::INFINITY, f64::min),
+        };
+        let mut y = Scale::containing(least, values().fold(f64::NEG_INFINITY, f64::max), 5);
+        if let Some(ceiling) = self.ceiling {
+            y.ticks.retain(|&tick| tick <= ceiling);
+            y.high = y.high.min(ceiling).max(y.ticks.last().copied().unwrap_or(ceiling));
+        }
+        let frame = Frame::new(self.rounds, y);
+        let marks = html! {
+            @if let Some((level, name)) = &self.target {
+                line.target x1=(px(Frame::left())) x2=(px(Frame::right())) y1=(px(frame.y(*level))) y2=(px(frame.y(*level))) {}
+                text.target x=(px(Frame::right() - 4.0)) y=(px(frame.y(*level) + 15.0)) text-anchor="end" { (name) }
+            }
+            @for line in &self.lines {
+                @if line.points.len() > 1 {
+                    polyline class=(line.class) points=(path(&frame, &line.points)) {}
+                }
+                @if line.points.len() <= MARKED {
+                    @for &(round, value) in &line.points {
+                        circle class=(line.class) cx=(px(frame.x(round.into()))) cy=(px(frame.y(value))) r="3" {}
+                    }
+                }
+            }
+        };
+        let columns = if self.rounds < POINTED { self.columns() } else { Vec::new() };
+        let svg = frame.draw(&Content {
+            title: self.title,
+            description: self.description,
+            unit: self.unit,
+            marks,
+            columns: &columns,
+        });
+        Some(html! {
+            @if self.lines.len() > 1 {
+                ul.legend { @for line in &self.lines { li class=(line.class) { (line.name) } } }
+            }
+            (svg)
+        })
+    }
+
+    /// What each round shows under a pointer.
+    fn columns(&self) -> Vec<(u32, u32, String)> {
+        let mut said: std::collections::BTreeMap<u32, Vec<String>> = std::collections::BTreeMap::new();
+        for line in &self.lines {
+            for &(round, value) in &line.points {
+                let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+                let digits = if self.unit.is_empty() { 3 } else { 1 };
+                said.entry(round).or_default().push(format!("{} {value:.digits$}{unit}", line.name));
+            }
+        }
+        said.into_iter().map(|(round, values)| (round, round, format!("round {round}: {}", values.join(", ")))).collect()
+    }
+}
+
+fn path(frame: &Frame, points: &[(u32, f64)]) -> String {
+    let place = |&(round, value): &(u32, f64)| format!("{},{}", px(frame.x(f64::from(round))), px(frame.y(value)));
+    points.iter().map(place).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(points: Vec<(u32, f64)>) -> Lines<'static> {
+        Lines {
+            title: "Accuracy",
+            description: "It grows.",
+            unit: "%",
+            floor: Floor::Data,
+            ceiling: Some(100.0),
+            target: None,
+            rounds: 3,
+            lines: vec![Line { name: "test", class: "series-1", points }],
+        }
+    }
+
+    #[test]
+    fn nothing_to_show_is_no_chart() {
+        assert!(lines(vec![]).draw().is_none());
+        assert!(lines(vec![(1, f64::NAN), (2, f64::INFINITY)]).draw().is_none());
+    }
+
+    #[test]
+    fn one_point_is_a_mark_and_no_line() {
+        let svg = lines(vec![(1, 50.0)]).draw().expect("one value").into_string();
+        assert_eq!((svg.matches("<circle").count(), svg.matches("<polyline").count()), (1, 0));
+        assert!(svg.contains("<title>round 1: test 50.0 %</title>"), "{svg}");
+    }
+
+    #[test]
+    fn the_axis_stops_at_the_ceiling_and_values_stay_inside() {
+        let svg = lines(vec![(1, 97.0), (2, 98.0), (3, 99.9)]).draw().expect("values").into_string();
+        assert!(svg.contains(">100</text>") && !svg.contains(">101</text>"), "{svg}");
+        assert!(svg.contains("<polyline") && !svg.contains("NaN"), "{svg}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Charts as inline SVG: no script, no external resource, colours from the page's style sheet so that light and dark
+//! mode both work. Every chart has a title and a description for those who do not see it.
+
+mod bars;
+mod frame;
+mod heatmap;
+mod lines;
+mod scale;
+
+pub(super) use bars::{Bars, Stack};
+pub(super) use heatmap::{DRAWN, heatmap};
+pub(super) use lines::{Floor, Line, Lines};

@@ -1,0 +1,141 @@
+//! `rounds.jsonl`: one JSON object per line, one line per closed round, in order.
+//!
+//! A line is appended when a round closes. A crash can leave the last line half-written; reading tells that apart
+//! from a file that is damaged.
+
+use thiserror::Error;
+
+use super::RoundRecord;
+
+/// What a file of rounds holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rounds {
+    /// The complete rounds.
+    pub records: Vec<RoundRecord>,
+    /// Bytes of the text that hold them: what to cut the file back to before more is appended.
+    pub complete: usize,
+    /// The half-written last line, if there is one.
+    pub torn: Option<String>,
+}
+
+/// Why a text holds no rounds.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum JsonlError {
+    /// A complete line is no round: the file was damaged, or written by another version.
+    #[error("line {line} of the rounds is not a round ({reason}): {shown:?}; move the file away to start a new one")]
+    Line {
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+        /// Its beginning.
+        shown: String,
+    },
+}
+
+/// One round as a line, with the line break.
+#[must_use]
+pub fn line(record: &RoundRecord) -> String {
+    let mut line = serde_json::to_string(record).expect("a record has only numbers and names, which JSON can hold");
+    line.push('\n');
+    line
+}
+
+/// Rounds as the text of a file.
+#[must_use]
+pub fn write(records: &[RoundRecord]) -> String {
+    records.iter().map(line).collect()
+}
+
+/// Reads the text of a file. Text after the last line break is a half-written line and reported as such: even if it
+/// happens to be complete, the round it belongs to was not yet durable.
+pub fn read(text: &str) -> Result<Rounds, JsonlError> {
+    let complete = text.rfind('\n').map_or(0, |end| end + 1);
+    let (lines, torn) = text.split_at(complete);
+    let parse = |(index, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| JsonlError::Line {
+            line: index + 1,
+            reason: error.to_string(),
+            shown: line.chars().take(60).collect(),
+        })
+    };
+    let records = lines.lines().enumerate().map(parse).collect::<Result<_, _>>()?;
+    Ok(Rounds { records, complete, torn: (!torn.is_empty()).then(|| torn.to_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::report::WaitedFor;
+
+    fn record(round: u32, loss: Option<f64>) -> RoundRecord {
+        RoundRecord {
+            round,
+            accuracy: loss.map(|loss| 1.0 / (1.0 + loss)),
+            loss,
+            train_loss: Some(0.5),
+            sampled: 10,
+            accepted: 8,
+            rejected: 1,
+            discarded: 0,
+            failed: 0,
+            lost: 1,
+            bytes_down: 1_000_000,
+            bytes_up: u64::MAX,
+            seconds: 1.25,
+            waited_for: WaitedFor::MaxTime,
+        }
+    }
+
+    #[test]
+    fn the_format_is_fixed() {
+        let expected = "{\"round\":3,\"accuracy\":null,\"loss\":null,\"train_loss\":0.5,\"sampled\":10,\"accepted\":8,\
+             \"rejected\":1,\"discarded\":0,\"failed\":0,\"lost\":1,\"bytes_down\":1000000,\
+             \"bytes_up\":18446744073709551615,\"seconds\":1.25,\"waited_for\":\"max-time\"}\n";
+        assert_eq!(line(&record(3, None)), expected);
+    }
+
+    #[test]
+    fn a_torn_last_line_is_reported_and_costs_nothing_else() {
+        let records = [record(1, Some(0.25)), record(2, None)];
+        let whole = write(&records);
+        let first = line(&records[0]).len();
+        for end in first..whole.len() {
+            let read = read(&whole[..end]).expect("only the last line is torn");
+            assert_eq!((read.records.as_slice(), read.complete), (&records[..1], first), "cut at {end}");
+            assert_eq!(read.torn.as_deref(), Some(&whole[first..end]).filter(|torn| !torn.is_empty()));
+        }
+        assert_eq!(read(""), Ok(Rounds { records: Vec::new(), complete: 0, torn: None }));
+    }
+
+    #[test]
+    fn a_damaged_line_is_an_error_that_names_it() {
+        let text = format!("{}{{\"round\": \"two\"}}\n{}", line(&record(1, None)), line(&record(3, None)));
+        let message = read(&text).expect_err("line 2 is damaged").to_string();
+        assert!(message.contains("line 2") && message.contains("two"), "{message}");
+        assert!(read("\n").is_err(), "an empty line is no round");
+    }
+
+    #[test]
+    fn values_that_are_not_finite_become_null() {
+        let text = line(&RoundRecord { train_loss: Some(f64::NAN), ..record(1, Some(f64::INFINITY)) });
+        let back = &read(&text).expect("valid JSON").records[0];
+        assert_eq!((back.loss, back.train_loss), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(losses in proptest::collection::vec(proptest::option::of(0.0..1e300_f64), 0..20)) {
+            let records: Vec<_> = (1..).zip(losses).map(|(round, loss)| record(round, loss)).collect();
+            let text = write(&records);
+            prop_assert_eq!(read(&text), Ok(Rounds { records, complete: text.len(), torn: None }));
+        }
+
+        #[test]
+        fn any_text_is_read_without_panic(text: String) {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What a run leaves behind: `rounds.jsonl` for machines, a self-contained HTML page with plots for people, and
+//! lines for the console.
+//!
+//! | module | from | to |
+//! |---|---|---|
+//! | [`jsonl`] | rounds | `rounds.jsonl` and back |
+//! | [`html`] | a [`Report`] | a page that needs no network and no script |
+//! | [`console`] | one round, or all of them | lines for people |
+//! | [`summary`] | rounds | the figures that both show |
+//!
+//! Nothing here touches a file or a terminal: values go in, text comes out.
+
+mod chart;
+pub mod console;
+pub mod html;
+pub mod jsonl;
+mod plots;
+mod record;
+pub mod summary;
+mod units;
+
+pub use html::{Report, render};
+pub use record::{RoundRecord, WaitedFor};
+pub use summary::Summary;

@@ -1,0 +1,152 @@
+//! The charts of a run: which columns of its rounds are drawn together, in which unit.
+
+use maud::Markup;
+
+use super::RoundRecord;
+use super::chart::{Bars, Floor, Line, Lines, Stack};
+use super::summary::Summary;
+use super::units::{self, bytes, percent, seconds};
+
+fn points(rounds: &[RoundRecord], value: impl Fn(&RoundRecord) -> Option<f64>) -> Vec<(u32, f64)> {
+    rounds.iter().filter_map(|round| Some((round.round, value(round)?))).collect()
+}
+
+fn last_round(rounds: &[RoundRecord]) -> u32 {
+    rounds.last().map_or(0, |round| round.round)
+}
+
+/// Test accuracy over rounds; `None` if the model was never tested.
+pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
+    let (best, best_round) = summary.best?;
+    let (last, last_tested) = summary.last?;
+    Lines {
+        title: "Test accuracy",
+        description: &format!(
+            "{} after round {last_tested}; the best is {} in round {best_round}.",
+            percent(last),
+            percent(best)
+        ),
+        unit: "%",
+        floor: Floor::Data,
+        ceiling: Some(100.0),
+        target: summary.target.map(|target| (target.accuracy * 100.0, format!("target {}", percent(target.accuracy)))),
+        rounds: last_round(rounds),
+        lines: vec![Line {
+            name: "accuracy",
+            class: "series-1",
+            points: points(rounds, |round| Some(round.accuracy? * 100.0)),
+        }],
+    }
+    .draw()
+}
+
+/// Test and training loss over rounds; `None` if neither is known.
+pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
+    let test = points(rounds, |round| round.loss);
+    let train = points(rounds, |round| round.train_loss);
+    let said = |name: &str, points: &[(u32, f64)]| match (points.first(), points.last()) {
+        (Some((first, from)), Some((last, to))) => {
+            format!("{name} loss goes from {from:.3} in round {first} to {to:.3} in round {last}.")
+        }
+        _ => format!("{name} loss was not measured."),
+    };
+    Lines {
+        title: "Loss",
+        description: &format!("{} {}", said("Test", &test), said("Training", &train)),
+        unit: "",
+        floor: Floor::Zero,
+        ceiling: None,
+        target: None,
+        rounds: last_round(rounds),
+        lines: vec![
+            Line { name: "test", class: "series-1", points: test },
+            Line { name: "training, on the clients", class: "series-2", points: train },
+        ],
+    }
+    .draw()
+}
+
+/// Bytes over the network, round by round; `None` without rounds.
+pub(super) fn traffic(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
+    let highest = rounds.iter().map(|round| round.bytes_down.saturating_add(round.bytes_up)).max()?;
+    let unit = units::of_bytes(highest as f64);
+    let amounts = |count: fn(&RoundRecord) -> u64| rounds.iter().map(|round| count(round) as f64 / unit.size).collect();
+    Bars {
+        title: "Traffic",
+        description: &format!(
+            "{} down and {} up in all, at most {} in one round.",
+            bytes(summary.bytes_down),
+            bytes(summary.bytes_up),
+            bytes(highest)
+        ),
+        unit: unit.name,
+        decimals: 2,
+        rounds: &numbers(rounds),
+        stacks: vec![
+            Stack { name: "down, to clients", class: "series-1", amounts: amounts(|round| round.bytes_down) },
+            Stack { name: "up, from clients", class: "series-2", amounts: amounts(|round| round.bytes_up) },
+        ],
+    }
+    .draw()
+}
+
+/// Time from opening to closing, round by round; `None` without rounds.
+pub(super) fn times(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
+    let finite = |round: &RoundRecord| if round.seconds.is_finite() { round.seconds.max(0.0) } else { 0.0 };
+    let longest = rounds.iter().map(finite).fold(0.0, f64::max);
+    let unit = units::of_seconds(longest);
+    Bars {
+        title: "Time",
+        description: &format!(
+            "Half of the rounds took at most {}, the longest took {}.",
+            seconds(summary.median_seconds?),
+            seconds(longest)
+        ),
+        unit: unit.name,
+        decimals: 2,
+        rounds: &numbers(rounds),
+        stacks: vec![Stack {
+            name: "time",
+            class: "series-1",
+            amounts: rounds.iter().map(|round| finite(round) / unit.size).collect(),
+        }],
+    }
+    .draw()
+}
+
+/// What became of the cohort and of what arrived, round by round; `None` without rounds. Parts that never occur are
+/// left out.
+pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
+    let parts: [(&str, &str, fn(&RoundRecord) -> usize); 5] = [
+        ("accepted", "series-1", |round| round.accepted),
+        ("rejected", "rejected", |round| round.rejected),
+        ("discarded", "discarded", |round| round.discarded),
+        ("failed", "failed", |round| round.failed),
+        ("lost", "lost", |round| round.lost),
+    ];
+    let stacks: Vec<_> = parts
+        .into_iter()
+        .map(|(name, class, count)| Stack {
+            name,
+            class,
+            amounts: rounds.iter().map(|round| count(round) as f64).collect(),
+        })
+        .filter(|stack| stack.name == "accepted" || stack.amounts.iter().any(|&amount| amount > 0.0))
+        .collect();
+    let arrivals = summary.arrivals;
+    let troubles: String =
+        arrivals.troubles().into_iter().map(|(count, what)| format!(", {count} {what}")).collect();
+    Bars {
+        title: "Clients and their updates",
+        description: &format!("{} asked, {} updates accepted{troubles}.", arrivals.sampled, arrivals.accepted),
+        unit: "",
+        decimals: 0,
+        rounds: &numbers(rounds),
+        stacks,
+    }
+    .draw()
+}
+
+fn numbers(rounds: &[RoundRecord]) -> Vec<u32> {
+    rounds.iter().map(|round| round.round).collect()
+}

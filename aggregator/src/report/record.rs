@@ -1,0 +1,71 @@
+//! One round in numbers.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What one closed round did. One line of `rounds.jsonl`.
+///
+/// Every arrival is exactly one of accepted, rejected and discarded. Of the sampled clients, those that neither
+/// delivered nor failed nor were lost had not answered when the round closed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundRecord {
+    /// The round, counted from 1.
+    pub round: u32,
+    /// Accuracy of the new global model on the test set, in `[0, 1]`; `None` when it was not tested.
+    pub accuracy: Option<f64>,
+    /// Mean cross-entropy on the test set, in nats; `None` when it was not tested or is not finite.
+    pub loss: Option<f64>,
+    /// Mean local training loss over the accepted updates; `None` without one or when it is not finite.
+    pub train_loss: Option<f64>,
+    /// Clients in the cohort.
+    pub sampled: usize,
+    /// Updates that were folded.
+    pub accepted: usize,
+    /// Updates that were refused: malformed, out of bounds, not asked for.
+    pub rejected: usize,
+    /// Updates that were in order and of no use: late or sent twice.
+    pub discarded: usize,
+    /// Clients that said that they could not train.
+    pub failed: usize,
+    /// Clients that disappeared.
+    pub lost: usize,
+    /// Bytes sent to clients.
+    pub bytes_down: u64,
+    /// Bytes received from clients.
+    pub bytes_up: u64,
+    /// Seconds from opening to closing.
+    pub seconds: f64,
+    /// What the round waited for last.
+    pub waited_for: WaitedFor,
+}
+
+/// What a round waited for until it closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitedFor {
+    /// Every member of the cohort had answered, failed or been lost.
+    #[default]
+    Cohort,
+    /// `round.count.max` updates were in.
+    Count,
+    /// `round.time.min` was over, with enough updates in already.
+    MinTime,
+    /// `round.time.max` was over.
+    MaxTime,
+    /// `round.count.min` updates were in, after `round.time.max` was over.
+    MinCount,
+}
+
+impl fmt::Display for WaitedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cohort => "the cohort",
+            Self::Count => "enough updates",
+            Self::MinTime => "the shortest time",
+            Self::MaxTime => "the time limit",
+            Self::MinCount => "the fewest updates",
+        })
+    }
+}

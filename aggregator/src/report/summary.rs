@@ -1,0 +1,165 @@
+//! The figures of a run: derived from its rounds, never stored.
+
+use super::RoundRecord;
+
+/// A run in figures.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Summary {
+    /// Rounds that closed.
+    pub rounds: usize,
+    /// The best accuracy and the first round that reached it.
+    pub best: Option<(f64, u32)>,
+    /// The last accuracy measured and its round.
+    pub last: Option<(f64, u32)>,
+    /// The first round whose accuracy reached the target, if there is a target.
+    pub target: Option<Reached>,
+    /// Updates over all rounds.
+    pub arrivals: Arrivals,
+    /// Bytes sent to clients.
+    pub bytes_down: u64,
+    /// Bytes received from clients.
+    pub bytes_up: u64,
+    /// Seconds over all rounds.
+    pub seconds: f64,
+    /// Median seconds of a round; `None` without rounds.
+    pub median_seconds: Option<f64>,
+}
+
+/// How a run fared against its target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reached {
+    /// The accuracy aimed for, in `[0, 1]`.
+    pub accuracy: f64,
+    /// The first round that reached it, if one did.
+    pub round: Option<u32>,
+}
+
+/// What became of the updates of a set of rounds, and of the clients that sent none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Arrivals {
+    /// Clients asked.
+    pub sampled: usize,
+    /// Updates folded.
+    pub accepted: usize,
+    /// Updates refused.
+    pub rejected: usize,
+    /// Updates of no use.
+    pub discarded: usize,
+    /// Clients that could not train.
+    pub failed: usize,
+    /// Clients that disappeared.
+    pub lost: usize,
+}
+
+impl Arrivals {
+    /// The arrivals of all these rounds together.
+    #[must_use]
+    pub fn of(rounds: &[RoundRecord]) -> Self {
+        rounds.iter().fold(Self::default(), |sum, round| Self {
+            sampled: sum.sampled.saturating_add(round.sampled),
+            accepted: sum.accepted.saturating_add(round.accepted),
+            rejected: sum.rejected.saturating_add(round.rejected),
+            discarded: sum.discarded.saturating_add(round.discarded),
+            failed: sum.failed.saturating_add(round.failed),
+            lost: sum.lost.saturating_add(round.lost),
+        })
+    }
+
+    /// What went other than well, with its name; nothing that did not happen.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<(usize, &'static str)> {
+        let all = [
+            (self.rejected, "rejected"),
+            (self.discarded, "discarded"),
+            (self.failed, "failed"),
+            (self.lost, "lost"),
+        ];
+        all.into_iter().filter(|(count, _)| *count > 0).collect()
+    }
+}
+
+impl Summary {
+    /// The figures of these rounds; `target` is an accuracy aimed for, in `[0, 1]`.
+    #[must_use]
+    pub fn of(rounds: &[RoundRecord], target: Option<f64>) -> Self {
+        let tested = || rounds.iter().filter_map(|round| Some((round.accuracy?, round.round)));
+        let best = tested().fold(None, |best: Option<(f64, u32)>, (accuracy, round)| match best {
+            Some((so_far, _)) if so_far >= accuracy => best,
+            _ => Some((accuracy, round)),
+        });
+        let reached = |goal: f64| Reached {
+            accuracy: goal,
+            round: tested().find(|&(accuracy, _)| accuracy >= goal).map(|(_, round)| round),
+        };
+        Self {
+            rounds: rounds.len(),
+            best,
+            last: tested().last(),
+            target: target.map(reached),
+            arrivals: Arrivals::of(rounds),
+            bytes_down: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_down)),
+            bytes_up: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_up)),
+            seconds: rounds.iter().map(|round| round.seconds).sum(),
+            median_seconds: median(rounds.iter().map(|round| round.seconds).collect()),
+        }
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    if values.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(values[middle - 1], upper)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::WaitedFor;
+
+    fn round(round: u32, accuracy: Option<f64>, seconds: f64) -> RoundRecord {
+        RoundRecord {
+            round,
+            accuracy,
+            loss: None,
+            train_loss: None,
+            sampled: 4,
+            accepted: 3,
+            rejected: 0,
+            discarded: round as usize,
+            failed: 0,
+            lost: 1,
+            bytes_down: 100,
+            bytes_up: 10,
+            seconds,
+            waited_for: WaitedFor::Cohort,
+        }
+    }
+
+    #[test]
+    fn figures_of_a_small_run() {
+        let rounds = [
+            round(1, Some(0.5), 3.0),
+            round(2, Some(0.9), 1.0),
+            round(3, None, 2.0),
+            round(4, Some(0.9), 10.0),
+            round(5, Some(0.8), 4.0),
+        ];
+        let summary = Summary::of(&rounds, Some(0.85));
+        assert_eq!(summary.best, Some((0.9, 2)), "the first of equals");
+        assert_eq!(summary.last, Some((0.8, 5)));
+        assert_eq!(summary.target, Some(Reached { accuracy: 0.85, round: Some(2) }));
+        assert_eq!((summary.bytes_down, summary.bytes_up, summary.rounds), (500, 50, 5));
+        assert_eq!((summary.seconds, summary.median_seconds), (20.0, Some(3.0)));
+        assert_eq!(Summary::of(&rounds[..4], None).median_seconds, Some(2.5));
+        assert_eq!(summary.arrivals.troubles(), [(15, "discarded"), (5, "lost")]);
+        assert_eq!((summary.arrivals.sampled, summary.arrivals.accepted), (20, 15));
+        assert_eq!(Summary::of(&rounds, Some(0.95)).target, Some(Reached { accuracy: 0.95, round: None }));
+    }
+
+    #[test]
+    fn no_rounds_have_no_figures() {
+        assert_eq!(Summary::of(&[], None), Summary::default());
+    }
+}

@@ -1,0 +1,144 @@
+//! Numbers with their units, as people read them.
+
+/// A unit and how many base units it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Unit {
+    pub(super) name: &'static str,
+    pub(super) size: f64,
+}
+
+const fn unit(name: &'static str, size: f64) -> Unit {
+    Unit { name, size }
+}
+
+/// Decimal multiples, as networks and disks are sold.
+const BYTES: [Unit; 5] = [unit("B", 1.0), unit("kB", 1e3), unit("MB", 1e6), unit("GB", 1e9), unit("TB", 1e12)];
+const TIMES: [Unit; 4] = [unit("ms", 1e-3), unit("s", 1.0), unit("min", 60.0), unit("h", 3600.0)];
+
+/// The unit in which a chart with this greatest number of bytes is labelled.
+pub(super) fn of_bytes(greatest: f64) -> Unit {
+    fitting(&BYTES, greatest)
+}
+
+/// The unit in which a chart with this longest time in seconds is labelled. Minutes begin at three of them.
+pub(super) fn of_seconds(longest: f64) -> Unit {
+    fitting(&TIMES, longest / 3.0)
+}
+
+fn fitting(units: &[Unit], greatest: f64) -> Unit {
+    let fit = units.iter().rev().find(|unit| greatest >= unit.size);
+    *fit.unwrap_or(&units[0])
+}
+
+/// `0.6 MB`: decimal multiples with one decimal; bytes alone are whole.
+pub(super) fn bytes(count: u64) -> String {
+    // From 999,950 bytes on, a kilobyte figure would round to 1000.0.
+    let unit = of_bytes(count as f64 * 1.000_05);
+    let decimals = usize::from(unit.size > 1.0);
+    format!("{:.decimals$} {}", count as f64 / unit.size, unit.name)
+}
+
+/// `1.2 s`, `3 min 20 s`, `2 h 5 min`.
+pub(super) fn seconds(time: f64) -> String {
+    if time < 0.0995 {
+        return format!("{:.0} ms", time * 1e3);
+    }
+    if time < 99.95 {
+        return format!("{time:.1} s");
+    }
+    let whole = time.round() as u64;
+    if whole < 3600 {
+        format!("{} min {} s", whole / 60, whole % 60)
+    } else {
+        let minutes = (time / 60.0).round() as u64;
+        format!("{} h {} min", minutes / 60, minutes % 60)
+    }
+}
+
+/// `93.1 %` of a share in `[0, 1]`. A share below 1 is never shown as 100 %.
+pub(super) fn percent(share: f64) -> String {
+    let tenths = (share * 1000.0).round();
+    let tenths = if share < 1.0 { tenths.min(999.0) } else { tenths };
+    format!("{:.1} %", tenths / 10.0)
+}
+
+/// `199,210`.
+pub(super) fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// `1 client`, `10 clients`.
+pub(super) fn counted(count: usize, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_decimal_and_never_show_a_thousand() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 kB"),
+            (999_949, "999.9 kB"),
+            (999_960, "1.0 MB"),
+            (642_000, "642.0 kB"),
+            (1_500_000_000, "1.5 GB"),
+            (u64::MAX, "18446744.1 TB"),
+        ];
+        for (count, shown) in cases {
+            assert_eq!(bytes(count), shown);
+        }
+    }
+
+    #[test]
+    fn times_change_units_where_people_do() {
+        let cases = [
+            (0.0, "0 ms"),
+            (0.0123, "12 ms"),
+            (0.0996, "0.1 s"),
+            (1.25, "1.2 s"),
+            (99.94, "99.9 s"),
+            (100.0, "1 min 40 s"),
+            (3599.6, "1 h 0 min"),
+            (7500.0, "2 h 5 min"),
+        ];
+        for (time, shown) in cases {
+            assert_eq!(seconds(time), shown);
+        }
+    }
+
+    #[test]
+    fn percentages_do_not_flatter() {
+        assert_eq!(percent(0.931), "93.1 %");
+        assert_eq!(percent(0.9999), "99.9 %");
+        assert_eq!(percent(1.0), "100.0 %");
+        assert_eq!(percent(0.0), "0.0 %");
+    }
+
+    #[test]
+    fn digits_are_grouped() {
+        for (count, shown) in [(0, "0"), (999, "999"), (1_000, "1,000"), (199_210, "199,210"), (1_663_370, "1,663,370")] {
+            assert_eq!(grouped(count), shown);
+        }
+        assert_eq!(counted(1, "client"), "1 client");
+        assert_eq!(counted(1000, "client"), "1,000 clients");
+    }
+
+    #[test]
+    fn chart_units_fit_the_greatest_value() {
+        let name = |unit: Unit| unit.name;
+        assert_eq!([0.0, 999.0, 5e5, 2e6].map(|bytes| name(of_bytes(bytes))), ["B", "B", "kB", "MB"]);
+        assert_eq!([0.5, 3.0, 100.0, 200.0, 12_000.0].map(|time| name(of_seconds(time))), ["ms", "s", "s", "min", "h"]);
+    }
+}

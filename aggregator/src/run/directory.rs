@@ -1,0 +1,156 @@
+//! What lies where in a run's directory, and which directory a run gets.
+//!
+//! ```text
+//! runs/NAME/
+//!     config.toml              the effective configuration
+//!     rounds.jsonl             one line per closed round
+//!     model.safetensors        the global model, when the run ends or is stopped
+//!     report.html              the same for people
+//!     state/
+//!         run.json             the run's identity; written last, so its presence makes the directory a run
+//!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts
+//!         round-000008.json    round 8 was opened: its cohort, and the clients known then
+//!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
+//!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
+//!         spool/               payloads under way, of no meaning after a restart
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use shared::id::ClientId;
+
+use crate::files::FileLayer;
+
+/// Paths of one run.
+#[derive(Clone, Debug)]
+pub struct RunDirectory {
+    root: PathBuf,
+}
+
+impl RunDirectory {
+    /// The directory at `root`.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The effective configuration.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.toml")
+    }
+
+    /// One line per closed round.
+    #[must_use]
+    pub fn rounds(&self) -> PathBuf {
+        self.root.join("rounds.jsonl")
+    }
+
+    /// The global model.
+    #[must_use]
+    pub fn model(&self) -> PathBuf {
+        self.root.join("model.safetensors")
+    }
+
+    /// The report for people.
+    #[must_use]
+    pub fn report(&self) -> PathBuf {
+        self.root.join("report.html")
+    }
+
+    /// What is needed to continue.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
+    /// The run's identity.
+    #[must_use]
+    pub fn identity(&self) -> PathBuf {
+        self.state().join("run.json")
+    }
+
+    /// Held by the process that works on the run.
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.state().join("lock")
+    }
+
+    /// Payloads under way.
+    #[must_use]
+    pub fn spool(&self) -> PathBuf {
+        self.state().join("spool")
+    }
+
+    /// The server's state after `round`.
+    #[must_use]
+    pub fn checkpoint(&self, round: u32) -> PathBuf {
+        self.state().join(format!("checkpoint-{round:06}.safetensors"))
+    }
+
+    /// The opening of `round`.
+    #[must_use]
+    pub fn opening(&self, round: u32) -> PathBuf {
+        self.state().join(format!("round-{round:06}.json"))
+    }
+
+    /// What the cohort of `round` is sent.
+    #[must_use]
+    pub fn broadcast(&self, round: u32) -> PathBuf {
+        self.state().join(format!("broadcast-{round:06}.safetensors"))
+    }
+
+    /// Accepted updates of `round`.
+    #[must_use]
+    pub fn accepted(&self, round: u32) -> PathBuf {
+        self.state().join(format!("accepted-{round:06}"))
+    }
+
+    /// The accepted update of `client` in `round`.
+    #[must_use]
+    pub fn accepted_update(&self, round: u32, client: ClientId) -> PathBuf {
+        self.accepted(round).join(format!("{client}.update"))
+    }
+}
+
+/// The round in a file name such as `checkpoint-000007.safetensors`.
+#[must_use]
+pub fn round_in(name: &str, prefix: &str, suffix: &str) -> Option<u32> {
+    name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok()
+}
+
+/// The client in a file name such as `0123456789abcdef0123456789abcdef.update`.
+#[must_use]
+pub fn client_in(name: &str) -> Option<ClientId> {
+    name.strip_suffix(".update")?.parse().ok()
+}
+
+/// The newest checkpoint's round, if there is a checkpoint.
+#[must_use]
+pub fn newest_checkpoint(files: &dyn FileLayer, directory: &RunDirectory) -> Option<u32> {
+    let names = files.list(&directory.state()).ok()?;
+    names.iter().filter_map(|name| round_in(name, "checkpoint-", ".safetensors")).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_and_clients_are_read_back_from_names() {
+        let directory = RunDirectory::new("runs/x");
+        let name = |path: PathBuf| path.file_name().expect("a file").to_string_lossy().into_owned();
+        assert_eq!(round_in(&name(directory.checkpoint(7)), "checkpoint-", ".safetensors"), Some(7));
+        assert_eq!(round_in(&name(directory.opening(1_234_567)), "round-", ".json"), Some(1_234_567));
+        assert_eq!(round_in("checkpoint-000007.safetensors.partial", "checkpoint-", ".safetensors"), None);
+        let client: ClientId = "0123456789abcdef0123456789abcdef".parse().expect("32 digits");
+        assert_eq!(client_in(&name(directory.accepted_update(3, client))), Some(client));
+        assert_eq!(client_in("lost+found"), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! What can end a run from the inside.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use models::ModelError;
+use models::model_file::ModelFileError;
+use shared::algorithm::AggregateError;
+use shared::algorithm::registry::RegistryError;
+use shared::data::DataError;
+use shared::parcel::ParcelError;
+
+/// Why a run cannot go on. Nothing that was accepted is lost: what is durable stays, and the same command
+/// continues once the cause is gone.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The disk refused: full, read-only, gone. The operator's to mend.
+    #[error("cannot {action} {}: {source}; the run is safe up to here and continues when started again", path.display())]
+    Disk {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file of the run directory is not what this program wrote.
+    #[error("{} is damaged ({reason}); restore it from a backup or start a new run with --fresh", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The checkpoint does not hold this algorithm's state.
+    #[error("the checkpoint does not hold this algorithm's state: {0}")]
+    Checkpoint(#[from] ParcelError),
+    /// The round's updates do not make a new model.
+    #[error(transparent)]
+    Aggregate(#[from] AggregateError),
+    /// The model cannot be built or evaluated.
+    #[error("the model cannot be evaluated: {0}")]
+    Model(#[from] ModelError),
+    /// The model file cannot be written.
+    #[error(transparent)]
+    ModelFile(#[from] ModelFileError),
+    /// The test data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The algorithm is not of this build.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// For `map_err`: says what was tried on which file.
+pub(crate) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.to_owned();
+    move |source| RunError::Disk { action, path, source }
+}
+
+/// For `map_err`: the file is not what this program wrote.
+pub(crate) fn damaged<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> RunError {
+    let path = path.to_owned();
+    move |reason| RunError::Damaged { path, reason: reason.to_string() }
+}

@@ -1,0 +1,43 @@
+//! Testing the global model on the aggregator's own test set.
+
+use models::{Architecture, Backend, Batch, Evaluation, Network, ParamSet, evaluate};
+use rayon::prelude::*;
+use shared::data::View;
+
+use super::RunError;
+
+/// A test set and how many of its samples are looked at at once.
+#[derive(Clone, Debug)]
+pub struct TestSet {
+    view: View,
+    batch: usize,
+}
+
+impl TestSet {
+    /// Tests on `view`, `batch` samples at a time.
+    #[must_use]
+    pub fn new(view: View, batch: usize) -> Self {
+        Self { view, batch: batch.max(1) }
+    }
+
+    /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the
+    /// result does not depend on how many there are.
+    pub fn evaluate(&self, architecture: &Architecture, params: &ParamSet) -> Result<Evaluation, RunError> {
+        let network = Network::new(architecture, params, &Backend::cpu())?;
+        let order: Vec<usize> = (0..self.view.len()).collect();
+        let parts = order
+            .par_chunks(self.batch)
+            .map(|positions| -> Result<Evaluation, RunError> {
+                let (mut x, mut y) = (Vec::new(), Vec::new());
+                self.view.fill(positions, &mut x, &mut y);
+                let mut shape = vec![positions.len()];
+                shape.extend_from_slice(self.view.shape());
+                let batch = Batch::new(x, shape, y).map_err(|error| {
+                    RunError::Damaged { path: "the test set".into(), reason: error.to_string() }
+                })?;
+                Ok(evaluate(&network, [&batch])?)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(parts.into_iter().fold(Evaluation::default(), Evaluation::merge))
+    }
+}

@@ -1,0 +1,24 @@
+//! The device's side of the federation.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`session`] | the protocol state machine: no I/O, no clock |
+//! | [`driver`] | does the machine's I/O: connection, training, store, time |
+//! | [`workshop`] | threads that train |
+//! | [`work`] | one task: from the broadcast's bytes to the update's |
+//! | [`link`] | the channels between the driver and a transport |
+//! | [`quic`], [`trust`] | the real transport, and which server it believes |
+//! | [`store`] | what must survive a restart |
+//! | [`predict`] | using a trained model |
+//! | [`cli`] | the command line |
+
+pub mod cli;
+pub mod driver;
+pub mod link;
+pub mod predict;
+pub mod quic;
+pub mod session;
+pub mod store;
+pub mod trust;
+pub mod work;
+pub mod workshop;

@@ -1,0 +1,85 @@
+//! The channels between the driver and a transport.
+//!
+//! A transport is anything that turns [`Outgoing`] into frames for the server and the server's frames into
+//! [`Incoming`]. The driver knows nothing else of it.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use shared::message::{ToClient, ToServer, UpdateHeader};
+use tokio::sync::mpsc;
+
+/// Client to server.
+#[derive(Clone, Debug)]
+pub enum Outgoing {
+    /// A message without payload.
+    Message(ToServer),
+    /// An update with its payload.
+    Update(UpdateHeader, Bytes),
+}
+
+/// Server to client.
+#[derive(Clone, Debug)]
+pub enum Incoming {
+    /// A message without payload.
+    Message(ToClient),
+    /// The task of a round with its payload.
+    Task {
+        /// The round.
+        round: u32,
+        /// The broadcast, as an encoded parcel.
+        payload: Bytes,
+    },
+    /// The connection is gone. Nothing follows.
+    Closed {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// A connection. Dropping `outgoing` closes it once everything sent has been delivered.
+#[derive(Debug)]
+pub struct Link {
+    /// Where to, for people.
+    pub server: String,
+    /// To the server.
+    pub outgoing: mpsc::UnboundedSender<Outgoing>,
+    /// From the server.
+    pub incoming: mpsc::UnboundedReceiver<Incoming>,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answers; it is worth trying again.
+    #[error("cannot reach {server}: {reason}")]
+    Unreachable {
+        /// Where.
+        server: String,
+        /// What the transport says.
+        reason: String,
+    },
+    /// Somebody answers who is not the server that this client trusts.
+    #[error(
+        "{server} shows a certificate with fingerprint {found}, this client trusts {trusted}: either another server \
+         answers there, or the server was given a new identity; in the second case remove the file `server` from the \
+         state directory or name the new fingerprint with --fingerprint"
+    )]
+    Untrusted {
+        /// Where.
+        server: String,
+        /// Fingerprint of the certificate shown.
+        found: String,
+        /// Fingerprint that this client trusts.
+        trusted: String,
+    },
+    /// The local side cannot even try.
+    #[error("cannot use the network: {0}")]
+    Local(String),
+}
+
+/// Makes connections to one server.
+pub trait Connector: Send {
+    /// Tries once.
+    fn connect(&mut self) -> impl Future<Output = Result<Link, ConnectError>> + Send;
+}

@@ -1,0 +1,2 @@
+//! edge-client
+fn main() {}

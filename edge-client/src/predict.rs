@@ -1,0 +1,261 @@
+//! Using a trained model: what it says about each sample of a data set, and how often it is right.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use models::{Architecture, Backend, Batch, BatchError, ModelError, ModelFileError, Network, read_model};
+use shared::data::{DataError, View};
+use thiserror::Error;
+
+/// Samples in one forward pass: bounds memory, not the result.
+const BATCH: usize = 256;
+
+/// Why there are no predictions.
+#[derive(Debug, Error)]
+pub enum PredictError {
+    /// The model file cannot be opened.
+    #[error("cannot open the model {}: {error}; name the model.safetensors that a run has left", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The model file cannot be used.
+    #[error("{}", path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        problem: ModelFileError,
+    },
+    /// The data cannot be used.
+    #[error("the data cannot be used")]
+    Data(#[from] DataError),
+    /// The data's samples have another shape than the model takes.
+    #[error(
+        "the model takes samples of shape {expected:?} and the data's samples have shape {found:?}: name the data that \
+         this model was trained for, or another model"
+    )]
+    Shape {
+        /// Shape of one sample in the model.
+        expected: Vec<usize>,
+        /// Shape of one sample in the data.
+        found: Vec<usize>,
+    },
+    /// The model says something that is not a number.
+    #[error("the model's output for sample {sample} is not a number: its training diverged, use another model")]
+    NotFinite {
+        /// The sample's position in the data.
+        sample: usize,
+    },
+    /// The samples cannot be made into a batch: our bug.
+    #[error("internal error: a batch cannot be made; please report this")]
+    Batch(#[from] BatchError),
+    /// The network cannot be run: out of memory, or our bug.
+    #[error("the network cannot be run")]
+    Network(#[source] ModelError),
+}
+
+/// What a model says about one sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    /// The sample's position in the data, counted from 0.
+    pub sample: usize,
+    /// The class with the largest probability.
+    pub class: u32,
+    /// Its probability, 0 to 1.
+    pub probability: f32,
+    /// The true class.
+    pub label: u32,
+}
+
+/// How often the predictions were right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Score {
+    /// Samples looked at.
+    pub samples: usize,
+    /// Samples whose predicted class is their label.
+    pub correct: usize,
+}
+
+impl Score {
+    /// The share of samples classified correctly, 0 to 1; 0 without samples.
+    #[must_use]
+    pub fn accuracy(self) -> f64 {
+        if self.samples == 0 { 0.0 } else { self.correct as f64 / self.samples as f64 }
+    }
+}
+
+/// A trained model, ready to be used.
+#[derive(Debug)]
+pub struct Predictor {
+    network: Network,
+}
+
+impl Predictor {
+    /// Reads a model file, as a run leaves it.
+    pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
+        let file = File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
+        let (architecture, params, _) = read_model(&mut BufReader::new(file))
+            .map_err(|problem| PredictError::Model { path: path.to_path_buf(), problem })?;
+        let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;
+        Ok(Self { network })
+    }
+
+    /// What the model is.
+    #[must_use]
+    pub fn architecture(&self) -> &Architecture {
+        self.network.architecture()
+    }
+
+    /// Predicts the samples of `data` in order and hands each to `row`, which may break to end early. The score
+    /// is that of the rows handed out.
+    pub fn predict(
+        &self,
+        data: &View,
+        row: &mut dyn FnMut(Row) -> ControlFlow<()>,
+    ) -> Result<Score, PredictError> {
+        let expected = &self.architecture().input;
+        if data.shape() != expected {
+            return Err(PredictError::Shape { expected: expected.clone(), found: data.shape().to_vec() });
+        }
+        let mut score = Score::default();
+        let positions: Vec<usize> = (0..data.len()).collect();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for chunk in positions.chunks(BATCH) {
+            data.fill(chunk, &mut x, &mut y);
+            let shape = [&[chunk.len()], data.shape()].concat();
+            let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
+            let predictions = models::predict(&self.network, &batch).map_err(PredictError::Network)?;
+            for ((&sample, &label), prediction) in chunk.iter().zip(batch.y()).zip(&predictions) {
+                let class = prediction.class;
+                // One value that is not a number makes the sum, and so every probability, not a number.
+                let probability = prediction.probabilities[class as usize];
+                if !probability.is_finite() {
+                    return Err(PredictError::NotFinite { sample });
+                }
+                score.samples += 1;
+                score.correct += usize::from(class == label);
+                if row(Row { sample, class, probability, label }).is_break() {
+                    return Ok(score);
+                }
+            }
+            (x, y) = batch.into_buffers();
+        }
+        Ok(score)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use models::{Array, ParamSet, write_model};
+    use shared::data::Dataset;
+
+    use super::*;
+
+    /// A model of 1x1x2 samples whose two logits are ten times the pixels, plus `bias`.
+    fn model(folder: &Path, bias: [f32; 2]) -> PathBuf {
+        let architecture = Architecture::by_name("linear", &[1, 1, 2], 2).unwrap();
+        let mut params = ParamSet::new();
+        params.insert("head.fc.weight", Array::new([2, 2], vec![10.0, 0.0, 0.0, 10.0]).unwrap());
+        params.insert("head.fc.bias", Array::new([2], bias.to_vec()).unwrap());
+        let path = folder.join("model.safetensors");
+        let mut file = File::create(&path).unwrap();
+        write_model(&architecture, &params, &BTreeMap::new(), &mut file).unwrap();
+        path
+    }
+
+    fn view(shape: &[usize], pixels: Vec<u8>, labels: Vec<u8>) -> View {
+        View::whole(Arc::new(Dataset::new(shape.to_vec(), pixels, labels, 2).unwrap()))
+    }
+
+    fn open(path: &Path) -> Result<Predictor, PredictError> {
+        Predictor::open(path, &Backend::cpu())
+    }
+
+    #[test]
+    fn predictions_are_those_of_the_closed_form() {
+        let folder = tempfile::tempdir().unwrap();
+        let predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
+        // Logits (0, 10), (10, 0), (10, 10): the first class wins the tie.
+        let data = view(&[1, 1, 2], vec![0, 255, 255, 0, 255, 255], vec![1, 1, 0]);
+        let mut rows = Vec::new();
+        let score = predictor
+            .predict(&data, &mut |row| {
+                rows.push(row);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        let sure = 1.0 / (1.0 + (-10f32).exp());
+        let expected = [(0, 1, sure, 1), (1, 0, sure, 1), (2, 0, 0.5, 0)];
+        for (row, (sample, class, probability, label)) in rows.iter().zip(expected) {
+            assert_eq!((row.sample, row.class, row.label), (sample, class, label));
+            assert!((row.probability - probability).abs() < 1e-6, "{row:?}");
+        }
+        assert_eq!((rows.len(), score), (3, Score { samples: 3, correct: 2 }));
+        assert!((score.accuracy() - 2.0 / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_sample_of_several_batches_comes_once_and_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
+        let samples = 2 * BATCH + 3;
+        let labels: Vec<u8> = (0..samples).map(|sample| (sample % 3 == 0).into()).collect();
+        let pixels = labels.iter().flat_map(|&label| [255 * (1 - label), 255 * label]).collect();
+        let data = view(&[1, 1, 2], pixels, labels);
+        let mut seen = 0;
+        let mut row = |row: Row| {
+            assert_eq!(row.sample, seen);
+            seen += 1;
+            if row.sample == BATCH + 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let score = predictor.predict(&data, &mut row).unwrap();
+        assert_eq!(score, Score { samples: BATCH + 2, correct: BATCH + 2 });
+        let score = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(score, Score { samples, correct: samples });
+    }
+
+    #[test]
+    fn each_mistake_has_its_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let absent = folder.path().join("absent");
+        assert!(matches!(open(&absent), Err(PredictError::Open { path, .. }) if path == absent));
+
+        let text = folder.path().join("text");
+        std::fs::write(&text, "round,accuracy\n1,0.5\n").unwrap();
+        let error = open(&text).unwrap_err();
+        assert!(matches!(error, PredictError::Model { problem: ModelFileError::NotSafetensors(_), .. }));
+        assert!(error.to_string().contains("text"), "{error}");
+        let is_a_directory = open(folder.path()).unwrap_err();
+        assert!(matches!(is_a_directory, PredictError::Open { .. } | PredictError::Model { .. }));
+
+        let path = model(folder.path(), [0.0; 2]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 1);
+        std::fs::write(folder.path().join("cut"), bytes).unwrap();
+        assert!(matches!(open(&folder.path().join("cut")), Err(PredictError::Model { .. })));
+
+        let data = view(&[1, 2, 1], vec![0, 0], vec![0]);
+        let error = open(&path).unwrap().predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(
+            matches!(&error, PredictError::Shape { expected, found } if *expected == [1, 1, 2] && *found == [1, 2, 1])
+        );
+    }
+
+    #[test]
+    fn a_diverged_model_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let predictor = open(&model(folder.path(), [0.0, f32::NAN])).unwrap();
+        let data = view(&[1, 1, 2], vec![0, 0], vec![0]);
+        let error = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(error, PredictError::NotFinite { sample: 0 }));
+    }
+}

@@ -1,0 +1,237 @@
+//! QUIC: the client's real transport.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt};
+use shared::frame::{self, FrameError, HEADER_LEN, Header};
+use shared::message::{ToClient, ToServer, UpdateHeader};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use crate::trust::{Trust, to_hex};
+
+/// The protocol's name in the TLS handshake.
+pub const ALPN: &[u8] = b"federation/1";
+/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
+/// QUIC's black hole detection finds out.
+const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
+/// Silence after which the connection counts as gone.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Keeps a NAT's mapping and the connection alive between heart-beats.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);
+/// One attempt to connect takes no longer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the last messages of a closing connection may take.
+const LINGER: Duration = Duration::from_secs(2);
+const STREAM_WINDOW: u32 = 4 << 20;
+const SEND_WINDOW: u64 = 4 << 20;
+/// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
+const MAX_BROADCAST: u64 = 8 << 30;
+/// A payload is read, and its buffer grows, in steps of this many bytes: an announced length is not believed before
+/// the bytes are there.
+const CHUNK: usize = 1 << 20;
+
+/// Connects to one server over QUIC.
+#[derive(Clone, Debug)]
+pub struct QuicConnector {
+    server: String,
+    trust: Trust,
+}
+
+impl QuicConnector {
+    /// Connects to `server` (`HOST:PORT` or `IP:PORT`) and believes it if `trust` does.
+    #[must_use]
+    pub fn new(server: impl Into<String>, trust: Trust) -> Self {
+        Self { server: server.into(), trust }
+    }
+
+    fn unreachable(&self, reason: impl ToString) -> ConnectError {
+        ConnectError::Unreachable { server: self.server.clone(), reason: reason.to_string() }
+    }
+
+    fn config(&self, loopback: bool) -> Result<ClientConfig, ConnectError> {
+        let local = |error: &dyn std::fmt::Display| ConnectError::Local(error.to_string());
+        let mut tls = rustls::ClientConfig::builder_with_provider(self.trust.provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| local(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(self.trust.clone()))
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let mut transport = TransportConfig::default();
+        transport
+            .max_idle_timeout(Some(VarInt::from_u32(IDLE_TIMEOUT.as_millis() as u32).into()))
+            .keep_alive_interval(Some(KEEP_ALIVE))
+            .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+            .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
+            .send_window(SEND_WINDOW)
+            .max_concurrent_bidi_streams(VarInt::from_u32(0))
+            .max_concurrent_uni_streams(VarInt::from_u32(2));
+        if loopback {
+            transport.initial_mtu(LOOPBACK_MTU).mtu_discovery_config(None);
+        }
+        let crypto = QuicClientConfig::try_from(tls).map_err(|error| local(&error))?;
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(Arc::new(transport));
+        Ok(config)
+    }
+
+    async fn dial(&self) -> Result<(Endpoint, Connection), ConnectError> {
+        let mut addresses =
+            tokio::net::lookup_host(&self.server).await.map_err(|error| self.unreachable(error))?;
+        let address = addresses.next().ok_or_else(|| self.unreachable("its name has no address"))?;
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let local = |error: std::io::Error| ConnectError::Local(error.to_string());
+        let socket = std::net::UdpSocket::bind(any).map_err(local)?;
+        let mut endpoint = EndpointConfig::default();
+        endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
+        let runtime = quinn::default_runtime().expect("connections are made inside the tokio runtime");
+        let endpoint = Endpoint::new(endpoint, None, socket, runtime).map_err(local)?;
+        let connecting = endpoint
+            .connect_with(self.config(address.ip().is_loopback())?, address, "aggregator")
+            .map_err(|error| self.unreachable(error))?;
+        let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+            .await
+            .map_err(|_| self.unreachable("no answer"))?
+            .map_err(|error| match (self.trust.refused(), self.trust.trusted()) {
+                (Some(found), Some(trusted)) => ConnectError::Untrusted {
+                    server: self.server.clone(),
+                    found: to_hex(&found),
+                    trusted: to_hex(&trusted),
+                },
+                _ => self.unreachable(error),
+            })?;
+        Ok((endpoint, connection))
+    }
+}
+
+impl Connector for QuicConnector {
+    async fn connect(&mut self) -> Result<Link, ConnectError> {
+        let (endpoint, connection) = self.dial().await?;
+        let (control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let (events, incoming) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let reason = match serve(&connection, control, answers, queue, &events).await {
+                Ok(()) => "closed".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            debug!("connection ended: {reason}");
+            connection.close(VarInt::from_u32(0), b"goodbye");
+            let _ = events.send(Incoming::Closed { reason });
+            let _ = tokio::time::timeout(LINGER, endpoint.wait_idle()).await;
+        });
+        Ok(Link { server: self.server.clone(), outgoing, incoming })
+    }
+}
+
+/// Why a connection was given up.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("{0}")]
+    Connection(#[from] quinn::ConnectionError),
+    #[error("{0}")]
+    Read(#[from] quinn::ReadExactError),
+    #[error("{0}")]
+    ReadPayload(#[from] quinn::ReadError),
+    #[error("{0}")]
+    Write(#[from] quinn::WriteError),
+    #[error("the server broke the protocol: {0}")]
+    Frame(#[from] FrameError),
+    #[error("the server broke the protocol: a message came with a payload that takes none, or the other way round")]
+    Payload,
+}
+
+async fn serve(
+    connection: &Connection,
+    mut control: SendStream,
+    mut answers: RecvStream,
+    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+    events: &mpsc::UnboundedSender<Incoming>,
+) -> Result<(), LinkError> {
+    let (updates, mut update_queue) = mpsc::unbounded_channel::<(UpdateHeader, Bytes)>();
+    let inbound = async {
+        loop {
+            let (message, _) = read_message(&mut answers, 0).await?;
+            if matches!(message, ToClient::Task { .. }) {
+                return Err(LinkError::Payload);
+            }
+            let _ = events.send(Incoming::Message(message));
+        }
+    };
+    let tasks = async {
+        loop {
+            let stream = connection.accept_uni().await?;
+            match read_task(stream).await {
+                Ok(task) => {
+                    let _ = events.send(task);
+                }
+                // The server gave up sending it: its round has closed.
+                Err(LinkError::Read(quinn::ReadExactError::ReadError(quinn::ReadError::Reset(_)))
+                | LinkError::ReadPayload(quinn::ReadError::Reset(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let outbound = async {
+        while let Some(outgoing) = queue.recv().await {
+            match outgoing {
+                Outgoing::Message(message) => control.write_all(&frame::encode(&message, 0)).await?,
+                Outgoing::Update(header, payload) => {
+                    let _ = updates.send((header, payload));
+                }
+            }
+        }
+        // `stopped` resolves when the server has everything, or is gone.
+        let _ = control.finish();
+        let _ = tokio::time::timeout(LINGER, control.stopped()).await;
+        Ok(())
+    };
+    let uploads = async {
+        while let Some((header, payload)) = update_queue.recv().await {
+            let mut stream = connection.open_uni().await?;
+            stream.write_all(&frame::encode(&ToServer::Update(header), payload.len() as u64)).await?;
+            stream.write_chunk(payload).await?;
+            let _ = stream.finish();
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = inbound => result,
+        result = tasks => result,
+        result = outbound => result,
+        result = uploads => result,
+    }
+}
+
+async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToClient, u64), LinkError> {
+    let mut header = [0; HEADER_LEN];
+    stream.read_exact(&mut header).await?;
+    let header = Header::parse(header, max_payload)?;
+    let mut body = vec![0; header.message as usize];
+    stream.read_exact(&mut body).await?;
+    Ok((frame::decode(&body)?, header.payload))
+}
+
+async fn read_task(mut stream: RecvStream) -> Result<Incoming, LinkError> {
+    let (message, length) = read_message(&mut stream, MAX_BROADCAST).await?;
+    let ToClient::Task { round } = message else { return Err(LinkError::Payload) };
+    let length = usize::try_from(length).map_err(|_| LinkError::Payload)?;
+    let mut payload = Vec::new();
+    while payload.len() < length {
+        payload.reserve_exact(CHUNK.min(length - payload.len()));
+        match stream.read_chunk(length - payload.len(), true).await? {
+            Some(chunk) => payload.extend_from_slice(&chunk.bytes),
+            None => return Err(FrameError::Truncated.into()),
+        }
+    }
+    Ok(Incoming::Task { round, payload: payload.into() })
+}

@@ -1,0 +1,381 @@
+//! The session: the client's protocol state machine.
+//!
+//! It does no I/O and has no clock: messages, outcomes of the driver's work and `now` (time since any fixed
+//! moment) go in through [`Session::handle`], [`Action`]s come out of [`Session::poll`]. It survives any
+//! number of connections; what must survive a restart of the process is in the driver's
+//! [store](crate::store), and comes back in as [`Work::Holding`].
+//!
+//! # Connection
+//!
+//! | in | on | goes to | and does |
+//! |---|---|---|---|
+//! | `Waiting` | its moment | `Connecting` | `Connect` |
+//! | `Connecting` | connected | `Greeting` | sends hello |
+//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay |
+//! | `Greeting` | welcome | `Joined` | goes on with what it holds |
+//! | any | refused, finished, stop | `Over` | `Finish` |
+//!
+//! # Work
+//!
+//! | in | on | goes to | and does |
+//! |---|---|---|---|
+//! | `Idle`, `Holding` | task | `Training` | `Forget` what is held, `Train` |
+//! | `Training` | task of another round | `Training` | `Cancel`, `Train` the newer |
+//! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
+//! | `Training` | could not train | `Idle` | says failed |
+//! | `Holding` | receipt | `Idle` | `Forget` |
+//! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use shared::id::{ClientId, RunId};
+use shared::message::{Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::seed::Seed;
+use shared::spec::RunSpec;
+
+/// The first delay before connecting again.
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// The longest delay before connecting again.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// What the device brings to any run.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its identity.
+    pub client: ClientId,
+    /// Its number of training samples.
+    pub samples: u64,
+    /// Shape of one sample.
+    pub shape: Vec<u32>,
+    /// Number of classes its labels are drawn from.
+    pub classes: u32,
+}
+
+/// What goes in.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// [`Action::Connect`] succeeded.
+    Connected,
+    /// [`Action::Connect`] failed, or the connection is gone.
+    Disconnected {
+        /// Why, for people.
+        reason: String,
+    },
+    /// A message from the server. The payload of a task is in the driver's hands.
+    Message(ToClient),
+    /// Training goes on.
+    Progressed(Progress),
+    /// Training ended; the driver holds the update.
+    Trained {
+        /// The round.
+        round: u32,
+        /// How it went, or why there is no update.
+        outcome: Result<TrainReport, String>,
+    },
+    /// Time has passed.
+    Tick,
+    /// The user wants to stop.
+    Stop,
+}
+
+/// What comes out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Connect to the server.
+    Connect,
+    /// Send a message without payload.
+    Send(ToServer),
+    /// Send the held update.
+    Upload(UpdateHeader),
+    /// Train, starting from the received task's payload.
+    Train {
+        /// The round.
+        round: u32,
+        /// The run.
+        spec: Box<RunSpec>,
+    },
+    /// Stop training; no [`Event::Trained`] is wanted for it.
+    Cancel,
+    /// The held update is not needed any more.
+    Forget {
+        /// Its round.
+        round: u32,
+        /// What became of it, if the server said so.
+        verdict: Option<Verdict>,
+    },
+    /// Close the connection.
+    Disconnect,
+    /// Nothing more will happen.
+    Finish(Outcome),
+}
+
+/// How a session ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The run is over.
+    Completed {
+        /// Rounds that it had.
+        rounds: u32,
+    },
+    /// The server does not take this client.
+    Refused(Refusal),
+    /// The user stopped it.
+    Stopped,
+}
+
+/// What the client has in hand. Its update or task belongs to the run it was given in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing.
+    Idle,
+    /// A task in training.
+    Training(Held),
+    /// A finished update without a receipt.
+    Holding(Held),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// Until this moment.
+    Waiting(Duration),
+    Connecting,
+    Greeting,
+    /// The next heart-beat is due at this moment.
+    Joined(Duration),
+    Over,
+}
+
+/// The client's protocol state machine.
+#[derive(Debug)]
+pub struct Session {
+    device: Device,
+    link: Link,
+    spec: Option<Box<RunSpec>>,
+    work: Work,
+    report: TrainReport,
+    progress: Progress,
+    attempts: u32,
+    jitter: ChaCha8Rng,
+    actions: VecDeque<Action>,
+}
+
+impl Session {
+    /// A session that connects at once. `held` is an update that an earlier process left in the store.
+    #[must_use]
+    pub fn new(device: Device, held: Option<(Held, TrainReport)>, now: Duration) -> Self {
+        let jitter = Seed::root(0).derive_bytes("reconnect", device.client.as_bytes()).rng();
+        let (work, report) = match held {
+            Some((held, report)) => (Work::Holding(held), report),
+            None => (Work::Idle, TrainReport::default()),
+        };
+        let mut session = Self {
+            device,
+            link: Link::Waiting(now),
+            spec: None,
+            work,
+            report,
+            progress: Progress::default(),
+            attempts: 0,
+            jitter,
+            actions: VecDeque::new(),
+        };
+        session.settle(now);
+        session
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When the session wants an [`Event::Tick`] at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.link {
+            Link::Waiting(moment) | Link::Joined(moment) => Some(moment),
+            Link::Connecting | Link::Greeting | Link::Over => None,
+        }
+    }
+
+    /// What the client has in hand.
+    #[must_use]
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Takes one event in at `now`. `now` never goes back.
+    pub fn handle(&mut self, now: Duration, event: Event) {
+        if self.link == Link::Over {
+            return;
+        }
+        match event {
+            Event::Connected => self.greet(),
+            Event::Disconnected { .. } => {
+                if !matches!(self.link, Link::Waiting(_)) {
+                    self.link = Link::Waiting(now + self.next_delay());
+                }
+            }
+            Event::Message(message) => self.message(now, message),
+            Event::Progressed(progress) => self.progress = progress,
+            Event::Trained { round, outcome } => self.trained(round, outcome),
+            Event::Tick => {}
+            Event::Stop => {
+                if matches!(self.link, Link::Joined(_)) {
+                    self.actions.push_back(Action::Send(ToServer::Goodbye));
+                }
+                self.end(Outcome::Stopped);
+            }
+        }
+        self.settle(now);
+    }
+
+    fn greet(&mut self) {
+        self.link = Link::Greeting;
+        let holds = match &self.work {
+            Work::Idle => None,
+            Work::Training(held) | Work::Holding(held) => Some(*held),
+        };
+        self.actions.push_back(Action::Send(ToServer::Hello(Hello {
+            client: self.device.client,
+            software: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+            samples: self.device.samples,
+            shape: self.device.shape.clone(),
+            classes: self.device.classes,
+            holds,
+        })));
+    }
+
+    fn message(&mut self, now: Duration, message: ToClient) {
+        match message {
+            ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
+            ToClient::Refused(refusal) => self.end(Outcome::Refused(refusal)),
+            ToClient::Task { round } => self.task(round),
+            ToClient::Receipt { round, verdict } => {
+                if let Work::Holding(held) = self.work
+                    && held.round == round
+                {
+                    self.forget(Some(verdict));
+                }
+            }
+            ToClient::Finished { rounds } => {
+                self.abandon();
+                self.end(Outcome::Completed { rounds });
+            }
+        }
+    }
+
+    fn welcome(&mut self, now: Duration, spec: Box<RunSpec>, wants: Option<u32>) {
+        self.attempts = 0;
+        self.link = Link::Joined(now);
+        let wanted = |held: &Held| held.run == spec.run && Some(held.round) == wants;
+        match &self.work {
+            Work::Holding(held) if wanted(held) => self.upload(held.round),
+            Work::Training(held) if wanted(held) => {}
+            _ => self.abandon(),
+        }
+        self.spec = Some(spec);
+    }
+
+    fn task(&mut self, round: u32) {
+        let Some(spec) = &self.spec else { return };
+        let held = Held { run: spec.run, round };
+        if self.work == Work::Training(held) || self.work == Work::Holding(held) {
+            return;
+        }
+        let spec = spec.clone();
+        self.abandon();
+        self.work = Work::Training(held);
+        self.progress = Progress { round: Some(round), done: 0, total: 0 };
+        self.actions.push_back(Action::Train { round, spec });
+    }
+
+    fn trained(&mut self, round: u32, outcome: Result<TrainReport, String>) {
+        let Work::Training(held) = self.work else { return };
+        if held.round != round {
+            return;
+        }
+        self.progress = Progress::default();
+        match outcome {
+            Ok(report) => {
+                self.work = Work::Holding(held);
+                self.report = report;
+                if matches!(self.link, Link::Joined(_)) {
+                    self.upload(round);
+                }
+            }
+            Err(reason) => {
+                self.work = Work::Idle;
+                // Without a connection the server learns of it at the next hello: nothing is held then.
+                if matches!(self.link, Link::Joined(_)) {
+                    self.actions.push_back(Action::Send(ToServer::Failed { round, reason }));
+                }
+            }
+        }
+    }
+
+    fn upload(&mut self, round: u32) {
+        self.actions.push_back(Action::Upload(UpdateHeader { round, report: self.report }));
+    }
+
+    /// Lets go of whatever is in hand.
+    fn abandon(&mut self) {
+        match self.work {
+            Work::Idle => {}
+            Work::Training(_) => {
+                self.work = Work::Idle;
+                self.progress = Progress::default();
+                self.actions.push_back(Action::Cancel);
+            }
+            Work::Holding(_) => self.forget(None),
+        }
+    }
+
+    fn forget(&mut self, verdict: Option<Verdict>) {
+        if let Work::Holding(held) = self.work {
+            self.work = Work::Idle;
+            self.actions.push_back(Action::Forget { round: held.round, verdict });
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if matches!(self.work, Work::Training(_)) {
+            self.abandon();
+        }
+        if matches!(self.link, Link::Greeting | Link::Joined(_)) {
+            self.actions.push_back(Action::Disconnect);
+        }
+        self.link = Link::Over;
+        self.actions.push_back(Action::Finish(outcome));
+    }
+
+    /// What time alone brings about; called after every event.
+    fn settle(&mut self, now: Duration) {
+        match self.link {
+            Link::Waiting(moment) if now >= moment => {
+                self.link = Link::Connecting;
+                self.actions.push_back(Action::Connect);
+            }
+            Link::Joined(moment) if now >= moment => {
+                let heartbeat = self.spec.as_ref().map_or(LONGEST_DELAY, |spec| spec.heartbeat);
+                self.link = Link::Joined(now + heartbeat);
+                self.actions.push_back(Action::Send(ToServer::Heartbeat(self.progress)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Doubles with every failed attempt, then half of it is drawn at random, so that a fleet that lost
+    /// its server does not come back in one instant.
+    fn next_delay(&mut self) -> Duration {
+        let full = (FIRST_DELAY * 2u32.saturating_pow(self.attempts.min(16))).min(LONGEST_DELAY);
+        self.attempts += 1;
+        full.mul_f64(self.jitter.random_range(0.5..1.0))
+    }
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

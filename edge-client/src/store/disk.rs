@@ -1,0 +1,100 @@
+//! The store of a real device: a state directory.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use shared::id::{ClientId, RunId};
+use shared::message::{Held, TrainReport};
+
+use super::error::StoreError;
+use super::locals::Locals;
+use super::outbox::Outbox;
+use super::pin::ServerPin;
+use super::{Store, SyncHandle, durable, identity};
+
+/// A state directory, which this process has to itself until the store is dropped.
+#[derive(Debug)]
+pub struct DiskStore {
+    directory: PathBuf,
+    client: ClientId,
+    outbox: Outbox,
+    locals: Locals,
+    /// The lock is the system's and ends with the process, however that ends.
+    _lock: File,
+}
+
+impl DiskStore {
+    /// Opens a state directory; creates it, with a new identity, if there is none.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        durable::create_dir(directory)?;
+        let lock = lock(directory)?;
+        let client = identity::load_or_create(&directory.join("identity"))?;
+        let locals = Locals::new(directory.join("runs"));
+        let outbox = Outbox::open(directory.join("outbox"), &locals)?;
+        Ok(Self { directory: directory.to_path_buf(), client, outbox, locals, _lock: lock })
+    }
+
+    /// The device's identity, the same after every restart.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The state directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Which server this client trusts.
+    #[must_use]
+    pub fn server_pin(&self) -> ServerPin {
+        ServerPin::new(self.directory.join("server"))
+    }
+}
+
+impl Store for DiskStore {
+    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
+        Ok(self.outbox.held())
+    }
+
+    fn payload(&mut self) -> Result<Bytes, StoreError> {
+        self.outbox.payload()
+    }
+
+    fn keep(
+        &mut self,
+        held: Held,
+        report: &TrainReport,
+        payload: &Bytes,
+        local: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.outbox.keep(&self.locals, held, report, payload, local)
+    }
+
+    fn sync_handle(&self) -> SyncHandle {
+        self.outbox.sync_handle()
+    }
+
+    fn forget(&mut self) -> Result<(), StoreError> {
+        self.outbox.clear(&self.locals)
+    }
+
+    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.outbox.local(run)? {
+            Some(newest) => Ok(Some(newest)),
+            None => self.locals.read(run),
+        }
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let path = directory.join("lock");
+    let file = durable::private().open(&path).map_err(StoreError::io("create", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked { directory: directory.to_path_buf() }),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+    }
+}

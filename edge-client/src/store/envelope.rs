@@ -1,0 +1,150 @@
+//! The form of a kept file: what it is, how long, whether it is whole, then a head and a body.
+//!
+//! ```text
+//! offset  size  field
+//!      0     3  kind: "FLU" an update, "FLL" client state
+//!      3     1  format version
+//!      4     4  head length H, little-endian
+//!      8     8  body length B, little-endian
+//!     16     4  CRC-32 of bytes 0..16, head and body, little-endian
+//!     20     H  head (postcard)
+//!   20+H     B  body
+//! ```
+//!
+//! The checksum is there for power failures: a file system may keep a file's length and lose its bytes.
+//! It is not cryptographic; whoever can write in the state directory is the client's user.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use bytes::Bytes;
+use flate2::Crc;
+use models::Limits;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::durable;
+use super::error::StoreError;
+
+/// The format version that this build writes, and the newest that it reads.
+pub(super) const VERSION: u8 = 1;
+/// Bytes before the head.
+const FIXED: usize = 20;
+/// Bytes before the checksum.
+const CHECKED: usize = 16;
+/// Longest head: one of two numbers, a report and a run id has at most 60 bytes.
+const MAX_HEAD: usize = 256;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A trained update: head `(Held, TrainReport)`, body a parcel.
+    Update,
+    /// What the algorithm keeps between rounds: head `RunId`, body the algorithm's own bytes.
+    Local,
+}
+
+impl Kind {
+    fn magic(self) -> [u8; 3] {
+        match self {
+            Self::Update => *b"FLU",
+            Self::Local => *b"FLL",
+        }
+    }
+}
+
+/// Why a file does not open.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    /// The system refused, or a newer program wrote the file.
+    Store(StoreError),
+    /// The file is there and is not what was once written. The text completes "the file is damaged: it".
+    Damaged(String),
+}
+
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Writes a file; not synced.
+pub(super) fn write(path: &Path, kind: Kind, head: &impl Serialize, body: &[u8]) -> Result<(), StoreError> {
+    let head = postcard::to_stdvec(head).expect("heads are structs of numbers, which postcard encodes");
+    assert!(head.len() <= MAX_HEAD, "heads are a few numbers");
+    let mut fixed = [0; FIXED];
+    fixed[..3].copy_from_slice(&kind.magic());
+    fixed[3] = VERSION;
+    fixed[4..8].copy_from_slice(&(head.len() as u32).to_le_bytes());
+    fixed[8..CHECKED].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    let sum = checksum(&[&fixed[..CHECKED], &head, body]);
+    fixed[CHECKED..].copy_from_slice(&sum.to_le_bytes());
+    durable::write(path, &[&fixed, &head, body])
+}
+
+/// Reads a file; `None` if there is none. Nothing is allocated that the file's own length does not cover.
+pub(super) fn read<H: DeserializeOwned>(path: &Path, kind: Kind) -> Result<Option<(H, Bytes)>, OpenError> {
+    let failed = |error| OpenError::Store(StoreError::io("read", path)(error));
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let length = file.metadata().map_err(failed)?.len();
+    if length < FIXED as u64 {
+        return Err(OpenError::Damaged(format!("ends after {length} bytes")));
+    }
+    let mut fixed = [0; FIXED];
+    file.read_exact(&mut fixed).map_err(failed)?;
+    let (head_length, body_length) = lengths(&fixed, kind, path)?;
+    if length != FIXED as u64 + head_length as u64 + body_length {
+        return Err(OpenError::Damaged(format!("has {length} bytes and announces other lengths")));
+    }
+    let mut head = vec![0; head_length];
+    file.read_exact(&mut head).map_err(failed)?;
+    let mut body = vec![0; usize::try_from(body_length).map_err(|_| OpenError::Damaged(too_long(body_length)))?];
+    file.read_exact(&mut body).map_err(failed)?;
+    if checksum(&[&fixed[..CHECKED], &head, &body]).to_le_bytes() != fixed[CHECKED..] {
+        return Err(OpenError::Damaged("fails its checksum".to_owned()));
+    }
+    match postcard::take_from_bytes(&head) {
+        Ok((head, [])) => Ok(Some((head, Bytes::from(body)))),
+        _ => Err(OpenError::Damaged("has a head that does not decode".to_owned())),
+    }
+}
+
+/// Head and body length, checked against what is written at most.
+fn lengths(fixed: &[u8; FIXED], kind: Kind, path: &Path) -> Result<(usize, u64), OpenError> {
+    if fixed[..3] != kind.magic() {
+        return Err(OpenError::Damaged(format!("starts with {:02x?}", &fixed[..3])));
+    }
+    match fixed[3] {
+        VERSION => {}
+        0 => return Err(OpenError::Damaged("has format version 0, which never was".to_owned())),
+        found => {
+            return Err(StoreError::Newer { path: path.to_path_buf(), found, known: VERSION }.into());
+        }
+    }
+    let [a, b, c, d, rest @ ..] = &fixed[4..CHECKED] else { unreachable!("twelve bytes") };
+    let head = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+    let body = u64::from_le_bytes(rest.try_into().expect("twelve bytes less four"));
+    if head > MAX_HEAD {
+        return Err(OpenError::Damaged(format!("announces a head of {head} bytes")));
+    }
+    // No reader takes a longer parcel, so none was written.
+    if body > Limits::default().max_bytes {
+        return Err(OpenError::Damaged(too_long(body)));
+    }
+    Ok((head, body))
+}
+
+fn too_long(body: u64) -> String {
+    format!("announces a body of {body} bytes")
+}
+
+fn checksum(pieces: &[&[u8]]) -> u32 {
+    let mut crc = Crc::new();
+    pieces.iter().for_each(|piece| crc.update(piece));
+    crc.sum()
+}

@@ -1,0 +1,138 @@
+//! What can go wrong with the state directory. Every message says what was tried, where, and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why something could not be kept or read back. All but [`NothingHeld`](Self::NothingHeld) are for the
+/// person who runs the client.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The operating system refused: no such directory, no permission, no space.
+    #[error("cannot {action} {}: {error}; {}", path.display(), advice(error.kind()))]
+    Io {
+        /// What was tried, such as `write`.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Another process works in this state directory.
+    #[error(
+        "the state directory {} is in use by another process: stop that client, or give this one a state directory of its own",
+        directory.display()
+    )]
+    Locked {
+        /// The state directory.
+        directory: PathBuf,
+    },
+    /// The identity cannot be read, and making a new one would make this device another client.
+    #[error(
+        "{} is damaged ({problem}): restore it from a backup, or remove it to take part as a new client",
+        path.display()
+    )]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The pinned fingerprint cannot be read, and trusting any certificate instead would be unsafe.
+    #[error(
+        "{} is damaged: it should be the SHA-256 fingerprint of the server's certificate in 64 hexadecimal \
+         digits; write it there again, or remove the file to trust the certificate that the server shows next",
+        path.display()
+    )]
+    Pin {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What the algorithm kept in a run is damaged; starting it afresh changes what is learned.
+    #[error(
+        "{} is damaged ({problem}): remove it to start afresh in this run, or restore it from a backup",
+        path.display()
+    )]
+    Local {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The held update was whole when the store was opened and is not any more. It has been removed, so that
+    /// the next start trains again.
+    #[error(
+        "the unsent update {} {problem}; it was whole before, so something else changes this directory or the \
+         disk fails. Start the client again: it trains again",
+        path.display()
+    )]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A newer program wrote this file.
+    #[error(
+        "{} has format version {found}, this program knows versions up to {known}: run the newer program again, \
+         or remove the file to go on without what it holds",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u8,
+        /// The newest version that this build reads.
+        known: u8,
+    },
+    /// The system gave no random bytes for a new identity.
+    #[error("the system gives no random numbers for a new identity: {0}; is this a sandbox without them?")]
+    Random(getrandom::Error),
+    /// A payload was asked for while no update is held: our bug.
+    #[error("internal error: no update is held, so there is no payload; please report this")]
+    NothingHeld,
+}
+
+impl StoreError {
+    /// For `map_err`: attaches what was tried and where.
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Io { action, path: path.to_path_buf(), error }
+    }
+}
+
+fn advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make some space there, or choose a state directory on another disk"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make the state directory writable for this user, or choose another one"
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "a file is in the way: remove it, or choose another state directory"
+        }
+        io::ErrorKind::Unsupported => "this file system cannot do that: choose a state directory on another disk",
+        _ => "check the state directory, or choose another one",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_follows_the_cause() {
+        let message = |kind: io::ErrorKind| {
+            StoreError::io("write", Path::new("state/outbox"))(kind.into()).to_string()
+        };
+        assert!(message(io::ErrorKind::StorageFull).contains("make some space"));
+        assert!(message(io::ErrorKind::ReadOnlyFilesystem).contains("writable"));
+        assert!(message(io::ErrorKind::PermissionDenied).contains("writable"));
+        assert!(message(io::ErrorKind::NotADirectory).contains("in the way"));
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::Other] {
+            assert!(message(kind).starts_with("cannot write state/outbox: "), "{}", message(kind));
+        }
+    }
+}

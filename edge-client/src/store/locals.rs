@@ -1,0 +1,93 @@
+//! What the algorithm keeps between rounds, one directory per run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use shared::id::RunId;
+
+use super::RUNS_KEPT;
+use super::durable;
+use super::envelope::{self, Kind, OpenError};
+use super::error::StoreError;
+
+/// The `runs/` directory.
+#[derive(Debug)]
+pub(super) struct Locals {
+    directory: PathBuf,
+}
+
+impl Locals {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// The client state of a run.
+    pub(super) fn read(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        read(&self.path(run), run)
+    }
+
+    /// Takes over a run's client state from the file that it was kept in, durably, and removes the runs that
+    /// are too many.
+    pub(super) fn adopt(&self, run: RunId, file: &Path) -> Result<(), StoreError> {
+        let path = self.path(run);
+        // The file replaces one that is durable, so it must be durable itself before it does.
+        durable::sync_file(file)?;
+        durable::create_dir(durable::parent(&path))?;
+        durable::rename(file, &path)?;
+        durable::sync_dir(durable::parent(&path))?;
+        durable::sync_dir(&self.directory)?;
+        self.remove_oldest(run)
+    }
+
+    fn path(&self, run: RunId) -> PathBuf {
+        self.directory.join(run.to_string()).join("local")
+    }
+
+    /// Keeps `current` and the runs written last, [`RUNS_KEPT`] in all. What is not named like a run is not
+    /// touched. A clock that jumps can make the choice among the others wrong, never remove `current`.
+    fn remove_oldest(&self, current: RunId) -> Result<(), StoreError> {
+        let failed = |error| StoreError::io("list", &self.directory)(error);
+        let mut others: Vec<(SystemTime, RunId)> = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            if let Some(run) = name.to_str().and_then(|name| name.parse::<RunId>().ok())
+                && run != current
+            {
+                let written = fs::metadata(self.path(run)).and_then(|data| data.modified());
+                // One without a readable file is the first to go.
+                others.push((written.unwrap_or(SystemTime::UNIX_EPOCH), run));
+            }
+        }
+        others.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, run) in others.into_iter().skip(RUNS_KEPT - 1) {
+            tracing::info!(%run, "removing the client state of a run that was not used for long");
+            durable::remove_dir(&self.directory.join(run.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads client state of `run` from a file.
+pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+    let damaged = |problem| StoreError::Local { path: path.to_path_buf(), problem };
+    match envelope::read::<RunId>(path, Kind::Local) {
+        Ok(None) => Ok(None),
+        Ok(Some((found, local))) if found == run => Ok(Some(local.into())),
+        Ok(Some((found, _))) => Err(damaged(format!("it is of run {found}"))),
+        Err(OpenError::Damaged(problem)) => Err(damaged(format!("it {problem}"))),
+        Err(OpenError::Store(error)) => Err(error),
+    }
+}
+
+/// The run whose client state a file holds.
+pub(super) fn run_of(path: &Path) -> Result<RunId, StoreError> {
+    match envelope::read::<RunId>(path, Kind::Local) {
+        Ok(Some((run, _))) => Ok(run),
+        Ok(None) => Err(StoreError::Local { path: path.to_path_buf(), problem: "it is gone".to_owned() }),
+        Err(OpenError::Damaged(problem)) => {
+            Err(StoreError::Local { path: path.to_path_buf(), problem: format!("it {problem}") })
+        }
+        Err(OpenError::Store(error)) => Err(error),
+    }
+}

@@ -1,0 +1,85 @@
+//! What must survive a restart of the process: the device's identity, a finished update until its receipt
+//! arrives, and what the algorithm keeps between rounds.
+//!
+//! A [`DiskStore`] keeps them in a state directory, so that a reboot or an outage loses nothing; a
+//! [`MemoryStore`] is the same for simulated clients, which live and die with their process. The order in
+//! which the driver uses either is that of a round: [`keep`](Store::keep) when training is done, upload
+//! while the [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the receipt.
+//!
+//! # The state directory
+//!
+//! ```text
+//! STATE/                  mode 0700
+//!     identity            the client's id, 32 hexadecimal digits, mode 0600
+//!     server              SHA-256 fingerprint of the server's certificate, 64 hexadecimal digits
+//!     lock                locked by the process that uses the directory
+//!     outbox/             there is at most one update without a receipt
+//!         update          the update: run, round, report, payload
+//!         local           what the algorithm keeps, as of this update
+//!     runs/RUN-ID/local   what the algorithm keeps, as of the last update that was forgotten
+//! ```
+//!
+//! An update and the client state that goes with it are written to `outbox.partial/`, which is then renamed:
+//! after a crash there are both or neither. Forgetting an update moves its `local` to the run's directory.
+//! The run directories used last are kept, [`RUNS_KEPT`] of them; older ones are removed.
+//!
+//! Nothing here is worth stopping a client for that training again brings back: a half-written or damaged
+//! outbox is removed with a warning. What cannot be brought back (identity, client state of a run, pinned
+//! certificate) is an error that says what to do. So is a file of a newer format: its program may return.
+
+mod disk;
+mod durable;
+mod envelope;
+mod error;
+mod identity;
+mod locals;
+mod memory;
+mod outbox;
+mod pin;
+
+use bytes::Bytes;
+use shared::id::RunId;
+use shared::message::{Held, TrainReport};
+
+pub use disk::DiskStore;
+pub use error::StoreError;
+pub use memory::MemoryStore;
+pub use pin::{ServerPin, parse_fingerprint};
+
+/// Runs whose client state is kept, the most recently used ones. A device takes part in one run at a time;
+/// the others are there for federations that take turns.
+pub const RUNS_KEPT: usize = 8;
+
+/// Makes durable what was kept before it was made. It may run on any thread, and after the update was
+/// forgotten, when it has nothing left to do.
+pub type SyncHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
+
+/// What survives a restart of the process (or, in memory, a lost connection).
+pub trait Store: Send {
+    /// The update without a receipt that an earlier process, or this one, has kept.
+    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError>;
+
+    /// The held update's payload, an encoded parcel. [`StoreError::NothingHeld`] if there is none.
+    fn payload(&mut self) -> Result<Bytes, StoreError>;
+
+    /// Keeps an update and, unless it is `None`, what the algorithm keeps from this round to the next in
+    /// the update's run: both or neither survive a crash of the process. An update still held is forgotten
+    /// first. Power may still fail: see [`sync_handle`](Self::sync_handle).
+    fn keep(
+        &mut self,
+        held: Held,
+        report: &TrainReport,
+        payload: &Bytes,
+        local: Option<&[u8]>,
+    ) -> Result<(), StoreError>;
+
+    /// A task that makes what was kept so far durable. It is handed out, so that it can run on a thread of
+    /// its own beside the upload.
+    fn sync_handle(&self) -> SyncHandle;
+
+    /// Lets go of the held update, if there is one. What the algorithm kept with it stays.
+    fn forget(&mut self) -> Result<(), StoreError>;
+
+    /// What the algorithm kept last in this run.
+    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
+}

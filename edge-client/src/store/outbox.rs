@@ -1,0 +1,169 @@
+//! The outbox: one finished update, with the client state that goes with it, until its receipt arrives.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use shared::id::RunId;
+use shared::message::{Held, TrainReport};
+
+use super::SyncHandle;
+use super::durable;
+use super::envelope::{self, Kind, OpenError};
+use super::error::StoreError;
+use super::locals::{self, Locals};
+
+/// The `outbox/` directory.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    directory: PathBuf,
+    /// What is in it: known from the start, since one process has the directory to itself.
+    held: Option<(Held, TrainReport)>,
+    /// Its payload, if this process has kept it: the same memory that is being uploaded, so that an upload
+    /// does not wait for the disk.
+    payload: Option<Bytes>,
+}
+
+impl Outbox {
+    /// Looks into the outbox that an earlier process left. What cannot be used is removed with a warning:
+    /// the server gives the task again.
+    pub(super) fn open(directory: PathBuf, locals: &Locals) -> Result<Self, StoreError> {
+        let mut outbox = Self { directory, held: None, payload: None };
+        durable::remove_dir(&outbox.partial())?;
+        match outbox.look() {
+            Ok(Some(held)) => outbox.held = Some(held),
+            Ok(None) => outbox.clear(locals)?,
+            Err(OpenError::Damaged(problem)) => {
+                let path = outbox.directory.display();
+                tracing::warn!("removing the unsent update in {path}, which is damaged: it {problem}");
+                outbox.discard()?;
+            }
+            Err(OpenError::Store(error)) => return Err(error),
+        }
+        Ok(outbox)
+    }
+
+    pub(super) fn held(&self) -> Option<(Held, TrainReport)> {
+        self.held
+    }
+
+    /// The held update's payload; one that an earlier process left is read and checked again.
+    pub(super) fn payload(&mut self) -> Result<Bytes, StoreError> {
+        let (expected, _) = self.held.ok_or(StoreError::NothingHeld)?;
+        if let Some(payload) = &self.payload {
+            return Ok(payload.clone());
+        }
+        let problem = match envelope::read::<(Held, TrainReport)>(&self.update(), Kind::Update) {
+            Ok(Some(((held, _), payload))) if held == expected => return Ok(payload),
+            Ok(Some(_)) => "holds another update than before".to_owned(),
+            Ok(None) => "is gone".to_owned(),
+            Err(OpenError::Damaged(problem)) => problem,
+            Err(OpenError::Store(error)) => return Err(error),
+        };
+        let path = self.update();
+        self.discard()?;
+        Err(StoreError::Lost { path, problem })
+    }
+
+    /// Keeps an update instead of the one that is held.
+    pub(super) fn keep(
+        &mut self,
+        locals: &Locals,
+        held: Held,
+        report: &TrainReport,
+        payload: &Bytes,
+        local: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.clear(locals)?;
+        let partial = self.partial();
+        let written = self.write(held, report, payload, local);
+        if written.is_err() {
+            // The first error is the one to report. What is left of the attempt should not fill the disk; if
+            // even that fails, the next attempt or start removes it.
+            let _ = durable::remove_dir(&partial);
+        } else {
+            self.held = Some((held, *report));
+            self.payload = Some(payload.clone());
+        }
+        written
+    }
+
+    fn write(
+        &self,
+        held: Held,
+        report: &TrainReport,
+        payload: &Bytes,
+        local: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        let partial = self.partial();
+        durable::remove_dir(&partial)?;
+        durable::create_dir(&partial)?;
+        envelope::write(&partial.join("update"), Kind::Update, &(held, report), payload)?;
+        if let Some(local) = local {
+            envelope::write(&partial.join("local"), Kind::Local, &held.run, local)?;
+        }
+        durable::rename(&partial, &self.directory)
+    }
+
+    /// Removes the update, after its client state has moved to the run's directory. Also finishes what a
+    /// crash interrupted: client state without an update is of an update that was being forgotten, since
+    /// the two come into the outbox together.
+    pub(super) fn clear(&mut self, locals: &Locals) -> Result<(), StoreError> {
+        let local = self.directory.join("local");
+        if durable::exists(&local)? {
+            locals.adopt(locals::run_of(&local)?, &local)?;
+        }
+        durable::remove_file(&self.update())?;
+        (self.held, self.payload) = (None, None);
+        durable::remove_dir(&self.directory)
+    }
+
+    /// What the algorithm keeps in `run` as of the held update, if that is of this run and has any.
+    pub(super) fn local(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.held {
+            Some((held, _)) if held.run == run => locals::read(&self.directory.join("local"), run),
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn sync_handle(&self) -> SyncHandle {
+        let directory = self.directory.clone();
+        Box::new(move || {
+            durable::sync_file(&directory.join("update"))?;
+            durable::sync_file(&directory.join("local"))?;
+            durable::sync_dir(&directory)?;
+            durable::sync_dir(durable::parent(&directory))
+        })
+    }
+
+    fn look(&self) -> Result<Option<(Held, TrainReport)>, OpenError> {
+        let Some(((held, report), _)) = envelope::read::<(Held, TrainReport)>(&self.update(), Kind::Update)?
+        else {
+            return Ok(None);
+        };
+        match envelope::read::<RunId>(&self.directory.join("local"), Kind::Local)? {
+            Some((run, _)) if run != held.run => {
+                Err(OpenError::Damaged(format!("has client state of run {run} beside it")))
+            }
+            _ => Ok(Some((held, report))),
+        }
+    }
+
+    /// Removes the update and its client state in one step: training again starts from the state before.
+    fn discard(&mut self) -> Result<(), StoreError> {
+        (self.held, self.payload) = (None, None);
+        let partial = self.partial();
+        durable::remove_dir(&partial)?;
+        if durable::exists(&self.directory)? {
+            durable::rename(&self.directory, &partial)?;
+        }
+        durable::remove_dir(&partial)
+    }
+
+    fn update(&self) -> PathBuf {
+        self.directory.join("update")
+    }
+
+    fn partial(&self) -> PathBuf {
+        durable::partial(&self.directory)
+    }
+}

@@ -1,0 +1,118 @@
+//! One task: from the broadcast's bytes to the update's.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use models::{Backend, Limits};
+use shared::algorithm::registry::{self, RegistryError};
+use shared::algorithm::{Client, TrainError};
+use shared::data::View;
+use shared::id::ClientId;
+use shared::message::{Progress, TrainReport};
+use shared::parcel::{Parcel, ParcelError};
+use shared::spec::RunSpec;
+
+/// What a task needs.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The run.
+    pub spec: Box<RunSpec>,
+    /// The round.
+    pub round: u32,
+    /// Who trains.
+    pub client: ClientId,
+    /// The device's data.
+    pub data: View,
+    /// Where it trains.
+    pub backend: Backend,
+    /// What the server sent, an encoded parcel.
+    pub broadcast: Bytes,
+    /// What this client's previous round in the run left, an encoded parcel.
+    pub local: Option<Vec<u8>>,
+}
+
+/// What a task leaves.
+#[derive(Clone, Debug)]
+pub struct Result {
+    /// How it went.
+    pub report: TrainReport,
+    /// For the server, an encoded parcel.
+    pub update: Bytes,
+    /// For this client's next round, an encoded parcel.
+    pub local: Option<Vec<u8>>,
+}
+
+/// Why a task gave no update.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// The server runs an algorithm that this build does not have.
+    #[error(transparent)]
+    Algorithm(#[from] RegistryError),
+    /// The broadcast does not decode.
+    #[error("the server's broadcast cannot be read: {0}")]
+    Broadcast(ParcelError),
+    /// The client's own state does not decode.
+    #[error("the client's stored state cannot be read: {0}; remove it to start afresh")]
+    Local(ParcelError),
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// How a running task is watched and stopped from another thread.
+#[derive(Debug, Default)]
+pub struct Handle {
+    done: AtomicU64,
+    total: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Handle {
+    /// Asks the task to stop at its next step.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// How far the task is.
+    #[must_use]
+    pub fn progress(&self, round: u32) -> Progress {
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        Progress { round: Some(round), done, total }
+    }
+
+    fn step(&self, progress: Progress) -> ControlFlow<()> {
+        self.done.store(progress.done, Ordering::Relaxed);
+        self.total.store(progress.total, Ordering::Relaxed);
+        if self.cancelled.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Carries a task out on the calling thread.
+pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, TaskError> {
+    let started = Instant::now();
+    let algorithm = registry::build(&task.spec.algorithm)?;
+    let decode = |mut bytes: &[u8]| {
+        let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
+        Parcel::read_from(&mut bytes, limits)
+    };
+    let received = decode(&task.broadcast).map_err(TaskError::Broadcast)?;
+    let local = task.local.as_deref().map(decode).transpose().map_err(TaskError::Local)?;
+    let seed = task.spec.root_seed().derive_numbered("round", u64::from(task.round));
+    let seed = seed.derive_bytes("client", task.client.as_bytes());
+    let mut monitor = |progress| handle.step(progress);
+    let mut client = Client::new(&task.spec, task.round, seed, &task.data, &task.backend, &mut monitor);
+    let trained = algorithm.train(&mut client, received, local)?;
+    let report = TrainReport {
+        samples: client.samples(),
+        steps: client.steps(),
+        loss: client.loss(),
+        duration: started.elapsed(),
+    };
+    Ok(Result {
+        report,
+        update: trained.update.to_bytes(task.spec.precision.update).into(),
+        local: trained.local.map(|parcel| parcel.to_bytes(models::Precision::F32)),
+    })
+}

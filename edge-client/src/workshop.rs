@@ -1,0 +1,53 @@
+//! Threads that train, so that heart-beats keep flowing.
+//!
+//! A device has one worker that uses all of its cores; a simulation has one worker per core that uses one each. Either
+//! way the result of a task does not depend on it.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A fixed set of workers that take jobs in turn. Clones share the workers; they end when the last clone is dropped.
+#[derive(Clone)]
+pub struct Workshop {
+    jobs: mpsc::Sender<Job>,
+}
+
+/// The operating system gives no more threads.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the threads that train: {0}")]
+pub struct NoThreads(String);
+
+impl Workshop {
+    /// `workers` jobs at a time, each with `threads` threads for its tensor operations.
+    pub fn new(workers: usize, threads: usize) -> Result<Self, NoThreads> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let queue = Arc::new(Mutex::new(queue));
+        for number in 0..workers.max(1) {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads.max(1))
+                .thread_name(move |thread| format!("train-{number}-{thread}"))
+                .build()
+                .map_err(|error| NoThreads(error.to_string()))?;
+            let queue = queue.clone();
+            std::thread::Builder::new()
+                .name(format!("worker-{number}"))
+                .spawn(move || {
+                    while let Some(job) = next(&queue) {
+                        pool.install(job);
+                    }
+                })
+                .map_err(|error| NoThreads(error.to_string()))?;
+        }
+        Ok(Self { jobs })
+    }
+
+    /// Queues a job.
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        self.jobs.send(Box::new(job)).expect("workers live as long as a workshop does");
+    }
+}
+
+fn next(queue: &Mutex<mpsc::Receiver<Job>>) -> Option<Job> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}

@@ -1,0 +1,144 @@
+//! Labelled samples in host memory.
+
+use candle_core::Tensor;
+
+use crate::device::Backend;
+use crate::error::ModelError;
+use crate::params::element_count;
+
+/// Samples and their labels, to be learned from or evaluated together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    x: Vec<f32>,
+    shape: Vec<usize>,
+    y: Vec<u32>,
+}
+
+/// Samples, shape and labels that do not belong together: a mistake of whoever built the batch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// There are no samples, or the shape has no dimension for them.
+    #[error("a batch needs at least one sample; its shape is {shape:?}")]
+    Empty {
+        /// The shape given, samples first.
+        shape: Vec<usize>,
+    },
+    /// The number of values is not the product of the shape.
+    #[error("a batch of shape {shape:?} cannot hold {values} values")]
+    Values {
+        /// The shape given, samples first.
+        shape: Vec<usize>,
+        /// The number of values given.
+        values: usize,
+    },
+    /// The number of labels is not the number of samples.
+    #[error("a batch of {samples} samples cannot have {labels} labels")]
+    Labels {
+        /// The number of samples.
+        samples: usize,
+        /// The number of labels.
+        labels: usize,
+    },
+}
+
+impl Batch {
+    /// A batch of `shape[0]` samples of shape `shape[1..]`, as in `[n, channels, height, width]`, with a label each.
+    ///
+    /// # Errors
+    /// [`BatchError`] if the three do not belong together.
+    pub fn new(x: Vec<f32>, shape: impl Into<Vec<usize>>, y: Vec<u32>) -> Result<Self, BatchError> {
+        let shape = shape.into();
+        let Some(&samples @ 1..) = shape.first() else {
+            return Err(BatchError::Empty { shape });
+        };
+        if element_count(&shape) != Some(x.len()) {
+            return Err(BatchError::Values { shape, values: x.len() });
+        }
+        if y.len() != samples {
+            return Err(BatchError::Labels { samples, labels: y.len() });
+        }
+        Ok(Self { x, shape, y })
+    }
+
+    /// The samples, row-major.
+    #[must_use]
+    pub fn x(&self) -> &[f32] {
+        &self.x
+    }
+
+    /// The number of samples, followed by the shape of one.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The labels.
+    #[must_use]
+    pub fn y(&self) -> &[u32] {
+        &self.y
+    }
+
+    /// The samples' and the labels' buffers, to be filled again.
+    #[must_use]
+    pub fn into_buffers(self) -> (Vec<f32>, Vec<u32>) {
+        (self.x, self.y)
+    }
+
+    /// The number of samples, at least 1.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
+    pub fn len(&self) -> usize {
+        self.y.len()
+    }
+
+    /// The samples as a tensor on a device.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`] if the device fails.
+    pub fn inputs(&self, backend: &Backend) -> Result<Tensor, ModelError> {
+        Tensor::from_slice(&self.x, self.shape.as_slice(), backend.device())
+            .map_err(ModelError::candle("moving samples to the device"))
+    }
+
+    /// The labels as a tensor on a device, checked against the number of classes.
+    ///
+    /// # Errors
+    /// [`ModelError::Label`] for a label that is not below `classes`, [`ModelError::Candle`] if the device fails.
+    pub fn labels(&self, classes: usize, backend: &Backend) -> Result<Tensor, ModelError> {
+        self.check_labels(classes)?;
+        Tensor::from_slice(&self.y, self.y.len(), backend.device())
+            .map_err(ModelError::candle("moving labels to the device"))
+    }
+
+    /// Checks every label on the host: a GPU would read out of bounds instead of failing.
+    pub(crate) fn check_labels(&self, classes: usize) -> Result<(), ModelError> {
+        match self.y.iter().find(|&&label| label as usize >= classes) {
+            Some(&label) => Err(ModelError::Label { label, classes }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_must_belong_together() {
+        assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0, 1]).map(|b| b.len()), Ok(2));
+        assert_eq!(Batch::new(vec![], [], vec![]), Err(BatchError::Empty { shape: vec![] }));
+        assert_eq!(Batch::new(vec![], [0, 3], vec![]), Err(BatchError::Empty { shape: vec![0, 3] }));
+        let values = BatchError::Values { shape: vec![2, 3], values: 5 };
+        assert_eq!(Batch::new(vec![0.0; 5], [2, 3], vec![0, 1]), Err(values));
+        let labels = BatchError::Labels { samples: 2, labels: 1 };
+        assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0]), Err(labels));
+    }
+
+    #[test]
+    fn labels_are_checked_against_the_classes() {
+        let batch = Batch::new(vec![0.0; 3], [3, 1], vec![0, 4, 2]).unwrap();
+        assert!(batch.labels(5, &Backend::cpu()).is_ok());
+        let error = batch.labels(4, &Backend::cpu()).unwrap_err();
+        assert!(matches!(error, ModelError::Label { label: 4, classes: 4 }));
+    }
+}

@@ -1,0 +1,56 @@
+//! What can go wrong with a network.
+
+use crate::architecture::ArchitectureError;
+use crate::params::Mismatch;
+
+/// Why a network could not be built, run or trained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// Parameters or gradients do not fit the architecture.
+    #[error("the parameters do not fit the architecture")]
+    Mismatch(#[from] Mismatch),
+    /// The architecture is not valid.
+    #[error("the architecture is not valid")]
+    Architecture(#[from] ArchitectureError),
+    /// Samples have another shape than the architecture takes.
+    #[error("the model takes samples of shape {expected:?} and was given {found:?}")]
+    Input {
+        /// The shape of one sample in the architecture.
+        expected: Vec<usize>,
+        /// The shape of one sample in the batch.
+        found: Vec<usize>,
+    },
+    /// A label is not one of the classes.
+    #[error("the label {label} is not one of the {classes} classes, which are counted from 0")]
+    Label {
+        /// The label.
+        label: u32,
+        /// The number of classes.
+        classes: usize,
+    },
+    /// The loss became infinite or not a number; the parameters are useless from here on. Usually the rate is too large.
+    #[error("training diverged at step {step}: the loss is {loss}; lower the learning rate")]
+    Diverged {
+        /// The step, counted from 0 since the parameters were loaded.
+        step: u64,
+        /// The loss.
+        loss: f32,
+    },
+    /// The tensor library failed: out of memory, a device that went away, or our mistake.
+    #[error("{operation} failed")]
+    Candle {
+        /// What was being done.
+        operation: &'static str,
+        /// The library's error.
+        #[source]
+        source: candle_core::Error,
+    },
+}
+
+impl ModelError {
+    /// For `map_err`: attaches the operation to an error of the tensor library.
+    pub(crate) fn candle(operation: &'static str) -> impl FnOnce(candle_core::Error) -> Self {
+        move |source| Self::Candle { operation, source }
+    }
+}

@@ -1,0 +1,175 @@
+//! Evaluation: loss and accuracy of a network on labelled samples, and its predictions.
+
+use std::borrow::Borrow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::network::Network;
+
+/// How well a network does on some samples. The default, of no samples, is neutral under [`Evaluation::merge`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Evaluation {
+    /// The mean cross-entropy in nats; 0 if there are no samples.
+    pub loss: f64,
+    /// The share of samples classified correctly, from 0 to 1; 0 if there are no samples.
+    pub accuracy: f64,
+    /// The number of samples.
+    pub samples: usize,
+    /// The number of samples classified correctly.
+    pub correct: usize,
+}
+
+impl Evaluation {
+    /// The evaluation of both sets of samples together.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let sum = self.loss * self.samples as f64 + other.loss * other.samples as f64;
+        Self::from_sums(sum, self.samples + other.samples, self.correct + other.correct)
+    }
+
+    fn from_sums(loss: f64, samples: usize, correct: usize) -> Self {
+        if samples == 0 {
+            return Self::default();
+        }
+        let accuracy = correct as f64 / samples as f64;
+        Self { loss: loss / samples as f64, accuracy, samples, correct }
+    }
+}
+
+/// What a network says about one sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The class with the largest probability; the first of equals.
+    pub class: u32,
+    /// The probability of each class.
+    pub probabilities: Vec<f32>,
+}
+
+/// Evaluates a network on batches. Sums are taken in `f64` on the host, in the order of the samples, so that the result
+/// does not depend on threads.
+///
+/// # Errors
+/// [`ModelError::Input`] or [`ModelError::Label`] for a batch that does not fit, [`ModelError::Candle`] if the device
+/// fails. A loss that is not finite is no error here: it is what the network is worth.
+pub fn evaluate<B: Borrow<Batch>>(
+    network: &Network,
+    batches: impl IntoIterator<Item = B>,
+) -> Result<Evaluation, ModelError> {
+    let (mut loss, mut samples, mut correct) = (0.0, 0, 0);
+    for batch in batches {
+        let batch = batch.borrow();
+        batch.check_labels(network.architecture().classes)?;
+        for (logits, &label) in host_logits(network, batch)?.iter().zip(batch.y()) {
+            loss += log_total(logits) - f64::from(logits[label as usize]);
+            correct += usize::from(largest(logits) == label as usize);
+            samples += 1;
+        }
+    }
+    Ok(Evaluation::from_sums(loss, samples, correct))
+}
+
+/// The class and the probabilities of every sample of a batch, in order. The labels are not looked at.
+///
+/// # Errors
+/// [`ModelError::Input`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
+pub fn predict(network: &Network, batch: &Batch) -> Result<Vec<Prediction>, ModelError> {
+    let prediction = |logits: &Vec<f32>| {
+        let log_total = log_total(logits);
+        let probabilities = logits.iter().map(|&logit| (f64::from(logit) - log_total).exp() as f32).collect();
+        Prediction { class: largest(logits) as u32, probabilities }
+    };
+    Ok(host_logits(network, batch)?.iter().map(prediction).collect())
+}
+
+fn host_logits(network: &Network, batch: &Batch) -> Result<Vec<Vec<f32>>, ModelError> {
+    network
+        .logits(&batch.inputs(network.backend())?)?
+        .to_vec2()
+        .map_err(ModelError::candle("copying logits from the device"))
+}
+
+/// `log sum exp(logits)`, with the maximum taken out first so that nothing overflows.
+fn log_total(logits: &[f32]) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(max)).exp()).sum();
+    f64::from(max) + sum.ln()
+}
+
+/// The index of the largest value, the first of equals. NaN is never the largest.
+fn largest(logits: &[f32]) -> usize {
+    let mut best = 0;
+    for (index, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = index;
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture::Architecture;
+    use crate::device::Backend;
+    use crate::params::{Array, ParamSet};
+
+    /// A linear model whose logits are its inputs.
+    fn identity() -> Network {
+        let architecture = Architecture::by_name("linear", &[3], 3).unwrap();
+        let mut params = ParamSet::new();
+        let eye = vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+        params.insert("head.fc.weight", Array::new([3, 3], eye).unwrap());
+        params.insert("head.fc.bias", Array::zeros([3]));
+        Network::new(&architecture, &params, &Backend::cpu()).unwrap()
+    }
+
+    fn batch(x: &[[f32; 3]], y: &[u32]) -> Batch {
+        Batch::new(x.concat(), [x.len(), 3], y.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn loss_and_accuracy_in_closed_form() {
+        let row = [0.0, 2f32.ln(), 5f32.ln()];
+        let all = batch(&[row, row, [1.0; 3]], &[2, 1, 0]);
+        let evaluation = evaluate(&identity(), [&all]).unwrap();
+        // Probabilities 5/8, 2/8 and 1/3; the first and the last, a tie that goes to class 0, are right.
+        let expected = ((8.0f64 / 5.0).ln() + 4f64.ln() + 3f64.ln()) / 3.0;
+        assert!((evaluation.loss - expected).abs() < 1e-6);
+        assert_eq!((evaluation.samples, evaluation.correct), (3, 2));
+        assert_eq!(evaluation.accuracy, 2.0 / 3.0);
+    }
+
+    #[test]
+    fn merging_is_evaluating_together() {
+        let network = identity();
+        let a = batch(&[[0.3, 0.1, -2.0], [1.0, 2.0, 3.0]], &[0, 0]);
+        let b = batch(&[[0.0, -1.0, 4.0]], &[2]);
+        let merged = evaluate(&network, [&a]).unwrap().merge(evaluate(&network, [&b]).unwrap());
+        let together = evaluate(&network, [a, b]).unwrap();
+        assert!((merged.loss - together.loss).abs() < 1e-12);
+        assert_eq!((merged.samples, merged.correct, merged.accuracy), (3, 2, together.accuracy));
+        assert_eq!(together.merge(Evaluation::default()), Evaluation { loss: together.loss, ..together });
+        assert_eq!(evaluate(&network, Vec::<Batch>::new()).unwrap(), Evaluation::default());
+    }
+
+    #[test]
+    fn predictions_are_the_softmax() {
+        let predictions =
+            predict(&identity(), &batch(&[[0.0, 2f32.ln(), 5f32.ln()], [900.0, 0.0, 0.0]], &[0, 9]));
+        let predictions = predictions.unwrap();
+        assert_eq!((predictions[0].class, predictions[1].class), (2, 0));
+        for (found, expected) in predictions[0].probabilities.iter().zip([0.125, 0.25, 0.625]) {
+            assert!((found - expected).abs() < 1e-6);
+        }
+        assert_eq!(predictions[1].probabilities, [1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_label_out_of_range_is_an_error() {
+        let result = evaluate(&identity(), [batch(&[[0.0; 3]], &[3])]);
+        assert!(matches!(result, Err(ModelError::Label { label: 3, classes: 3 })));
+    }
+}

@@ -1,0 +1,149 @@
+//! A trained model as one file: safetensors, with the architecture in the metadata.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+use crate::architecture::{Architecture, ArchitectureError};
+use crate::network::check_fit;
+use crate::params::codec::{self, DecodeError, Limits};
+use crate::params::{Mismatch, ParamSet, Precision};
+
+/// The metadata key of the architecture, which is JSON.
+pub const ARCHITECTURE_KEY: &str = "architecture";
+
+/// Why a model could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelFileError {
+    /// The bytes are not safetensors, or not all of them are there.
+    #[error("this is not a readable safetensors file; was it copied completely, and is it the right file?")]
+    NotSafetensors(#[from] DecodeError),
+    /// Nothing in the file says what network the parameters belong to.
+    #[error(
+        "the file has no `{ARCHITECTURE_KEY}` in its metadata: it was not written as a model by this program"
+    )]
+    NoArchitecture,
+    /// The file's architecture cannot be understood.
+    #[error(
+        "the file's architecture cannot be understood; was it written by a newer version of this program?"
+    )]
+    UnknownArchitecture(#[source] serde_json::Error),
+    /// The architecture is not valid.
+    #[error("the model's architecture is not valid")]
+    InvalidArchitecture(#[from] ArchitectureError),
+    /// The parameters are not those of the architecture.
+    #[error("the model's parameters do not fit its architecture")]
+    Mismatch(#[from] Mismatch),
+    /// The caller's metadata uses the key that holds the architecture.
+    #[error("the metadata key `{ARCHITECTURE_KEY}` is taken by the architecture; choose another")]
+    ReservedKey,
+    /// Writing failed.
+    #[error("writing the model failed")]
+    Write(#[source] io::Error),
+}
+
+/// Writes a model in `f32`, with the caller's own metadata (how inputs are normalised, what the classes are called)
+/// beside the architecture.
+///
+/// # Errors
+/// [`ModelFileError::ReservedKey`], [`ModelFileError::InvalidArchitecture`] and [`ModelFileError::Mismatch`] before anything
+/// is written; [`ModelFileError::Write`] if `out` fails.
+pub fn write_model(
+    architecture: &Architecture,
+    params: &ParamSet,
+    extra: &BTreeMap<String, String>,
+    out: &mut dyn Write,
+) -> Result<(), ModelFileError> {
+    check_fit(architecture, params)??;
+    let mut metadata = extra.clone();
+    let json = serde_json::to_string(architecture).map_err(|error| ModelFileError::Write(error.into()))?;
+    if metadata.insert(ARCHITECTURE_KEY.to_owned(), json).is_some() {
+        return Err(ModelFileError::ReservedKey);
+    }
+    codec::write(params, Precision::F32, &metadata, out).map_err(ModelFileError::Write)
+}
+
+/// Reads a model: architecture, parameters that fit it, and the other metadata. Accepts up to the default [`Limits`].
+///
+/// # Errors
+/// [`ModelFileError`], which says what is wrong with the file and what to do about it.
+pub fn read_model(
+    input: &mut dyn Read,
+) -> Result<(Architecture, ParamSet, BTreeMap<String, String>), ModelFileError> {
+    let (params, mut metadata) = codec::read(input, Limits::default())?;
+    let json = metadata.remove(ARCHITECTURE_KEY).ok_or(ModelFileError::NoArchitecture)?;
+    let architecture: Architecture =
+        serde_json::from_str(&json).map_err(ModelFileError::UnknownArchitecture)?;
+    check_fit(&architecture, &params)??;
+    Ok((architecture, params, metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::SeedableRng;
+
+    use super::*;
+    use crate::params::Array;
+
+    fn model() -> (Architecture, ParamSet) {
+        let architecture = Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap();
+        let params = architecture.initialise(|_| ChaCha8Rng::seed_from_u64(1)).unwrap();
+        (architecture, params)
+    }
+
+    fn metadata(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    fn read_with(params: &ParamSet, pairs: &[(&str, &str)]) -> ModelFileError {
+        let bytes = codec::to_bytes(params, Precision::F32, &metadata(pairs)).unwrap();
+        read_model(&mut bytes.as_slice()).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (architecture, params) = model();
+        let extra = metadata(&[("normalisation", "[0.1307,0.3081]")]);
+        let mut bytes = Vec::new();
+        write_model(&architecture, &params, &extra, &mut bytes).unwrap();
+        assert_eq!(read_model(&mut bytes.as_slice()).unwrap(), (architecture, params, extra));
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_error() {
+        let (architecture, params) = model();
+        let json = serde_json::to_string(&architecture).unwrap();
+        let error = read_model(&mut &b"PK\x03\x04 not a model at all"[..]).unwrap_err();
+        assert!(matches!(error, ModelFileError::NotSafetensors(_)));
+        assert!(matches!(read_with(&params, &[]), ModelFileError::NoArchitecture));
+        let newer = json.replace("\"relu\"", "\"gelu\"");
+        assert!(matches!(
+            read_with(&params, &[(ARCHITECTURE_KEY, &newer)]),
+            ModelFileError::UnknownArchitecture(_)
+        ));
+        let invalid = json.replace("\"stride\":1", "\"stride\":0");
+        assert!(matches!(
+            read_with(&params, &[(ARCHITECTURE_KEY, &invalid)]),
+            ModelFileError::InvalidArchitecture(_)
+        ));
+        let head = params.select("head.");
+        match read_with(&head, &[(ARCHITECTURE_KEY, &json)]) {
+            ModelFileError::Mismatch(mismatch) => assert_eq!(mismatch.tensor, "extractor.conv1.bias"),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn nothing_wrong_is_written() {
+        let (architecture, mut params) = model();
+        let mut bytes = Vec::new();
+        let reserved = metadata(&[(ARCHITECTURE_KEY, "x")]);
+        let result = write_model(&architecture, &params, &reserved, &mut bytes);
+        assert!(matches!(result, Err(ModelFileError::ReservedKey)));
+        params.insert("z", Array::zeros([1]));
+        let result = write_model(&architecture, &params, &BTreeMap::new(), &mut bytes);
+        assert!(matches!(result, Err(ModelFileError::Mismatch(_))));
+        assert!(bytes.is_empty());
+    }
+}

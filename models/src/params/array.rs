@@ -1,0 +1,132 @@
+//! One tensor in host memory.
+
+use std::fmt;
+
+/// A dense row-major tensor of `f32` in host memory.
+///
+/// The number of values always equals the product of the shape; the fields are private to keep it so. A shape of `[]`
+/// is a scalar with one value, and a shape with a zero in it has no values.
+#[derive(Clone, PartialEq)]
+pub struct Array {
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+/// A shape and a number of values that do not belong together: a mistake of whoever built the array.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an array of shape {shape:?} cannot hold {values} values; give as many values as the product of the shape"
+)]
+pub struct ShapeError {
+    /// The shape asked for.
+    pub shape: Vec<usize>,
+    /// The number of values that came with it.
+    pub values: usize,
+}
+
+impl Array {
+    /// An array of this shape over these values, in row-major order.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if the product of the shape is not the number of values, or overflows.
+    pub fn new(shape: impl Into<Vec<usize>>, values: Vec<f32>) -> Result<Self, ShapeError> {
+        let shape = shape.into();
+        if element_count(&shape) == Some(values.len()) {
+            Ok(Self { shape, values })
+        } else {
+            Err(ShapeError { shape, values: values.len() })
+        }
+    }
+
+    /// An array of this shape filled with zeros.
+    ///
+    /// # Panics
+    /// If the product of the shape overflows `usize`, like `vec!` does for an impossible length. Check shapes that come
+    /// from outside with [`element_count`] first.
+    #[must_use]
+    pub fn zeros(shape: impl Into<Vec<usize>>) -> Self {
+        let shape = shape.into();
+        let count = element_count(&shape).expect("the caller gives a shape that fits into memory");
+        Self { shape, values: vec![0.0; count] }
+    }
+
+    /// The extent of each dimension, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The values in row-major order.
+    #[must_use]
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The values in row-major order, to be changed in place.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are no values, which means that the shape holds a zero.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Gives the values up, in row-major order.
+    #[must_use]
+    pub fn into_values(self) -> Vec<f32> {
+        self.values
+    }
+}
+
+/// The shape alone: values by the million help nobody.
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Array{:?}", self.shape)
+    }
+}
+
+/// The number of values in a tensor of this shape, or `None` if that overflows `usize`.
+#[must_use]
+pub fn element_count(shape: &[usize]) -> Option<usize> {
+    // A zero anywhere makes the count zero, whatever the other dimensions would overflow to.
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_decides_the_number_of_values() {
+        assert_eq!(Array::new([2, 3], vec![0.0; 6]).map(|a| a.len()), Ok(6));
+        assert_eq!(Array::new([], vec![1.0]).map(|a| a.len()), Ok(1));
+        assert_eq!(Array::new([0, 3], vec![]).map(|a| a.len()), Ok(0));
+        assert_eq!(Array::new([2, 3], vec![0.0; 5]), Err(ShapeError { shape: vec![2, 3], values: 5 }));
+        assert_eq!(Array::new([], vec![]), Err(ShapeError { shape: vec![], values: 0 }));
+    }
+
+    #[test]
+    fn an_overflowing_shape_is_an_error_and_not_a_wrap() {
+        // 2^63 * 2 wraps to zero, which would match an empty vector.
+        let shape = [1usize << (usize::BITS - 1), 2];
+        assert_eq!(element_count(&shape), None);
+        assert!(Array::new(shape, vec![]).is_err());
+        assert_eq!(element_count(&[usize::MAX, usize::MAX, 0]), Some(0));
+    }
+
+    #[test]
+    fn debug_output_is_short() {
+        assert_eq!(format!("{:?}", Array::zeros([1000, 1000])), "Array[1000, 1000]");
+    }
+}

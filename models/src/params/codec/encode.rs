@@ -1,0 +1,191 @@
+//! Writing: header first, then tensor after tensor through one small buffer.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use serde_json::Value;
+
+use super::{ALIGNMENT, CHUNK, METADATA_KEY};
+use crate::params::{ParamSet, Precision};
+
+/// The exact number of bytes that [`write()`] writes for these arguments.
+#[must_use]
+pub fn encoded_len(params: &ParamSet, precision: Precision, metadata: &BTreeMap<String, String>) -> u64 {
+    let header = header(params, precision, metadata).len() as u64;
+    8 + header + params.parameters() as u64 * precision.bytes() as u64
+}
+
+/// Writes a parameter set as safetensors.
+///
+/// Values are rounded to the nearest representable one, ties to even. In [`Precision::F16`] a magnitude from 65520
+/// becomes infinite: check [`ParamSet::max_abs`] where that matters.
+///
+/// # Errors
+/// Those of `out`, and [`io::ErrorKind::InvalidInput`] for a tensor called `__metadata__`, which the format reserves.
+pub fn write(
+    params: &ParamSet,
+    precision: Precision,
+    metadata: &BTreeMap<String, String>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if params.get(METADATA_KEY).is_some() {
+        let message = format!("no tensor can be called `{METADATA_KEY}`: safetensors reserves the name");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let header = header(params, precision, metadata);
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(header.as_bytes())?;
+
+    let mut bytes = vec![0u8; CHUNK];
+    match precision {
+        Precision::F32 => {
+            for (_, array) in params {
+                for values in array.values().chunks(CHUNK / 4) {
+                    let bytes = &mut bytes[..values.len() * 4];
+                    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+                        *bytes = value.to_le_bytes();
+                    }
+                    out.write_all(bytes)?;
+                }
+            }
+            Ok(())
+        }
+        Precision::F16 => write_halves(params, &mut bytes, f16::ZERO, f16::to_le_bytes, out),
+        Precision::BF16 => write_halves(params, &mut bytes, bf16::ZERO, bf16::to_le_bytes, out),
+    }
+}
+
+/// Writes the data in a 16-bit format. The slice conversion uses the processor's instructions where there are any.
+fn write_halves<H: Copy>(
+    params: &ParamSet,
+    bytes: &mut [u8],
+    zero: H,
+    to_le_bytes: fn(H) -> [u8; 2],
+    out: &mut dyn Write,
+) -> io::Result<()>
+where
+    [H]: HalfFloatSliceExt,
+{
+    let mut halves = vec![zero; CHUNK / 2];
+    for (_, array) in params {
+        for values in array.values().chunks(CHUNK / 2) {
+            let halves = &mut halves[..values.len()];
+            halves.convert_from_f32_slice(values);
+            let bytes = &mut bytes[..values.len() * 2];
+            for (bytes, &half) in bytes.as_chunks_mut().0.iter_mut().zip(halves.iter()) {
+                *bytes = to_le_bytes(half);
+            }
+            out.write_all(bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The JSON header, padded. Written by hand because `safetensors` keeps metadata in a `HashMap`, whose order varies.
+fn header(params: &ParamSet, precision: Precision, metadata: &BTreeMap<String, String>) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut entries = Vec::with_capacity(params.len() + 1);
+    if !metadata.is_empty() {
+        let pairs: Vec<_> =
+            metadata.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+        entries.push(format!("\"{METADATA_KEY}\":{{{}}}", pairs.join(",")));
+    }
+    let mut start = 0u64;
+    for (name, array) in params {
+        let end = start + array.len() as u64 * precision.bytes() as u64;
+        let shape: Vec<_> = array.shape().iter().map(usize::to_string).collect();
+        let (name, dtype, shape) = (quoted(name), precision.dtype(), shape.join(","));
+        entries.push(format!(
+            "{name}:{{\"dtype\":\"{dtype}\",\"shape\":[{shape}],\"data_offsets\":[{start},{end}]}}"
+        ));
+        start = end;
+    }
+    let mut header = format!("{{{}}}", entries.join(","));
+    let padding = header.len().next_multiple_of(ALIGNMENT) - header.len();
+    write!(header, "{:padding$}", "").expect("writing to a string cannot fail");
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::{Dtype, SafeTensors};
+
+    use super::*;
+    use crate::params::Array;
+    use crate::params::codec::to_bytes;
+
+    fn metadata(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    fn tiny() -> ParamSet {
+        let mut params = ParamSet::new();
+        params.insert("w", Array::new([1, 2], vec![1.0, -2.5]).unwrap());
+        params.insert("b", Array::new([1], vec![0.1]).unwrap());
+        params
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let expected_header = concat!(
+            r#"{"__metadata__":{"a":"1","z":"\"\n"},"#,
+            r#""b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"#,
+            r#""w":{"dtype":"F32","shape":[1,2],"data_offsets":[4,12]}}"#,
+        );
+        let padded = expected_header.len().next_multiple_of(8);
+        let mut expected = (padded as u64).to_le_bytes().to_vec();
+        expected.extend(format!("{expected_header:padded$}").bytes());
+        expected.extend([0xcd, 0xcc, 0xcc, 0x3d, 0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0]);
+        let bytes = to_bytes(&tiny(), Precision::F32, &metadata(&[("z", "\"\n"), ("a", "1")])).unwrap();
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn golden_halves() {
+        let data = |precision| {
+            let bytes = to_bytes(&tiny(), precision, &BTreeMap::new()).unwrap();
+            bytes[bytes.len() - 6..].to_vec()
+        };
+        // 0.1 is 0x2e66 in f16 and 0x3dcd (up from 0x3dcc_cccd) in bf16.
+        assert_eq!(data(Precision::F16), [0x66, 0x2e, 0x00, 0x3c, 0x00, 0xc1]);
+        assert_eq!(data(Precision::BF16), [0xcd, 0x3d, 0x80, 0x3f, 0x20, 0xc0]);
+    }
+
+    #[test]
+    fn the_reference_implementation_reads_it() {
+        for precision in [Precision::F32, Precision::F16, Precision::BF16] {
+            let metadata = metadata(&[("architecture", "{\"name\":\"x\"}"), ("unicode", "\u{1F600}\u{7}")]);
+            let mut params = tiny();
+            params.insert("scalar", Array::new([], vec![3.0]).unwrap());
+            params.insert("nothing", Array::zeros([0, 7]));
+            params.insert("quote\"d \u{e9}", Array::zeros([3]));
+            let bytes = to_bytes(&params, precision, &metadata).unwrap();
+            assert_eq!(bytes.len() as u64, encoded_len(&params, precision, &metadata));
+
+            let tensors = SafeTensors::deserialize(&bytes).unwrap();
+            assert_eq!(tensors.len(), params.len());
+            for (name, array) in &params {
+                let view = tensors.tensor(name).unwrap();
+                assert_eq!((view.shape(), view.dtype()), (array.shape(), precision.dtype()));
+                if view.dtype() == Dtype::F32 {
+                    let data: Vec<u8> = array.values().iter().flat_map(|v| v.to_le_bytes()).collect();
+                    assert_eq!(view.data(), data);
+                }
+            }
+            let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+            let read: BTreeMap<_, _> = header.metadata().clone().unwrap().into_iter().collect();
+            assert_eq!(read, metadata);
+        }
+    }
+
+    #[test]
+    fn a_reserved_name_is_refused() {
+        let mut params = tiny();
+        params.insert("__metadata__", Array::zeros([1]));
+        let error = to_bytes(&params, Precision::F32, &BTreeMap::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

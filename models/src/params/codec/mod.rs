@@ -1,0 +1,71 @@
+//! Parameter sets as bytes: [safetensors](https://github.com/huggingface/safetensors), readable by any of its readers.
+//!
+//! ```text
+//! u64 LE: length of the header | header: JSON, padded with spaces to a multiple of 8 | data, row-major, little-endian
+//! ```
+//!
+//! The same set, precision and metadata always give the same bytes: tensors, their data and the metadata are in name
+//! order. Both directions stream through a buffer of 64 KiB, so no second copy of a model is ever in memory.
+
+mod decode;
+mod encode;
+
+use std::collections::BTreeMap;
+
+pub use decode::{DecodeError, read};
+pub use encode::{encoded_len, write};
+
+use super::{ParamSet, Precision};
+
+/// The header key that holds free text about the file instead of a tensor.
+const METADATA_KEY: &str = "__metadata__";
+
+/// The header is padded so that the data begins at a multiple of this.
+const ALIGNMENT: usize = 8;
+
+/// Bytes converted and moved at a time: large enough for memory speed, small enough to stay in cache.
+const CHUNK: usize = 64 * 1024;
+
+/// What a reader accepts, checked before anything is allocated for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes in all: length field, header and data. The default is 4 GiB, about 10^9 values in `f32`.
+    ///
+    /// The values take four bytes each once read, so at most twice this in memory if they came in 16 bits.
+    pub max_bytes: u64,
+    /// The most bytes in the header. The default is 1 MiB; a tensor takes about 100.
+    pub max_header: u64,
+    /// The most tensors. The default is 10 000; ResNet-50 has 161.
+    pub max_tensors: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_bytes: 4 << 30, max_header: 1 << 20, max_tensors: 10_000 }
+    }
+}
+
+/// [`write()`] into memory.
+///
+/// # Errors
+/// As [`write()`], for a tensor whose name the format reserves.
+pub fn to_bytes(
+    params: &ParamSet,
+    precision: Precision,
+    metadata: &BTreeMap<String, String>,
+) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(encoded_len(params, precision, metadata) as usize);
+    write(params, precision, metadata, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// [`read`] from memory.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_bytes(
+    mut bytes: &[u8],
+    limits: Limits,
+) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    read(&mut bytes, limits)
+}

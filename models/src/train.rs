@@ -1,0 +1,313 @@
+//! Training: a network and an optimiser.
+
+use std::collections::BTreeMap;
+
+use candle_core::backprop::GradStore;
+use candle_core::{DType, Tensor};
+
+use crate::architecture::Architecture;
+use crate::batch::Batch;
+use crate::device::Backend;
+use crate::error::ModelError;
+use crate::loss::cross_entropy;
+use crate::network::{Network, to_host};
+use crate::params::{Array, ParamSet};
+use crate::sgd::Sgd;
+
+/// A network that learns: cross-entropy, stochastic gradient descent.
+///
+/// Deterministic on the CPU: the same parameters and batches give the same bytes, whatever the number of threads.
+#[derive(Debug)]
+pub struct Learner {
+    network: Network,
+    sgd: Sgd,
+    velocity: BTreeMap<String, Tensor>,
+    /// Steps since the parameters were loaded.
+    steps: u64,
+}
+
+impl Learner {
+    /// A learner with a copy of these parameters and no velocity.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn new(
+        architecture: &Architecture,
+        params: &ParamSet,
+        sgd: Sgd,
+        backend: &Backend,
+    ) -> Result<Self, ModelError> {
+        let network = Network::new(architecture, params, backend)?;
+        Ok(Self { network, sgd, velocity: BTreeMap::new(), steps: 0 })
+    }
+
+    /// One step of gradient descent on the mean loss over a batch; gives that loss, from before the step.
+    ///
+    /// # Errors
+    /// [`ModelError::Diverged`] if the loss is not finite, and then the step is not made; [`ModelError::Input`] or
+    /// [`ModelError::Label`] if the batch does not fit; [`ModelError::Candle`] if the device fails.
+    pub fn step(&mut self, batch: &Batch) -> Result<f32, ModelError> {
+        let (loss, gradients) = self.backward(batch)?;
+        for (name, variable) in self.network.variables() {
+            if let Some(gradient) = gradients.get(variable) {
+                self.sgd
+                    .step(name, variable, gradient, &mut self.velocity)
+                    .map_err(ModelError::candle("stepping the optimiser"))?;
+            }
+        }
+        self.steps += 1;
+        Ok(loss)
+    }
+
+    /// The mean loss over a batch and its gradient, without weight decay. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Learner::step`].
+    pub fn gradient(&self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
+        let (loss, gradients) = self.backward(batch)?;
+        let mut set = ParamSet::new();
+        for (name, variable) in self.network.variables() {
+            let array = match gradients.get(variable) {
+                Some(gradient) => to_host(gradient)?,
+                None => Array::zeros(variable.dims()),
+            };
+            set.insert(name.clone(), array);
+        }
+        Ok((loss, set))
+    }
+
+    /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`].
+    ///
+    /// # Errors
+    /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
+    pub fn apply(&mut self, gradient: &ParamSet) -> Result<(), ModelError> {
+        self.network.check_fit(gradient)?;
+        for ((name, variable), (_, array)) in self.network.variables().iter().zip(gradient) {
+            Tensor::from_slice(array.values(), array.shape(), self.network.backend().device())
+                .and_then(|gradient| self.sgd.step(name, variable, &gradient, &mut self.velocity))
+                .map_err(ModelError::candle("stepping the optimiser"))?;
+        }
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// A copy of the parameters in host memory.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`] if the device fails.
+    pub fn params(&self) -> Result<ParamSet, ModelError> {
+        self.network.read()
+    }
+
+    /// Replaces the parameters, and forgets the velocity and the number of steps.
+    ///
+    /// # Errors
+    /// As [`Network::load`].
+    pub fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
+        self.network.load(params)?;
+        self.velocity.clear();
+        self.steps = 0;
+        Ok(())
+    }
+
+    /// The optimiser's settings.
+    #[must_use]
+    pub fn sgd(&self) -> Sgd {
+        self.sgd
+    }
+
+    /// Changes the optimiser's settings from the next step on; the velocity stays.
+    pub fn set_sgd(&mut self, sgd: Sgd) {
+        self.sgd = sgd;
+    }
+
+    /// The network being trained.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The mean loss over a batch, checked to be finite, and the gradients of all variables.
+    fn backward(&self, batch: &Batch) -> Result<(f32, GradStore), ModelError> {
+        let network = &self.network;
+        let labels = batch.labels(network.architecture().classes, network.backend())?;
+        let logits = network.logits(&batch.inputs(network.backend())?)?;
+        let mean = cross_entropy(&logits, &labels)?;
+        let loss = mean
+            .to_dtype(DType::F32)
+            .and_then(|loss| loss.to_scalar::<f32>())
+            .map_err(ModelError::candle("copying the loss from the device"))?;
+        if !loss.is_finite() {
+            return Err(ModelError::Diverged { step: self.steps, loss });
+        }
+        let gradients = mean.backward().map_err(ModelError::candle("computing gradients"))?;
+        Ok((loss, gradients))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::architecture::Layer;
+    use crate::metrics::evaluate;
+
+    fn conv(name: &str, out: usize, kernel: usize, stride: usize, padding: usize, bias: bool) -> Layer {
+        Layer::Conv { name: name.into(), out, kernel, stride, padding, bias }
+    }
+
+    fn linear(name: &str, out: usize, bias: bool) -> Layer {
+        Layer::Linear { name: name.into(), out, bias }
+    }
+
+    fn start(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> (Architecture, ParamSet, Batch) {
+        let (name, input) = ("test".into(), input.to_vec());
+        let architecture = Architecture { name, input, classes: 3, extractor, projection: vec![], head };
+        let seed = |name: &str| name.bytes().map(u64::from).sum();
+        let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(seed(name))).unwrap();
+        let batch = noise(&architecture, 4);
+        (architecture, params, batch)
+    }
+
+    /// Samples without meaning.
+    fn noise(architecture: &Architecture, samples: usize) -> Batch {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let count = samples * architecture.input.iter().product::<usize>();
+        let x = (0..count).map(|_| rng.next_u32() as f32 / u32::MAX as f32 * 2.0 - 1.0).collect();
+        let shape = [&[samples], &architecture.input[..]].concat();
+        Batch::new(x, shape, (0..samples as u32).map(|i| i % architecture.classes as u32).collect()).unwrap()
+    }
+
+    /// Compares every component of the gradient with central differences of the loss.
+    fn check_gradient(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) {
+        let (architecture, params, batch) = start(input, extractor, head);
+        let backend = Backend::cpu();
+        let learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &backend).unwrap();
+        let (loss, gradient) = learner.gradient(&batch).unwrap();
+        assert!((f64::from(loss) - evaluate(learner.network(), [&batch]).unwrap().loss).abs() < 1e-6);
+        assert!(gradient.l2_norm() > 1e-2, "a gradient of nothing proves nothing");
+        params.check_same_layout(&gradient).unwrap();
+
+        let mut network = Network::new(&architecture, &params, &backend).unwrap();
+        let step = 1e-3f32;
+        for (name, array) in &gradient {
+            for (index, &found) in array.values().iter().enumerate() {
+                let mut loss_at = |offset: f32| {
+                    let mut moved = params.clone();
+                    moved.get_mut(name).unwrap().values_mut()[index] += offset;
+                    network.load(&moved).unwrap();
+                    evaluate(&network, [&batch]).unwrap().loss
+                };
+                let expected = (loss_at(step) - loss_at(-step)) / f64::from(2.0 * step);
+                assert!((f64::from(found) - expected).abs() < 5e-4, "{name}[{index}]: {found}, {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn gradient_of_linear() {
+        check_gradient(&[5], vec![linear("a", 4, true)], vec![linear("b", 3, true)]);
+        check_gradient(&[5], vec![], vec![linear("b", 3, false)]);
+    }
+
+    #[test]
+    fn gradient_of_relu() {
+        check_gradient(&[5], vec![linear("a", 6, true), Layer::Relu], vec![linear("b", 3, true)]);
+    }
+
+    #[test]
+    fn gradient_of_convolution() {
+        // Two in a row, so that the gradient of the input is tested too; the strides leave rows over.
+        for (size, stride, padding) in [(6, 1, 0), (6, 1, 1), (6, 2, 1), (7, 2, 1), (8, 3, 2)] {
+            let extractor =
+                vec![conv("a", 2, 3, 1, 1, true), conv("b", 2, 3, stride, padding, false), Layer::Flatten];
+            check_gradient(&[2, size, size], extractor, vec![linear("c", 3, true)]);
+        }
+        check_gradient(
+            &[1, 6, 5],
+            vec![conv("a", 2, 3, 1, 1, true), Layer::Flatten],
+            vec![linear("c", 3, true)],
+        );
+    }
+
+    #[test]
+    fn gradient_of_pooling() {
+        for (size, input) in [(2, 6), (2, 7), (3, 7)] {
+            let pool = Layer::MaxPool { size, stride: size };
+            let extractor = vec![conv("a", 2, 3, 1, 1, true), Layer::Relu, pool, Layer::Flatten];
+            check_gradient(&[1, input, input], extractor, vec![linear("c", 3, true)]);
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_gradient_applied() {
+        let layers = vec![linear("a", 6, true), Layer::Relu];
+        let (architecture, params, batch) = start(&[5], layers, vec![linear("b", 3, true)]);
+        let sgd = Sgd { rate: 0.1, momentum: 0.9, decay: 0.01 };
+        let mut stepped = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let mut applied = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        for _ in 0..3 {
+            let loss = stepped.step(&batch).unwrap();
+            let (same, gradient) = applied.gradient(&batch).unwrap();
+            assert_eq!(loss, same);
+            applied.apply(&gradient).unwrap();
+        }
+        assert_eq!(stepped.params().unwrap(), applied.params().unwrap());
+        // Loading forgets the velocity: from here on it is as if new.
+        stepped.load(&params).unwrap();
+        let mut fresh = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(stepped.step(&batch).unwrap(), fresh.step(&batch).unwrap());
+        }
+        assert_eq!(stepped.params().unwrap(), fresh.params().unwrap());
+        let mut bad = params.clone();
+        bad.insert("z", Array::zeros([1]));
+        assert!(matches!(fresh.apply(&bad), Err(ModelError::Mismatch(_))));
+    }
+
+    #[test]
+    fn every_built_in_learns_a_batch_by_heart() {
+        for built_in in crate::architecture::BUILT_INS {
+            let architecture = Architecture::by_name(built_in.name, built_in.input, 10).unwrap();
+            let params =
+                architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
+            let batch = noise(&architecture, 5);
+            let sgd = Sgd { rate: 0.03, momentum: 0.9, decay: 0.0 };
+            let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+            let first = learner.step(&batch).unwrap();
+            for _ in 0..25 {
+                learner.step(&batch).unwrap();
+            }
+            let after = evaluate(learner.network(), [&batch]).unwrap();
+            assert!(after.accuracy > 0.9, "{}: {first} {after:?}", built_in.name);
+        }
+    }
+
+    #[test]
+    fn divergence_names_the_step_and_leaves_the_parameters() {
+        let (architecture, params, batch) = start(&[5], vec![], vec![linear("b", 3, true)]);
+        let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &Backend::cpu()).unwrap();
+        learner.step(&batch).unwrap();
+        let infinite = Batch::new(vec![f32::MAX; 10], [2, 5], vec![0, 1]).unwrap();
+        let before = learner.params().unwrap();
+        let mut large = before.clone();
+        large.scale(1e3);
+        learner.apply(&before.difference(&large).unwrap()).unwrap();
+        let grown = learner.params().unwrap();
+        let error = learner.step(&infinite).unwrap_err();
+        assert!(matches!(error, ModelError::Diverged { step: 2, loss } if !loss.is_finite()), "{error}");
+        assert_eq!(learner.params().unwrap(), grown);
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_refused() {
+        let (architecture, params, _) = start(&[5], vec![], vec![linear("b", 3, true)]);
+        let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &Backend::cpu()).unwrap();
+        let narrow = Batch::new(vec![0.0; 4], [1, 4], vec![0]).unwrap();
+        assert!(matches!(learner.step(&narrow), Err(ModelError::Input { .. })));
+        let label = Batch::new(vec![0.0; 5], [1, 5], vec![3]).unwrap();
+        assert!(matches!(learner.step(&label), Err(ModelError::Label { label: 3, classes: 3 })));
+    }
+}

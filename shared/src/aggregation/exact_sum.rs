@@ -1,0 +1,241 @@
+//! Exact weighted sums of parameter sets.
+//!
+//! Floating-point addition depends on the order of its terms; the order in which updates arrive is chance.
+//! So every weighted value is rounded once to a fixed-point integer and only integers are added: the sum is
+//! bitwise the same for any arrival order, any number of threads and any merging of partial sums. Integers
+//! are also what secure aggregation adds.
+//!
+//! The [`Scale`] is agreed when a round opens, from what is then known: the largest weight a member may
+//! have, the number of members, and the largest magnitude that an update is allowed to have. It leaves
+//! `2^-31` per weighted term at worst for ordinary rounds, far below the resolution of the f32 parameters
+//! that the mean is rounded to.
+
+use models::params::{Array, ParamSet};
+
+use super::super::algorithm::Template;
+
+/// Values are rounded with the classic `x + 1.5 * 2^52` trick, which is exact below this magnitude and
+/// needs no float-to-integer instruction, so that the loop vectorises on every target.
+const MAX_TERM_BITS: i32 = 50;
+/// `1.5 * 2^52`: adding it leaves the rounded integer in the low mantissa bits.
+const ROUNDER: f64 = 6_755_399_441_055_744.0;
+
+/// The fixed-point format of one round's sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    max_abs: f32,
+    max_weight: u64,
+    exponent: i32,
+}
+
+impl Scale {
+    /// The finest scale at which `terms` contributions of weight up to `max_weight` and magnitude up to
+    /// `max_abs` cannot overflow.
+    ///
+    /// # Panics
+    /// If `max_abs` is not positive and finite.
+    #[must_use]
+    pub fn agree(max_abs: f32, max_weight: u64, terms: usize) -> Self {
+        assert!(max_abs > 0.0 && max_abs.is_finite(), "the magnitude bound is a positive number");
+        let max_weight = max_weight.max(1);
+        let sum_bits = 62 - ceil_log2(terms.max(1) as u64);
+        let term_bits = sum_bits.min(MAX_TERM_BITS);
+        let used = max_abs.log2().ceil() as i32 + ceil_log2(max_weight);
+        Self { max_abs, max_weight, exponent: term_bits - used }
+    }
+
+    /// Largest magnitude of a value that may be added.
+    #[must_use]
+    pub fn max_abs(&self) -> f32 {
+        self.max_abs
+    }
+
+    /// Largest weight of a contribution.
+    #[must_use]
+    pub fn max_weight(&self) -> u64 {
+        self.max_weight
+    }
+
+    /// One unit of the sum in terms of `value * weight`.
+    #[must_use]
+    pub fn resolution(&self) -> f64 {
+        (-f64::from(self.exponent)).exp2()
+    }
+}
+
+fn ceil_log2(value: u64) -> i32 {
+    (u64::BITS - value.saturating_sub(1).leading_zeros()) as i32
+}
+
+/// A weighted sum of parameter sets that forgets the order of its terms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExactSum {
+    scale: Scale,
+    tensors: Vec<(String, Vec<usize>, Vec<i64>)>,
+    weight: u128,
+    terms: usize,
+}
+
+/// The mean of nothing was asked for.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("no update with a positive weight was accepted, so there is nothing to average")]
+pub struct EmptySum;
+
+impl ExactSum {
+    /// The empty sum for parameter sets shaped like `template`.
+    #[must_use]
+    pub fn new(template: &Template, scale: Scale) -> Self {
+        let tensors = template
+            .iter()
+            .map(|(name, shape)| (name.to_owned(), shape.to_vec(), vec![0; shape.iter().product()]))
+            .collect();
+        Self { scale, tensors, weight: 0, terms: 0 }
+    }
+
+    /// Adds `weight * params`.
+    ///
+    /// # Panics
+    /// If `params` does not fit the template or exceeds the scale's bounds: [`Template::check`] and
+    /// [`Scale`] are consulted before an update is believed, so this is our bug and never a peer's.
+    pub fn add(&mut self, params: &ParamSet, weight: u64) {
+        assert!(weight <= self.scale.max_weight, "weights are checked before folding");
+        let factor = weight as f64 * f64::from(self.scale.exponent).exp2();
+        for (name, _, sum) in &mut self.tensors {
+            let values = params.get(name).expect("layout is checked before folding").values();
+            assert_eq!(values.len(), sum.len(), "shape of {name} is checked before folding");
+            add_rounded(sum, values, factor);
+        }
+        self.weight += u128::from(weight);
+        self.terms += 1;
+    }
+
+    /// Adds another partial sum of the same round.
+    ///
+    /// # Panics
+    /// If `other` was begun for another round (another template or scale): our bug.
+    pub fn merge(&mut self, other: &Self) {
+        assert_eq!(self.scale, other.scale, "partial sums of one round share its scale");
+        for ((_, _, into), (_, _, from)) in self.tensors.iter_mut().zip(&other.tensors) {
+            for (a, b) in into.iter_mut().zip(from) {
+                *a += b;
+            }
+        }
+        self.weight += other.weight;
+        self.terms += other.terms;
+    }
+
+    /// Number of contributions.
+    #[must_use]
+    pub fn terms(&self) -> usize {
+        self.terms
+    }
+
+    /// The weighted mean, consuming the sum tensor by tensor.
+    pub fn mean(self) -> Result<ParamSet, EmptySum> {
+        if self.weight == 0 {
+            return Err(EmptySum);
+        }
+        let unit = (-f64::from(self.scale.exponent)).exp2() / self.weight as f64;
+        let mut mean = ParamSet::new();
+        for (name, shape, sum) in self.tensors {
+            let values = sum.iter().map(|&total| (total as f64 * unit) as f32).collect();
+            mean.insert(&name, Array::new(shape, values).expect("the sum has the template's shape"));
+        }
+        Ok(mean)
+    }
+}
+
+/// `sum[i] += round(values[i] * factor)`, the aggregator's one hot loop.
+fn add_rounded(sum: &mut [i64], values: &[f32], factor: f64) {
+    for (total, &value) in sum.iter_mut().zip(values) {
+        let rounded = (f64::from(value) * factor + ROUNDER).to_bits() as i64;
+        *total = total.wrapping_add(rounded.wrapping_sub(ROUNDER.to_bits() as i64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(values: &[f32]) -> ParamSet {
+        let mut params = ParamSet::new();
+        params.insert("w", Array::new(vec![values.len()], values.to_vec()).expect("one axis"));
+        params
+    }
+
+    fn empty(width: usize, scale: Scale) -> ExactSum {
+        ExactSum::new(&Template::of(&set(&vec![0.0; width])), scale)
+    }
+
+    #[test]
+    fn the_mean_of_hand_made_terms() {
+        let mut sum = empty(2, Scale::agree(16.0, 3, 2));
+        sum.add(&set(&[1.0, -8.0]), 1);
+        sum.add(&set(&[5.0, 16.0]), 3);
+        assert_eq!(sum.terms(), 2);
+        assert_eq!(sum.mean().expect("weights are positive"), set(&[4.0, 10.0]));
+    }
+
+    #[test]
+    fn the_mean_of_nothing_is_an_error() {
+        assert_eq!(empty(1, Scale::agree(1.0, 1, 1)).mean(), Err(EmptySum));
+        let mut weightless = empty(1, Scale::agree(1.0, 1, 1));
+        weightless.add(&set(&[1.0]), 0);
+        assert_eq!(weightless.mean(), Err(EmptySum));
+    }
+
+    #[test]
+    fn extreme_terms_do_not_overflow() {
+        let terms = 5000;
+        let scale = Scale::agree(1024.0, 1 << 20, terms);
+        let mut sum = empty(2, scale);
+        for _ in 0..terms {
+            sum.add(&set(&[1024.0, -1024.0]), 1 << 20);
+        }
+        assert_eq!(sum.mean().expect("weights are positive"), set(&[1024.0, -1024.0]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_and_any_merging_give_the_same_bits(
+            terms in prop::collection::vec((prop::array::uniform3(-1024f32..1024.0), 0u64..5000), 1..40),
+            cut in any::<prop::sample::Index>(),
+            seed in any::<u64>(),
+        ) {
+            let scale = Scale::agree(1024.0, 5000, terms.len());
+            let mut forward = empty(3, scale);
+            for (values, weight) in &terms {
+                forward.add(&set(values), *weight);
+            }
+            let mut shuffled = terms.clone();
+            crate::seed::shuffle(&mut shuffled, &mut crate::seed::Seed::root(seed).rng());
+            let (left, right) = shuffled.split_at(cut.index(terms.len()));
+            let mut merged = empty(3, scale);
+            let mut other = empty(3, scale);
+            for (values, weight) in left {
+                merged.add(&set(values), *weight);
+            }
+            for (values, weight) in right {
+                other.add(&set(values), *weight);
+            }
+            merged.merge(&other);
+            prop_assert_eq!(&merged, &forward);
+        }
+
+        #[test]
+        fn the_mean_is_the_real_mean_to_f32_precision(
+            terms in prop::collection::vec((-2f32..2.0, 1u64..5000), 1..40),
+        ) {
+            let mut sum = empty(1, Scale::agree(1024.0, 5000, terms.len()));
+            for (value, weight) in &terms {
+                sum.add(&set(&[*value]), *weight);
+            }
+            let total: f64 = terms.iter().map(|(_, w)| *w as f64).sum();
+            let mean: f64 = terms.iter().map(|(v, w)| f64::from(*v) * *w as f64).sum::<f64>() / total;
+            let got = sum.mean().expect("weights are positive");
+            let got = f64::from(got.get("w").expect("one tensor").values()[0]);
+            prop_assert!((got - mean).abs() <= 1e-9 + mean.abs() * 1e-7, "{} against {}", got, mean);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What an algorithm's client half works with: the device, its data, and the training loop.
+
+use std::ops::ControlFlow;
+
+use models::{Backend, Batch, BatchError, Learner, ModelError, ParamSet};
+
+use crate::data::View;
+use crate::message::Progress;
+use crate::seed::{Seed, shuffle};
+use crate::spec::RunSpec;
+
+/// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result.
+const GRADIENT_CHUNK: usize = 1000;
+
+/// Why local training gave no update.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The model cannot be trained: shapes, device, diverged loss.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The data cannot be made into a batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The broadcast is not what this algorithm sends: the server's fault.
+    #[error("the server's broadcast cannot be used: {0}")]
+    Broadcast(String),
+    /// The client's stored state is not what this algorithm keeps.
+    #[error("the stored client state cannot be used: {0}; remove it to start afresh")]
+    Local(String),
+    /// Training was told to stop: a newer round, or the client is leaving.
+    #[error("training was cancelled")]
+    Cancelled,
+}
+
+/// The device in one round: data, settings, seed and training loop.
+pub struct Client<'a> {
+    spec: &'a RunSpec,
+    round: u32,
+    seed: Seed,
+    data: &'a View,
+    device: &'a Backend,
+    monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    steps: u64,
+    loss_sum: f64,
+}
+
+impl<'a> Client<'a> {
+    /// A client about to train in `round`. `seed` is the client's own in this round. `monitor` hears of
+    /// every step and may break to cancel.
+    pub fn new(
+        spec: &'a RunSpec,
+        round: u32,
+        seed: Seed,
+        data: &'a View,
+        device: &'a Backend,
+        monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Self {
+        Self { spec, round, seed, data, device, monitor, steps: 0, loss_sum: 0.0 }
+    }
+
+    /// The run's specification.
+    #[must_use]
+    pub fn spec(&self) -> &'a RunSpec {
+        self.spec
+    }
+
+    /// The round in training.
+    #[must_use]
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// The device's training data.
+    #[must_use]
+    pub fn data(&self) -> &'a View {
+        self.data
+    }
+
+    /// Number of training samples, `n_k`.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.data.len() as u64
+    }
+
+    /// Optimiser steps taken so far, `tau_k`.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Mean training loss over the steps so far, `l_k`; 0 before the first.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        if self.steps == 0 { 0.0 } else { self.loss_sum / self.steps as f64 }
+    }
+
+    /// E epochs of minibatch SGD over freshly shuffled data, from `start`
+    /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller.
+    pub fn sgd(&mut self, start: &ParamSet) -> Result<ParamSet, TrainError> {
+        let training = self.spec.training;
+        let samples = self.data.len();
+        let size = if training.batch == 0 { samples } else { (training.batch as usize).min(samples) };
+        let total = u64::from(training.epochs) * samples.div_ceil(size.max(1)) as u64;
+        let mut learner = Learner::new(&self.spec.architecture, start, training.sgd, self.device)?;
+        let mut order: Vec<usize> = (0..samples).collect();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for epoch in 0..training.epochs {
+            shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
+            for positions in order.chunks(size.max(1)) {
+                let batch = self.batch(positions, std::mem::take(&mut x), std::mem::take(&mut y))?;
+                let loss = learner.step(&batch)?;
+                (x, y) = batch.into_buffers();
+                self.advance(loss, total)?;
+            }
+        }
+        Ok(learner.params()?)
+    }
+
+    /// The mean gradient of the loss over all of the device's data at `params`: one step of `FedSGD`.
+    pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
+        let samples = self.data.len();
+        let learner = Learner::new(&self.spec.architecture, params, self.spec.training.sgd, self.device)?;
+        let mut mean = params.zeros_like();
+        let mut loss = 0.0;
+        let order: Vec<usize> = (0..samples).collect();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for positions in order.chunks(GRADIENT_CHUNK) {
+            let share = positions.len() as f64 / samples as f64;
+            let batch = self.batch(positions, std::mem::take(&mut x), std::mem::take(&mut y))?;
+            let (chunk_loss, gradient) = learner.gradient(&batch)?;
+            (x, y) = batch.into_buffers();
+            mean.add_scaled(share as f32, &gradient).map_err(ModelError::from)?;
+            loss += share * f64::from(chunk_loss);
+            if (self.monitor)(Progress { round: Some(self.round), done: 0, total: 1 }).is_break() {
+                return Err(TrainError::Cancelled);
+            }
+        }
+        self.advance(loss as f32, 1)?;
+        Ok(mean)
+    }
+
+    fn batch(&self, positions: &[usize], mut x: Vec<f32>, mut y: Vec<u32>) -> Result<Batch, TrainError> {
+        self.data.fill(positions, &mut x, &mut y);
+        let mut shape = vec![positions.len()];
+        shape.extend_from_slice(self.data.shape());
+        Ok(Batch::new(x, shape, y)?)
+    }
+
+    fn advance(&mut self, loss: f32, total: u64) -> Result<(), TrainError> {
+        self.steps += 1;
+        self.loss_sum += f64::from(loss);
+        let progress = Progress { round: Some(self.round), done: self.steps, total };
+        if (self.monitor)(progress).is_break() { Err(TrainError::Cancelled) } else { Ok(()) }
+    }
+}

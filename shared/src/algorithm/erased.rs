@@ -1,0 +1,154 @@
+//! The one place where an algorithm's types are erased.
+//!
+//! Nothing above this file is generic over the algorithm: drivers hold an [`ErasedAlgorithm`] and move
+//! [`Parcel`]s, [`Global`]s and [`Partial`]s. The two boxes are opened only by the algorithm that made them.
+
+use std::any::Any;
+
+use models::params::ParamSet;
+
+use super::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
+use crate::id::ClientId;
+use crate::message::{Rejection, TrainReport};
+use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::spec::Training;
+
+/// An algorithm's server state.
+pub struct Global(Box<dyn Any + Send>);
+
+/// What an algorithm has folded of a round so far.
+pub struct Partial(Box<dyn Any + Send>);
+
+/// What a client's training leaves behind.
+pub struct Trained {
+    /// Goes to the server.
+    pub update: Parcel,
+    /// Stays on the device for its next round; `None` if the algorithm keeps nothing.
+    pub local: Option<Parcel>,
+}
+
+/// [`Algorithm`] without its types. Implemented for every algorithm, by hand for none.
+pub trait ErasedAlgorithm: Send + Sync {
+    /// [`Algorithm::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Algorithm::validate`].
+    fn validate(&self, training: &Training) -> Result<(), String>;
+    /// [`Algorithm::init`].
+    fn init(&self, params: ParamSet) -> Global;
+    /// The server state from its checkpoint.
+    fn restore(&self, checkpoint: Parcel) -> Result<Global, ParcelError>;
+    /// The server state as a checkpoint.
+    fn store(&self, global: Global) -> Parcel;
+    /// [`Algorithm::published`].
+    fn published<'a>(&self, global: &'a Global) -> &'a ParamSet;
+    /// [`Algorithm::broadcast`].
+    fn broadcast(&self, global: &Global) -> Parcel;
+    /// [`Algorithm::train`]. `local` is what the client's previous round left.
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        received: Parcel,
+        local: Option<Parcel>,
+    ) -> Result<Trained, TrainError>;
+    /// Decodes an update and runs [`Algorithm::check`]; believes nothing else.
+    fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection>;
+    /// [`Algorithm::begin`].
+    fn begin(&self, round: &Round<'_>) -> Partial;
+    /// [`Algorithm::fold`].
+    fn fold(&self, partial: &mut Partial, client: ClientId, weight: u64, report: TrainReport, update: Checked);
+    /// [`Algorithm::merge`].
+    fn merge(&self, into: &mut Partial, other: Partial);
+    /// [`Algorithm::close`], and the check that the new model is finite.
+    fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
+}
+
+/// An update that was checked and may be folded.
+pub struct Checked(Box<dyn Any + Send>);
+
+const FOREIGN: &str = "boxes are opened only by the algorithm that made them";
+
+impl<A> ErasedAlgorithm for A
+where
+    A: Algorithm,
+    A::Update: Send + 'static,
+{
+    fn name(&self) -> &'static str {
+        A::NAME
+    }
+
+    fn validate(&self, training: &Training) -> Result<(), String> {
+        Algorithm::validate(self, training)
+    }
+
+    fn init(&self, params: ParamSet) -> Global {
+        Global(Box::new(Algorithm::init(self, params)))
+    }
+
+    fn restore(&self, checkpoint: Parcel) -> Result<Global, ParcelError> {
+        Ok(Global(Box::new(A::Global::unpack(checkpoint)?)))
+    }
+
+    fn store(&self, global: Global) -> Parcel {
+        global.0.downcast::<A::Global>().expect(FOREIGN).pack()
+    }
+
+    fn published<'a>(&self, global: &'a Global) -> &'a ParamSet {
+        Algorithm::published(self, global.0.downcast_ref().expect(FOREIGN))
+    }
+
+    fn broadcast(&self, global: &Global) -> Parcel {
+        Algorithm::broadcast(self, global.0.downcast_ref().expect(FOREIGN)).pack()
+    }
+
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        received: Parcel,
+        local: Option<Parcel>,
+    ) -> Result<Trained, TrainError> {
+        let received =
+            A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))?;
+        let mut state = match local {
+            None => A::Local::default(),
+            Some(parcel) => {
+                A::Local::unpack(parcel).map_err(|error| TrainError::Local(error.to_string()))?
+            }
+        };
+        let update = Algorithm::train(self, client, received, &mut state)?.pack();
+        let local = Some(state.pack()).filter(|parcel| *parcel != Parcel::default());
+        Ok(Trained { update, local })
+    }
+
+    fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection> {
+        let update = A::Update::unpack(update)
+            .map_err(|error| Rejection::Malformed { reason: error.to_string() })?;
+        Algorithm::check(self, round, &update)?;
+        Ok(Checked(Box::new(update)))
+    }
+
+    fn begin(&self, round: &Round<'_>) -> Partial {
+        Partial(Box::new(Algorithm::begin(self, round)))
+    }
+
+    fn fold(&self, partial: &mut Partial, client: ClientId, weight: u64, report: TrainReport, update: Checked) {
+        let update = *update.0.downcast::<A::Update>().expect(FOREIGN);
+        let partial = partial.0.downcast_mut().expect(FOREIGN);
+        Algorithm::fold(self, partial, Contribution { client, weight, report, update });
+    }
+
+    fn merge(&self, into: &mut Partial, other: Partial) {
+        let other = *other.0.downcast::<A::Partial>().expect(FOREIGN);
+        Algorithm::merge(self, into.0.downcast_mut().expect(FOREIGN), other);
+    }
+
+    fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError> {
+        let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
+        let state = global.0.downcast_mut().expect(FOREIGN);
+        Algorithm::close(self, state, partial, round)?;
+        match Algorithm::published(self, state).first_non_finite() {
+            None => Ok(()),
+            Some(tensor) => Err(AggregateError::NotFinite { tensor: tensor.to_owned() }),
+        }
+    }
+}
+

@@ -1,0 +1,183 @@
+//! Federated algorithms as values.
+//!
+//! An algorithm's hyper-parameters are its fields, its two halves are the methods of [`Algorithm`] in the
+//! order in which one round runs them, and everything that crosses the network or survives a round is one of
+//! its associated types. Adding an algorithm is one file with both halves and one line in the
+//! [registry](registry::ALGORITHMS); the registry's tests then cover it.
+//!
+//! # A complete algorithm
+//!
+//! Federated statistics: every client reports the mean label of its data as a one-element tensor, the
+//! server keeps the mean over all clients weighted by samples. Nothing is trained, everything else is real.
+//!
+//! ```
+//! use models::params::{Array, ParamSet};
+//! use serde::{Deserialize, Serialize};
+//! use shared::aggregation::ExactSum;
+//! use shared::algorithm::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
+//! use shared::message::Rejection;
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct MeanLabel {}
+//!
+//! impl Algorithm for MeanLabel {
+//!     const NAME: &'static str = "mean-label";
+//!     type Global = ParamSet;
+//!     type Local = ();
+//!     type Broadcast = ();
+//!     type Update = ParamSet;
+//!     type Partial = ExactSum;
+//!
+//!     fn init(&self, params: ParamSet) -> ParamSet {
+//!         params
+//!     }
+//!     fn published<'a>(&self, global: &'a ParamSet) -> &'a ParamSet {
+//!         global
+//!     }
+//!     fn broadcast(&self, _global: &ParamSet) {}
+//!     fn train(&self, client: &mut Client<'_>, (): (), (): &mut ()) -> Result<ParamSet, TrainError> {
+//!         let data = client.data();
+//!         let sum: u32 = (0..data.len()).map(|i| u32::from(data.label(i))).sum();
+//!         let mut update = ParamSet::new();
+//!         update.insert("mean", Array::new(vec![1], vec![sum as f32 / data.len() as f32]).expect("one value"));
+//!         Ok(update)
+//!     }
+//!     fn check(&self, round: &Round<'_>, update: &ParamSet) -> Result<(), Rejection> {
+//!         round.check(update)
+//!     }
+//!     fn begin(&self, round: &Round<'_>) -> ExactSum {
+//!         ExactSum::new(round.template, round.scale)
+//!     }
+//!     fn fold(&self, partial: &mut ExactSum, contribution: Contribution<ParamSet>) {
+//!         partial.add(&contribution.update, contribution.weight);
+//!     }
+//!     fn merge(&self, into: &mut ExactSum, other: ExactSum) {
+//!         into.merge(&other);
+//!     }
+//!     fn close(&self, global: &mut ParamSet, partial: ExactSum, _round: &Round<'_>) -> Result<(), AggregateError> {
+//!         *global = partial.mean()?;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! // Two clients with 1 and 3 samples and mean labels 4 and 8, folded in any order, average to 7.
+//! # use shared::aggregation::{Scale, Weights};
+//! # use shared::algorithm::Template;
+//! # use shared::id::ClientId;
+//! # use shared::message::TrainReport;
+//! # let one = |v: f32| { let mut p = ParamSet::new(); p.insert("mean", Array::new(vec![1], vec![v]).unwrap()); p };
+//! let mut global = MeanLabel {}.init(one(0.0));
+//! # let spec = shared::spec::RunSpec::example("mean-label");
+//! # let template = Template::of(&global);
+//! # let round = Round { number: 1, spec: &spec, template: &template, scale: Scale::agree(10.0, 3, 2) };
+//! let mut partial = MeanLabel {}.begin(&round);
+//! for (weight, value) in [(3, 8.0), (1, 4.0)] {
+//! #   let client = ClientId::virtual_client(0, &spec.root_seed());
+//! #   let report = TrainReport::default();
+//!     MeanLabel {}.fold(&mut partial, Contribution { client, weight, report, update: one(value) });
+//! }
+//! MeanLabel {}.close(&mut global, partial, &round).unwrap();
+//! assert_eq!(global, one(7.0));
+//! ```
+
+mod client;
+mod erased;
+mod fedavg;
+mod fedsgd;
+pub mod registry;
+mod round;
+
+use models::params::{Mismatch, ParamSet};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::aggregation::EmptySum;
+use crate::message::Rejection;
+use crate::parcel::Portable;
+use crate::spec::Training;
+
+pub use client::{Client, TrainError};
+pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
+pub use fedavg::FedAvg;
+pub use fedsgd::FedSgd;
+pub use round::{Contribution, Round, Template};
+
+/// A federated algorithm: both halves of it.
+///
+/// The server's half never sees a clock, a socket or a file, the client's half sees the device through
+/// [`Client`] alone. Methods stand in the order in which one round runs them.
+pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Its name in the configuration: `[algorithm.NAME]`.
+    const NAME: &'static str;
+
+    /// Kept by the server between rounds; checkpointed.
+    type Global: Portable + Send + 'static;
+    /// Kept by the client between rounds; never leaves the device.
+    type Local: Portable + Default;
+    /// Server to client, the same for the whole cohort: it is encoded once, however many clients there are.
+    type Broadcast: Portable;
+    /// Client to server.
+    type Update: Portable;
+    /// What a set of updates folds into: mergeable, and free of their order.
+    type Partial: Send + 'static;
+
+    /// Refuses settings under which this algorithm makes no sense, with the reason.
+    fn validate(&self, training: &Training) -> Result<(), String> {
+        let _ = training;
+        Ok(())
+    }
+
+    /// The server's state before the first round. The server alone initialises parameters.
+    fn init(&self, params: ParamSet) -> Self::Global;
+
+    /// The model that the server would publish now: what is evaluated and saved.
+    fn published<'a>(&self, global: &'a Self::Global) -> &'a ParamSet;
+
+    /// What the cohort is sent when a round opens.
+    fn broadcast(&self, global: &Self::Global) -> Self::Broadcast;
+
+    /// The client's work: from the broadcast to the update.
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        received: Self::Broadcast,
+        local: &mut Self::Local,
+    ) -> Result<Self::Update, TrainError>;
+
+    /// Is the update believable? Asked before anything of it is used.
+    fn check(&self, round: &Round<'_>, update: &Self::Update) -> Result<(), Rejection>;
+
+    /// The partial result of no updates.
+    fn begin(&self, round: &Round<'_>) -> Self::Partial;
+
+    /// Folds one checked update in.
+    fn fold(&self, partial: &mut Self::Partial, contribution: Contribution<Self::Update>);
+
+    /// Folds another partial result of the same round in.
+    fn merge(&self, into: &mut Self::Partial, other: Self::Partial);
+
+    /// Ends the round: the folded updates become the new state.
+    fn close(
+        &self,
+        global: &mut Self::Global,
+        partial: Self::Partial,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError>;
+}
+
+/// Why a round could not be closed. Updates were checked, so a mismatch here is our bug.
+#[derive(Debug, thiserror::Error)]
+pub enum AggregateError {
+    /// Nothing was folded.
+    #[error(transparent)]
+    Empty(#[from] EmptySum),
+    /// The folded result does not fit the server's state.
+    #[error("internal error: the folded update does not fit the server's state: {0}")]
+    Mismatch(#[from] Mismatch),
+    /// The new state holds a value that is not finite.
+    #[error("tensor `{tensor}` of the new global model is not finite: lower the learning rate")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+    },
+}

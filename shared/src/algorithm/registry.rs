@@ -1,0 +1,123 @@
+//! The registered algorithms: one line each.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Algorithm, ErasedAlgorithm, FedAvg, FedSgd};
+use crate::spec::AlgorithmSpec;
+
+/// A registered algorithm.
+pub struct Entry {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    from_toml: fn(toml::Table) -> Result<Vec<u8>, String>,
+    from_spec: fn(&[u8]) -> Option<Box<dyn ErasedAlgorithm>>,
+}
+
+/// All algorithms of this build.
+pub const ALGORITHMS: &[Entry] = &[
+    entry::<FedAvg>("federated averaging: local epochs, then the weighted mean (McMahan et al. 2017)"),
+    entry::<FedSgd>("one full-batch gradient step per round (McMahan et al. 2017)"),
+];
+
+/// Why an algorithm could not be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RegistryError {
+    /// No algorithm has this name.
+    #[error("there is no algorithm `{name}`; there are: {}", names().join(", "))]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// The table's keys do not fit the algorithm.
+    #[error("[algorithm.{name}]: {reason}")]
+    Table {
+        /// The algorithm.
+        name: String,
+        /// What is wrong with the table.
+        reason: String,
+    },
+    /// The specification's parameters do not fit the algorithm: the other side has another version of it.
+    #[error("the parameters of algorithm `{name}` do not decode: client and aggregator are of different versions")]
+    Parameters {
+        /// The algorithm.
+        name: String,
+    },
+}
+
+const fn entry<A: Algorithm + Serialize + DeserializeOwned>(summary: &'static str) -> Entry
+where
+    A::Update: Send + 'static,
+{
+    Entry {
+        name: A::NAME,
+        summary,
+        from_toml: |table| {
+            let algorithm: A = table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+            postcard::to_stdvec(&algorithm).map_err(|error| error.to_string())
+        },
+        from_spec: |bytes| match postcard::take_from_bytes::<A>(bytes) {
+            Ok((algorithm, [])) => Some(Box::new(algorithm)),
+            _ => None,
+        },
+    }
+}
+
+/// The registered names.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    ALGORITHMS.iter().map(|entry| entry.name).collect()
+}
+
+fn find(name: &str) -> Result<&'static Entry, RegistryError> {
+    let found = ALGORITHMS.iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| RegistryError::Unknown { name: name.to_owned() })
+}
+
+/// The specification of algorithm `name` with the hyper-parameters in `table`.
+pub fn specify(name: &str, table: toml::Table) -> Result<AlgorithmSpec, RegistryError> {
+    let parameters = (find(name)?.from_toml)(table)
+        .map_err(|reason| RegistryError::Table { name: name.to_owned(), reason })?;
+    Ok(AlgorithmSpec { name: name.to_owned(), parameters })
+}
+
+/// The algorithm that `spec` names.
+pub fn build(spec: &AlgorithmSpec) -> Result<Box<dyn ErasedAlgorithm>, RegistryError> {
+    (find(&spec.name)?.from_spec)(&spec.parameters)
+        .ok_or_else(|| RegistryError::Parameters { name: spec.name.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_builds_from_its_defaults_and_survives_the_wire() {
+        for entry in ALGORITHMS {
+            let spec = specify(entry.name, toml::Table::new()).expect(entry.name);
+            assert_eq!(build(&spec).expect(entry.name).name(), entry.name);
+            assert!(!entry.summary.is_empty() && entry.name == entry.name.to_lowercase());
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names = names();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALGORITHMS.len());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let unknown = specify("fedvag", toml::Table::new()).expect_err("no such algorithm").to_string();
+        assert!(unknown.contains("fedvag") && unknown.contains("fedavg"), "{unknown}");
+        let table = toml::Table::from_iter([("mu".to_owned(), toml::Value::Float(0.1))]);
+        let key = specify("fedavg", table).expect_err("fedavg has no mu").to_string();
+        assert!(key.contains("mu") && key.contains("fedavg"), "{key}");
+        let spec = AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1] };
+        assert_eq!(build(&spec).err(), Some(RegistryError::Parameters { name: "fedavg".to_owned() }));
+    }
+}

@@ -1,0 +1,137 @@
+//! What an algorithm's server half is told about the round.
+
+use std::collections::BTreeMap;
+
+use models::params::{Mismatch, MismatchKind, ParamSet};
+
+use crate::aggregation::Scale;
+use crate::id::ClientId;
+use crate::message::{Rejection, TrainReport};
+use crate::spec::RunSpec;
+
+/// Names and shapes that a parameter set must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(BTreeMap<String, Vec<usize>>);
+
+impl Template {
+    /// The template with these names and shapes.
+    #[must_use]
+    pub fn new(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
+        Self(tensors.into_iter().collect())
+    }
+
+    /// The template that `params` fits.
+    #[must_use]
+    pub fn of(params: &ParamSet) -> Self {
+        Self(params.iter().map(|(name, array)| (name.to_owned(), array.shape().to_vec())).collect())
+    }
+
+    /// Names and shapes, ordered by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.0.iter().map(|(name, shape)| (name.as_str(), shape.as_slice()))
+    }
+
+    /// Number of scalars in a fitting parameter set.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.0.values().map(|shape| shape.iter().product::<usize>()).sum()
+    }
+
+    /// Does `params` have exactly these names and shapes? The error names the first tensor that differs.
+    pub fn check(&self, params: &ParamSet) -> Result<(), Mismatch> {
+        for (name, shape) in self.iter() {
+            let kind = match params.get(name) {
+                None => MismatchKind::Missing,
+                Some(array) if array.shape() != shape => {
+                    MismatchKind::Shape { expected: shape.to_vec(), found: array.shape().to_vec() }
+                }
+                Some(_) => continue,
+            };
+            return Err(Mismatch { tensor: name.to_owned(), kind });
+        }
+        match params.names().find(|name| !self.0.contains_key(*name)) {
+            None => Ok(()),
+            Some(extra) => Err(Mismatch { tensor: extra.to_owned(), kind: MismatchKind::Extra }),
+        }
+    }
+}
+
+/// One round, as the server's half of an algorithm sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// Its number, from 1.
+    pub number: u32,
+    /// The run's specification.
+    pub spec: &'a RunSpec,
+    /// Names and shapes of the model's parameters.
+    pub template: &'a Template,
+    /// The fixed-point format agreed for this round's sums.
+    pub scale: Scale,
+}
+
+impl Round<'_> {
+    /// The checks that every update of model shape must pass: layout, finite, bounded.
+    pub fn check(&self, params: &ParamSet) -> Result<(), Rejection> {
+        self.template.check(params).map_err(|mismatch| Rejection::Layout { reason: mismatch.to_string() })?;
+        let limit = self.scale.max_abs();
+        // One pass for the usual case: NaN and infinity fail this comparison too.
+        let bounded = |value: &f32| value.abs() <= limit;
+        for (tensor, array) in params.iter() {
+            if array.values().iter().all(bounded) {
+                continue;
+            }
+            if array.values().iter().any(|value| !value.is_finite()) {
+                return Err(Rejection::NotFinite { tensor: tensor.to_owned() });
+            }
+            let found = array.values().iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+            return Err(Rejection::TooLarge { found, limit });
+        }
+        Ok(())
+    }
+}
+
+/// One client's part in a round.
+#[derive(Clone, Debug)]
+pub struct Contribution<U> {
+    /// Who trained it.
+    pub client: ClientId,
+    /// Its integer weight under the run's [`Weights`](crate::aggregation::Weights).
+    pub weight: u64,
+    /// How the training went.
+    pub report: TrainReport,
+    /// What was trained.
+    pub update: U,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use models::params::Array;
+
+    fn set(tensors: &[(&str, &[f32])]) -> ParamSet {
+        let mut params = ParamSet::new();
+        for (name, values) in tensors {
+            params.insert(name, Array::new(vec![values.len()], values.to_vec()).expect("one axis"));
+        }
+        params
+    }
+
+    #[test]
+    fn a_template_names_the_tensor_that_differs() {
+        let template = Template::of(&set(&[("a", &[0.0]), ("b", &[0.0, 0.0])]));
+        assert_eq!(template.parameters(), 3);
+        assert_eq!(template.check(&set(&[("a", &[5.0]), ("b", &[1.0, 2.0])])), Ok(()));
+        let cases: [(&[(&str, &[f32])], &str, MismatchKind); 3] = [
+            (&[("a", &[0.0])], "b", MismatchKind::Missing),
+            (&[("a", &[0.0]), ("b", &[0.0, 0.0]), ("c", &[])], "c", MismatchKind::Extra),
+            (
+                &[("a", &[0.0]), ("b", &[0.0])],
+                "b",
+                MismatchKind::Shape { expected: vec![2], found: vec![1] },
+            ),
+        ];
+        for (tensors, tensor, kind) in cases {
+            assert_eq!(template.check(&set(tensors)), Err(Mismatch { tensor: tensor.to_owned(), kind }));
+        }
+    }
+}

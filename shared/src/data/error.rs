@@ -1,0 +1,154 @@
+//! What can be wrong with data: each variant says what was found, and what would be right.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why data cannot be used. All of these are for the person who supplied the data or named its folder.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// The named folder does not exist or is not a folder.
+    #[error("{}: no such directory; name the folder that holds the data files", .path.display())]
+    DirectoryAbsent {
+        /// The folder as it was named.
+        path: PathBuf,
+    },
+    /// The folder holds neither the plain nor the compressed form of a file.
+    #[error("{}: contains neither `{plain}` nor `{plain}.gz`", .directory.display())]
+    FileAbsent {
+        /// The folder that was searched.
+        directory: PathBuf,
+        /// The plain file's name; the compressed one has `.gz` appended.
+        plain: String,
+    },
+    /// Something is wrong inside one file.
+    #[error("{}: {problem}", .path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        #[source]
+        problem: Box<DataError>,
+    },
+    /// The operating system refused, or compressed data is damaged.
+    #[error("cannot be read, written or decompressed: {0}")]
+    Io(#[from] io::Error),
+    /// The first four bytes do not announce the expected kind of file.
+    #[error("is not an IDX file of {expected_kind}: it starts with {found:#010x}, not {expected:#010x}")]
+    Magic {
+        /// `images` or `labels`.
+        expected_kind: &'static str,
+        /// The number such a file starts with.
+        expected: u32,
+        /// The number found.
+        found: u32,
+    },
+    /// The file ends inside its header.
+    #[error("ends inside its header: {needed} bytes needed, {found} found")]
+    HeaderTruncated {
+        /// Bytes in the header.
+        needed: usize,
+        /// Bytes found.
+        found: usize,
+    },
+    /// The file ends before the content that its header declares.
+    #[error("is truncated: its header declares {declared} bytes of content, {found} follow")]
+    Truncated {
+        /// Bytes that the header declares.
+        declared: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// The file continues after the content that its header declares.
+    #[error("continues after the {declared} bytes of content that its header declares")]
+    TrailingBytes {
+        /// Bytes that the header declares.
+        declared: u64,
+    },
+    /// A header declares, or a caller asks for, more than this program is willing to hold in memory.
+    #[error("would take {dimensions:?} bytes, more than the limit of {limit} bytes")]
+    TooLarge {
+        /// The dimensions, samples first.
+        dimensions: Vec<usize>,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// The two files of a split do not belong together.
+    #[error(
+        "{} holds {images} images but {} holds {labels} labels: they are not of the same data set",
+        .images_path.display(), .labels_path.display()
+    )]
+    CountsDiffer {
+        /// The file of images.
+        images_path: PathBuf,
+        /// The file of labels.
+        labels_path: PathBuf,
+        /// Number of images.
+        images: usize,
+        /// Number of labels.
+        labels: usize,
+    },
+    /// There is no sample.
+    #[error("holds no sample")]
+    Empty,
+    /// More samples than an index of 32 bits can tell apart.
+    #[error("holds {found} samples, more than the {} that can be indexed", u32::MAX)]
+    TooManySamples {
+        /// Number of samples.
+        found: usize,
+    },
+    /// The shape of a sample is not `[channels, height, width]` with no zero among them.
+    #[error("a sample has shape [channels, height, width], all at least 1; found {found:?}")]
+    Shape {
+        /// The shape found.
+        found: Vec<usize>,
+    },
+    /// The number of pixels does not fit the number of labels and the shape.
+    #[error("{labels} labels with samples of shape {shape:?} need another number of pixels than {pixels}")]
+    PixelCount {
+        /// Number of labels.
+        labels: usize,
+        /// Shape of a sample.
+        shape: Vec<usize>,
+        /// Number of pixels.
+        pixels: usize,
+    },
+    /// The number of classes is zero, or more than a label byte can tell apart.
+    #[error("{found} classes: between 1 and 256 are possible")]
+    Classes {
+        /// The number of classes asked for.
+        found: usize,
+    },
+    /// A label is not the number of a class.
+    #[error("sample {row} has label {label}, but with {classes} classes labels run from 0 to {}", classes - 1)]
+    Label {
+        /// The sample, counted from 0.
+        row: usize,
+        /// Its label.
+        label: u8,
+        /// The number of classes.
+        classes: usize,
+    },
+    /// A sample was asked for that does not exist.
+    #[error("sample {index} does not exist: there are {samples}, counted from 0")]
+    Index {
+        /// The sample asked for.
+        index: usize,
+        /// The number of samples.
+        samples: usize,
+    },
+    /// IDX files of this family hold grey images only.
+    #[error("images of {channels} channels cannot be written as IDX images, which have one")]
+    NotGrey {
+        /// Channels of the data set.
+        channels: usize,
+    },
+}
+
+impl DataError {
+    /// Adds which file the problem is in.
+    pub(super) fn in_file(self, path: impl Into<PathBuf>) -> Self {
+        Self::InFile { path: path.into(), problem: Box::new(self) }
+    }
+}

@@ -1,0 +1,143 @@
+//! A client's share of a data set, without a copy.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::dataset::{Dataset, histogram};
+use super::error::DataError;
+
+/// Some samples of a data set, in a chosen order. Cloning a view copies neither samples nor indices.
+///
+/// A thousand virtual clients in one process share one [`Dataset`] this way. Positions below count within the
+/// view. A view may be empty.
+#[derive(Clone)]
+pub struct View {
+    dataset: Arc<Dataset>,
+    indices: Arc<[u32]>,
+}
+
+impl View {
+    /// All samples, in the data set's order.
+    #[must_use]
+    pub fn whole(dataset: Arc<Dataset>) -> Self {
+        // A data set has at most `u32::MAX` samples.
+        let indices = (0..dataset.len() as u32).collect();
+        Self { dataset, indices }
+    }
+
+    /// The samples named by `indices`, in that order, such as one client's entry of
+    /// [`Partition::split`](super::Partition::split). An index outside the data set is refused.
+    pub fn select(dataset: Arc<Dataset>, indices: impl Into<Arc<[u32]>>) -> Result<Self, DataError> {
+        let indices = indices.into();
+        let samples = dataset.len();
+        match indices.iter().find(|&&index| index as usize >= samples) {
+            Some(&index) => Err(DataError::Index { index: index as usize, samples }),
+            None => Ok(Self { dataset, indices }),
+        }
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Whether there is no sample.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    /// Class of the sample at `position`.
+    ///
+    /// # Panics
+    /// If `position` is not below [`Self::len`].
+    #[must_use]
+    pub fn label(&self, position: usize) -> u8 {
+        self.dataset.label(self.indices[position] as usize)
+    }
+
+    /// Number of classes of the data set, whether or not this view holds a sample of each.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.dataset.classes()
+    }
+
+    /// Shape of one sample: `[channels, height, width]`.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        self.dataset.shape()
+    }
+
+    /// The data set's indices of the samples, by position.
+    #[must_use]
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// Number of samples of each class.
+    #[must_use]
+    pub fn histogram(&self) -> Vec<usize> {
+        histogram((0..self.len()).map(|position| self.label(position)), self.classes())
+    }
+
+    /// Replaces the contents of `x` and `y` by the samples at `positions`: a batch.
+    ///
+    /// `x` becomes `[positions, channels, height, width]` in row-major order, each value `pixel / 255` and so in
+    /// `[0, 1]`; no mean is subtracted, so a model needs no statistics of the training data to be used.
+    /// `y` becomes the classes. Both keep their allocation from one batch to the next.
+    ///
+    /// # Panics
+    /// If a position is not below [`Self::len`].
+    pub fn fill(&self, positions: &[usize], x: &mut Vec<f32>, y: &mut Vec<u32>) {
+        x.clear();
+        y.clear();
+        x.reserve(positions.len() * self.dataset.sample_len());
+        for &position in positions {
+            let index = self.indices[position] as usize;
+            x.extend(self.dataset.pixels(index).iter().map(|&pixel| f32::from(pixel) / 255.0));
+            y.push(u32::from(self.dataset.label(index)));
+        }
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("samples", &self.len()).field("of", &self.dataset).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> Arc<Dataset> {
+        Arc::new(Dataset::new(vec![1, 1, 2], vec![0, 51, 102, 153, 204, 255], vec![2, 0, 2], 3).unwrap())
+    }
+
+    #[test]
+    fn a_batch_is_normalised_and_in_the_order_asked_for() {
+        let view = View::select(three(), vec![2, 0]).unwrap();
+        let (mut x, mut y) = (vec![9.0], vec![9]);
+        view.fill(&[1, 0, 0], &mut x, &mut y);
+        assert_eq!(x, [0.0, 0.2, 0.8, 1.0, 0.8, 1.0]);
+        assert_eq!(y, [2, 2, 2]);
+        view.fill(&[], &mut x, &mut y);
+        assert!(x.is_empty() && y.is_empty());
+    }
+
+    #[test]
+    fn a_view_describes_only_its_samples() {
+        let view = View::select(three(), vec![1, 0]).unwrap();
+        assert_eq!((view.len(), view.classes(), view.label(0)), (2, 3, 0));
+        assert_eq!(view.histogram(), [1, 0, 1]);
+        assert_eq!(view.shape(), [1, 1, 2]);
+        assert_eq!(View::whole(three()).indices(), [0, 1, 2]);
+        assert!(View::select(three(), Vec::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_view_of_an_absent_sample_is_refused() {
+        assert!(matches!(View::select(three(), vec![0, 3]), Err(DataError::Index { index: 3, samples: 3 })));
+    }
+}

@@ -1,0 +1,24 @@
+//! What both sides of the federation agree on.
+//!
+//! | module | what it settles |
+//! |---|---|
+//! | [`spec`] | [`RunSpec`](spec::RunSpec): everything a client must know to take part in a run |
+//! | [`algorithm`] | the [`Algorithm`](algorithm::Algorithm) trait, the registry, one file per algorithm |
+//! | [`aggregation`] | exact, order-free weighted sums and the weights that go into them |
+//! | [`parcel`] | how an algorithm's values become safetensors on the wire and on disk |
+//! | [`message`], [`frame`] | one documented enum per direction, and the frames that carry them |
+//! | [`data`] | data sets, the built-in glyphs, partitions |
+//! | [`seed`], [`id`] | labelled randomness and identities |
+//!
+//! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
+//! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
+
+pub mod aggregation;
+pub mod algorithm;
+pub mod data;
+pub mod frame;
+pub mod id;
+pub mod message;
+pub mod parcel;
+pub mod seed;
+pub mod spec;

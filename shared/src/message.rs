@@ -1,0 +1,235 @@
+//! The messages, one enum per direction.
+//!
+//! They are postcard inside [frames](crate::frame). A message marked *with payload* is followed by a
+//! [`Parcel`](crate::parcel::Parcel) in the safetensors format, on a stream of its own, so that a large
+//! model never delays a heart-beat. postcard is not self-describing: enum variants are numbered by their
+//! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ClientId, RunId};
+use crate::spec::RunSpec;
+
+/// Client to server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToServer {
+    /// The first message on every connection.
+    Hello(Hello),
+    /// Sign of life, every [`RunSpec::heartbeat`], also while training.
+    Heartbeat(Progress),
+    /// The trained update of `round`. *With payload.*
+    Update(UpdateHeader),
+    /// The client could not train in `round`; it stays in the run.
+    Failed {
+        /// The round it was asked to train in.
+        round: u32,
+        /// What went wrong, for the operator.
+        reason: String,
+    },
+    /// The client leaves on purpose. Nothing follows.
+    Goodbye,
+}
+
+/// Server to client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// Answer to [`ToServer::Hello`]: the client takes part.
+    Welcome {
+        /// The run.
+        spec: Box<RunSpec>,
+        /// The open round that still wants this client's update. A client that holds the update or the task
+        /// of any other round may forget it; one that holds nothing is sent the task.
+        wants: Option<u32>,
+    },
+    /// Answer to [`ToServer::Hello`]: it does not. Nothing follows.
+    Refused(Refusal),
+    /// Train in `round`, starting from the broadcast. *With payload.*
+    Task {
+        /// The round.
+        round: u32,
+    },
+    /// What became of the update of `round`; the client may forget it.
+    Receipt {
+        /// The round that the update was for.
+        round: u32,
+        /// Accepted, rejected or discarded.
+        verdict: Verdict,
+    },
+    /// The run is over, or the server goes away for good. Nothing follows.
+    Finished {
+        /// Rounds that the run has completed.
+        rounds: u32,
+    },
+}
+
+/// Who is there, and what it still holds from before the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The device's identity, the same after every restart.
+    pub client: ClientId,
+    /// Name and version of the client program, for the operator.
+    pub software: String,
+    /// Training samples on the device.
+    pub samples: u64,
+    /// Shape of one sample.
+    pub shape: Vec<u32>,
+    /// Number of classes its labels are drawn from.
+    pub classes: u32,
+    /// The task that the device is still working on or has finished, so that it is not given again.
+    pub holds: Option<Held>,
+}
+
+/// A task in a client's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// The round it belongs to.
+    pub round: u32,
+}
+
+/// How far local training is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The round in training, if any.
+    pub round: Option<u32>,
+    /// Optimiser steps done.
+    pub done: u64,
+    /// Optimiser steps to do.
+    pub total: u64,
+}
+
+/// What accompanies an update.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateHeader {
+    /// The round it was trained in.
+    pub round: u32,
+    /// How the training went.
+    pub report: TrainReport,
+}
+
+/// How a round of local training went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainReport {
+    /// Training samples used, `n_k`.
+    pub samples: u64,
+    /// Optimiser steps taken, `tau_k`.
+    pub steps: u64,
+    /// Mean training loss over the steps, `l_k`.
+    pub loss: f64,
+    /// Wall time of the training on the device.
+    pub duration: Duration,
+}
+
+/// Why a client may not take part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Its samples have another shape than the model's input.
+    #[error("this run's model takes samples of shape {expected:?}, the device's data has {found:?}: use other data or another model")]
+    Shape {
+        /// What the model takes.
+        expected: Vec<u32>,
+        /// What the device has.
+        found: Vec<u32>,
+    },
+    /// Its labels are drawn from another number of classes.
+    #[error("this run's model tells {expected} classes apart, the device's labels have {found}: use other data or another model")]
+    Classes {
+        /// What the model tells apart.
+        expected: u32,
+        /// What the device has.
+        found: u32,
+    },
+    /// It has no training samples.
+    #[error("the device has no training samples: check its data directory")]
+    NoSamples,
+    /// Another connection of the same client took over.
+    #[error("another connection with this identity took over: is the client running twice on one state directory?")]
+    Replaced,
+    /// The first message was not a hello, or a second hello came.
+    #[error("the client broke the protocol: {0}")]
+    Protocol(String),
+}
+
+/// What became of an update. Each arrival is exactly one of the three.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It is durable at the server and part of the round.
+    Accepted,
+    /// It is not believed: the peer's fault.
+    Rejected(Rejection),
+    /// It is fine but of no use: nobody's fault.
+    Discarded(Discard),
+}
+
+/// Why an update is not believed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum Rejection {
+    /// The client was not asked in this round.
+    #[error("this client is not in the cohort of round {round}")]
+    NotInCohort {
+        /// The round.
+        round: u32,
+    },
+    /// The round lies in the future.
+    #[error("the update is for round {round}, but round {current} is the newest that was ever opened")]
+    UnknownRound {
+        /// The round it claims.
+        round: u32,
+        /// The round that is open.
+        current: u32,
+    },
+    /// The payload is not a parcel.
+    #[error("the payload does not decode: {reason}")]
+    Malformed {
+        /// What the decoder says.
+        reason: String,
+    },
+    /// A tensor is missing, extra or of another shape.
+    #[error("the update does not fit the model: {reason}")]
+    Layout {
+        /// Which tensor, and how.
+        reason: String,
+    },
+    /// A value is NaN or infinite.
+    #[error("tensor `{tensor}` holds a value that is not finite: training diverged on the device")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A value is larger than any honest update's.
+    #[error("the update holds a value of magnitude {found}, more than the {limit} that this round takes: training diverged on the device")]
+    TooLarge {
+        /// The largest magnitude.
+        found: f32,
+        /// The round's bound.
+        limit: f32,
+    },
+    /// The sample count differs from what the client declared at joining.
+    #[error("the client declared {declared} samples when the round opened and reports {reported} now")]
+    Samples {
+        /// When the round opened.
+        declared: u64,
+        /// In the update.
+        reported: u64,
+    },
+    /// The training loss is not a number.
+    #[error("the reported training loss {loss} is not a finite number")]
+    Loss {
+        /// As reported.
+        loss: f64,
+    },
+}
+
+/// Why a fine update is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Discard {
+    /// The round had closed.
+    #[error("it came after the round had closed")]
+    Late,
+    /// The client's update for this round is already in.
+    #[error("an update of this client for this round was accepted before")]
+    Duplicate,
+}

@@ -1,0 +1,178 @@
+//! Parcels: how an algorithm's values leave its hands.
+//!
+//! Everything that crosses the network or survives a round is a set of named tensors plus a few scalars.
+//! A [`Parcel`] is just that: tensors in the safetensors format, readable by any safetensors reader, and
+//! the scalars as postcard (hex) under one metadata key. [`Portable`] converts an algorithm's own types to
+//! parcels and back; this is the only serialisation an algorithm has to think about.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+use models::params::codec::{self, DecodeError, Limits};
+use models::params::{ParamSet, Precision};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Metadata key of the scalars.
+const SCALARS: &str = "scalars";
+
+/// Named tensors and opaque scalars, the form in which values travel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parcel {
+    /// The tensors. An algorithm with several sets gives each a name prefix of its own.
+    pub tensors: ParamSet,
+    /// What is not a tensor, as postcard; empty if there is none.
+    pub scalars: Vec<u8>,
+}
+
+/// Why bytes are not a parcel, or a parcel is not the value that was expected.
+#[derive(Debug, thiserror::Error)]
+pub enum ParcelError {
+    /// The tensors do not decode.
+    #[error(transparent)]
+    Tensors(#[from] DecodeError),
+    /// The scalars do not decode.
+    #[error("the scalars of this parcel are not those of {expected}")]
+    Scalars {
+        /// The value that was expected.
+        expected: &'static str,
+    },
+}
+
+/// A value that can leave an algorithm's hands: its broadcast, update, server state or client state.
+pub trait Portable: Sized {
+    /// Moves the value into a parcel, without copying tensors.
+    fn pack(self) -> Parcel;
+    /// Takes the value out of a parcel. Shapes are the algorithm's to check.
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError>;
+}
+
+/// A bare parameter set is a parcel without scalars.
+impl Portable for ParamSet {
+    fn pack(self) -> Parcel {
+        Parcel { tensors: self, scalars: Vec::new() }
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        if parcel.scalars.is_empty() {
+            Ok(parcel.tensors)
+        } else {
+            Err(ParcelError::Scalars { expected: "a bare parameter set" })
+        }
+    }
+}
+
+/// Nothing at all: the client state of algorithms that keep none.
+impl Portable for () {
+    fn pack(self) -> Parcel {
+        Parcel::default()
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        if parcel == Parcel::default() { Ok(()) } else { Err(ParcelError::Scalars { expected: "nothing" }) }
+    }
+}
+
+impl Parcel {
+    /// A parcel with `scalars` encoded as postcard.
+    ///
+    /// # Panics
+    /// If `scalars` holds a type that postcard cannot express (a map of unknown length, say). Scalars
+    /// are plain structs of an algorithm's own.
+    pub fn with_scalars(tensors: ParamSet, scalars: &impl Serialize) -> Self {
+        let scalars = postcard::to_stdvec(scalars).expect("scalars are plain structs, which postcard encodes");
+        Self { tensors, scalars }
+    }
+
+    /// Decodes the scalars; `expected` names the value for the error.
+    pub fn scalars<T: DeserializeOwned>(&self, expected: &'static str) -> Result<T, ParcelError> {
+        match postcard::take_from_bytes(&self.scalars) {
+            Ok((value, [])) => Ok(value),
+            _ => Err(ParcelError::Scalars { expected }),
+        }
+    }
+
+    fn metadata(&self) -> BTreeMap<String, String> {
+        let mut metadata = BTreeMap::new();
+        if !self.scalars.is_empty() {
+            let hex: String = self.scalars.iter().map(|byte| format!("{byte:02x}")).collect();
+            metadata.insert(SCALARS.to_owned(), hex);
+        }
+        metadata
+    }
+
+    /// Exact length in bytes of [`write_to`](Self::write_to)'s output.
+    #[must_use]
+    pub fn encoded_len(&self, precision: Precision) -> u64 {
+        codec::encoded_len(&self.tensors, precision, &self.metadata())
+    }
+
+    /// Streams the parcel out, tensors rounded to `precision`.
+    pub fn write_to(&self, precision: Precision, out: &mut dyn Write) -> io::Result<()> {
+        codec::write(&self.tensors, precision, &self.metadata(), out)
+    }
+
+    /// The parcel's bytes.
+    #[must_use]
+    pub fn to_bytes(&self, precision: Precision) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.encoded_len(precision) as usize);
+        self.write_to(precision, &mut bytes).expect("writing to a vector does not fail");
+        bytes
+    }
+
+    /// Reads one parcel; `input` must end with it.
+    pub fn read_from(input: &mut dyn Read, limits: Limits) -> Result<Self, ParcelError> {
+        let (tensors, metadata) = codec::read(input, limits)?;
+        let scalars = match metadata.get(SCALARS) {
+            None => Vec::new(),
+            Some(hex) => unhex(hex).ok_or(ParcelError::Scalars { expected: "any parcel (not hexadecimal)" })?,
+        };
+        Ok(Self { tensors, scalars })
+    }
+}
+
+fn unhex(hex: &str) -> Option<Vec<u8>> {
+    let digits = hex.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
+    digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use models::params::Array;
+
+    fn parcel() -> Parcel {
+        let mut tensors = ParamSet::new();
+        tensors.insert("w", Array::new(vec![2], vec![1.5, -2.0]).expect("two values"));
+        Parcel::with_scalars(tensors, &(7u32, 0.25f64))
+    }
+
+    #[test]
+    fn bytes_and_back() {
+        let sent = parcel();
+        let bytes = sent.to_bytes(Precision::F32);
+        assert_eq!(bytes.len() as u64, sent.encoded_len(Precision::F32));
+        let got = Parcel::read_from(&mut bytes.as_slice(), Limits::default()).expect("own bytes decode");
+        assert_eq!(got, sent);
+        assert_eq!(got.scalars::<(u32, f64)>("a pair").expect("own scalars decode"), (7, 0.25));
+    }
+
+    #[test]
+    fn scalars_of_another_type_are_refused() {
+        assert!(parcel().scalars::<u8>("a byte").is_err(), "bytes are left over");
+        assert!(ParamSet::unpack(parcel()).is_err());
+        assert!(<()>::unpack(parcel()).is_err());
+    }
+
+    #[test]
+    fn metadata_that_is_not_hexadecimal_is_an_error() {
+        for hex in ["a", "zz", "0é"] {
+            assert_eq!(unhex(hex), None, "{hex}");
+        }
+        assert_eq!(unhex("00fF"), Some(vec![0, 255]));
+    }
+}

@@ -1,0 +1,98 @@
+//! The run specification: the one source of truth for hyper-parameters.
+//!
+//! The aggregator reads a TOML configuration, validates it once into a [`RunSpec`] and sends that to
+//! every client at joining. A client has no hyper-parameters of its own.
+
+use std::time::Duration;
+
+use models::{Architecture, Precision, Sgd};
+use serde::{Deserialize, Serialize};
+
+use crate::aggregation::Weights;
+use crate::id::RunId;
+use crate::seed::Seed;
+
+/// Everything a client must know to take part in a run. It crosses the network as postcard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The run's identity; client state is keyed by it.
+    pub run: RunId,
+    /// The run's name, for people.
+    pub name: String,
+    /// Root of every random choice.
+    pub seed: u64,
+    /// Number of communication rounds, T.
+    pub rounds: u32,
+    /// The network that is learned. Its input shape and classes are what a client's data must have.
+    pub architecture: Architecture,
+    /// Local training, one setting for all clients.
+    pub training: Training,
+    /// Which federated algorithm, with its hyper-parameters.
+    pub algorithm: AlgorithmSpec,
+    /// How much each update counts.
+    pub weights: Weights,
+    /// Number format of broadcasts and updates on the wire.
+    pub precision: WirePrecision,
+    /// How often a client says that it is alive.
+    pub heartbeat: Duration,
+}
+
+/// Local training: E epochs over shuffled data in batches of B with SGD.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// Local epochs, E >= 1.
+    pub epochs: u32,
+    /// Batch size B; `0` means the client's whole data set in one batch (B = infinity in the paper).
+    pub batch: u32,
+    /// The local optimiser.
+    pub sgd: Sgd,
+}
+
+/// A registered algorithm and its hyper-parameters, opaque to everything but that algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlgorithmSpec {
+    /// Its name in the registry.
+    pub name: String,
+    /// Its fields, as postcard.
+    pub parameters: Vec<u8>,
+}
+
+/// Number formats on the wire. The model itself stays f32 on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WirePrecision {
+    /// Server to client.
+    pub broadcast: Precision,
+    /// Client to server.
+    pub update: Precision,
+}
+
+impl RunSpec {
+    /// Seed of everything random in this run.
+    #[must_use]
+    pub fn root_seed(&self) -> Seed {
+        Seed::root(self.seed)
+    }
+}
+
+impl RunSpec {
+    /// A small valid specification, for documentation and tests: three rounds of softmax regression on
+    /// 1x2x2 samples of two classes.
+    ///
+    /// # Panics
+    /// Never: the built-in `linear` model fits this shape.
+    #[must_use]
+    pub fn example(algorithm: &str) -> Self {
+        Self {
+            run: RunId::from_bytes([7; 8]),
+            name: "example".to_owned(),
+            seed: 1,
+            rounds: 3,
+            architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
+            training: Training { epochs: 1, batch: 0, sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 } },
+            algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },
+            weights: Weights::Samples,
+            precision: WirePrecision { broadcast: Precision::F32, update: Precision::F32 },
+            heartbeat: Duration::from_secs(5),
+        }
+    }
+}

@@ -8,12 +8,23 @@
 //! | [`run`] | a run on disk: opening, accepting, closing; checkpoints; evaluation |
 //! | [`files`] | the file operations that durable steps consist of |
 //! | [`quic`] | the real transport |
+//! | [`data`] | the data sets that a configuration names |
+//! | [`start`] | which directory a run gets, and whether it begins or continues |
+//! | [`serve`] | a run for real devices |
+//! | [`simulate`] | a whole federation in one process (feature `simulate`, on by default) |
+//! | [`cli`] | the command line |
 //! | [`report`] | what a run leaves behind: rounds.jsonl, report.html, lines for people |
 
+pub mod cli;
 pub mod config;
 pub mod coordinator;
+pub mod data;
 pub mod driver;
 pub mod files;
 pub mod quic;
 pub mod report;
 pub mod run;
+pub mod serve;
+#[cfg(feature = "simulate")]
+pub mod simulate;
+pub mod start;

@@ -1,2 +1,14 @@
-//! aggregator
-fn main() {}
+//! The aggregator's program: parses, runs, reports once.
+
+use std::process::ExitCode;
+
+use aggregator::cli::{Cli, exit_code};
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let result = Cli::parse().run();
+    if let Err(failure) = &result {
+        eprintln!("aggregator: {failure}");
+    }
+    exit_code(&result)
+}

@@ -1,2 +1,17 @@
-//! edge-client
-fn main() {}
+//! `edge-client`: takes part in federated learning with the data of this device. `edge-client --help` says more.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use edge_client::cli::{self, Arguments, Exit};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match cli::run(&arguments) {
+        Ok(()) => Exit::Success.into(),
+        Err(error) => {
+            error.report();
+            error.exit().into()
+        }
+    }
+}

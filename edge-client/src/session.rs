@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use shared::id::{ClientId, RunId};
+use shared::id::ClientId;
 use shared::message::{Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::seed::Seed;
 use shared::spec::RunSpec;

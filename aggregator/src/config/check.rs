@@ -16,12 +16,14 @@ pub(super) fn table(layer: &Table, origin: &Origin) -> Result<(), ConfigError> {
 fn inside(layer: &Table, path: &str, origin: &Origin) -> Result<(), ConfigError> {
     for (name, value) in layer {
         let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        if let Some(key) = keys::find(&full) {
+        // A quoted name with a dot only looks like a path.
+        let known = !name.contains('.');
+        if let Some(key) = keys::find(&full).filter(|_| known) {
             leaf(key, value, origin)?;
             continue;
         }
         let children = keys::children(&full);
-        if children.is_empty() || name.contains('.') {
+        if children.is_empty() || !known {
             let siblings = keys::children(path);
             return Err(ConfigError::UnknownKey {
                 origin: origin.clone(),

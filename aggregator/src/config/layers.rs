@@ -94,18 +94,18 @@ fn lay_over(base: &mut Table, layer: Table, path: &str) -> Result<(), ConfigErro
 /// What an alternative's keys are where nothing sets them.
 fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> {
     let internal = |error: toml::ser::Error| ConfigError::Internal { reason: error.to_string() };
-    let tables = match choice {
+    let values = match choice {
         "data.partition" => vec![
-            Table::try_from(Partition::Iid {}).map_err(internal)?,
-            Table::try_from(Partition::Shards { per_client: 2 }).map_err(internal)?,
-            Table::try_from(Partition::Dirichlet { alpha: 0.5 }).map_err(internal)?,
+            Value::try_from(Partition::Iid {}).map_err(internal)?,
+            Value::try_from(Partition::Shards { per_client: 2 }).map_err(internal)?,
+            Value::try_from(Partition::Dirichlet { alpha: 0.5 }).map_err(internal)?,
         ],
-        "training.optimizer" => vec![Table::try_from(Optimizer::default()).map_err(internal)?],
+        "training.optimizer" => vec![Value::try_from(Optimizer::default()).map_err(internal)?],
         // An algorithm knows its own defaults.
         _ => Vec::new(),
     };
-    let found = tables.into_iter().find_map(|mut table| table.remove(name));
-    Ok(found.and_then(|value| value.as_table().cloned()).unwrap_or_default())
+    let defaults = values.iter().find_map(|value| value.get(name)?.as_table().cloned());
+    Ok(defaults.unwrap_or_default())
 }
 
 fn unset(table: &mut Table, key: &str) {

@@ -135,6 +135,6 @@ mod tests {
         };
         assert_eq!(after(3, 8), [3, 6, 8]);
         assert_eq!(after(1, 3), [1, 2, 3]);
-        assert_eq!(after(0, 3), []);
+        assert_eq!(after(0, 3), [0_u32; 0]);
     }
 }

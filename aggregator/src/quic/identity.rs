@@ -76,8 +76,14 @@ impl ServerIdentity {
 
     /// SHA-256 of the certificate: what clients pin.
     #[must_use]
-    pub fn fingerprint(&self) -> String {
-        Sha256::digest(&self.certificate).iter().map(|byte| format!("{byte:02x}")).collect()
+    pub fn fingerprint(&self) -> [u8; 32] {
+        Sha256::digest(&self.certificate).into()
+    }
+
+    /// [`fingerprint`](Self::fingerprint) as 64 hexadecimal digits.
+    #[must_use]
+    pub fn fingerprint_hex(&self) -> String {
+        self.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     pub(super) fn certificate(&self) -> CertificateDer<'static> {

@@ -49,7 +49,6 @@ pub fn render(report: &Report<'_>) -> String {
                     (figures(report, &summary))
                     (charts(report, &summary))
                     (clients(report))
-                    (settings(report.config))
                     (rounds(report.rounds))
                     details {
                         summary { "Effective configuration" }
@@ -76,46 +75,37 @@ fn lead(config: &Config) -> String {
 }
 
 fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
-    let figure = |name: &str, value: String, note: String| {
-        html! { div { dt { (name) } dd { (value) } @if !note.is_empty() { dd.note { (note) } } } }
+    // The parts of a note stand on lines of their own rather than break within.
+    let figure = |name: &str, value: String, notes: &[String]| {
+        html! { div { dt { (name) } dd { (value) } dd.note { @for note in notes { span { (note) } " " } } } }
     };
-    let planned = report.config.spec.rounds;
-    let of_planned = if summary.rounds as u64 == u64::from(planned) {
-        "all that were planned".to_owned()
-    } else {
-        format!("of {planned} planned")
-    };
+    let in_round = |round: u32| format!("round {round}");
     let arrivals = &summary.arrivals;
+    let mut arrived = vec![format!("of {} asked for", grouped(arrivals.sampled))];
+    arrived.extend(arrivals.troubles().into_iter().map(|(count, what)| format!("{} {what}", grouped(count))));
     html! {
         section aria-label="Summary" {
             dl.figures {
                 @if let Some((last, round)) = summary.last {
-                    (figure("Final accuracy", percent(last), format!("round {round}")))
+                    (figure("Final accuracy", percent(last), &[in_round(round)]))
                 }
                 @if let Some((best, round)) = summary.best {
-                    (figure("Best accuracy", percent(best), format!("round {round}")))
+                    (figure("Best accuracy", percent(best), &[in_round(round)]))
                 }
                 @if let Some(target) = summary.target {
-                    (figure(
-                        "Target accuracy",
-                        percent(target.accuracy),
-                        target.round.map_or_else(|| "not reached".to_owned(), |round| format!("reached in round {round}")),
-                    ))
+                    @let reached = target.round.map_or_else(|| "not reached".to_owned(), in_round);
+                    (figure("Target accuracy", percent(target.accuracy), &[reached]))
                 }
-                (figure("Rounds", grouped(summary.rounds), of_planned))
+                (figure("Rounds", grouped(summary.rounds), &[format!("of {} planned", report.config.spec.rounds)]))
                 @if let Some(median) = summary.median_seconds {
-                    (figure("Total time", seconds(summary.seconds), String::new()))
-                    (figure("Median round", seconds(median), String::new()))
-                    (figure("Sent to clients", bytes(summary.bytes_down), String::new()))
-                    (figure("Received from clients", bytes(summary.bytes_up), String::new()))
+                    @let (down, up) = (summary.bytes_down, summary.bytes_up);
+                    (figure("Total time", seconds(summary.seconds), &["median round".to_owned(), seconds(median)]))
                     (figure(
-                        "Updates accepted",
-                        grouped(arrivals.accepted),
-                        match arrivals.troubles().as_slice() {
-                            [] => format!("of {} asked for", grouped(arrivals.sampled)),
-                            troubles => troubles.iter().map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", "),
-                        },
+                        "Total traffic",
+                        bytes(down.saturating_add(up)),
+                        &[format!("{} down", bytes(down)), format!("{} up", bytes(up))],
                     ))
+                    (figure("Updates accepted", grouped(arrivals.accepted), &arrived))
                 }
             }
         }
@@ -124,7 +114,7 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
 
 fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
     if report.rounds.is_empty() {
-        return html! { p.empty { "No round has closed yet." } };
+        return html! { p.empty { "No round has closed yet." } (settings(report.config)) };
     }
     let never = if report.config.evaluate.every == 0 {
         "The global model is never tested in this run (evaluate.every = 0)."
@@ -146,6 +136,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
                     @match chart { Ok(chart) => (chart), Err(reason) => p.empty { (reason) } }
                 }
             }
+            (settings(report.config))
         }
     }
 }
@@ -166,7 +157,7 @@ fn clients(report: &Report<'_>) -> Markup {
     html! {
         section.card {
             h2 { "Labels of every client" }
-            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client. Cells: the darker, the more samples of a class." }
+            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client. Cells: the stronger the colour, the more samples of a class." }
             (chart::heatmap(histograms, &description))
             @if histograms.len() > chart::DRAWN {
                 p.note { "The first " (chart::DRAWN) " of " (grouped(histograms.len())) " clients are drawn; the table has all." }
@@ -198,7 +189,7 @@ fn settings(config: &Config) -> Markup {
     let parameters = spec.architecture.parameters().map_or_else(|error| error.to_string(), grouped);
     let cohort = config.policy.cohort(config.data.clients);
     let samples = match &config.data.source {
-        Source::Drawn { train, test } => format!("{} training and {} test samples, drawn", grouped(*train), grouped(*test)),
+        Source::Drawn { train, test } => format!("{} samples to train on, {} to test on", grouped(*train), grouped(*test)),
         Source::Files { limit: Some(limit), .. } => format!("at most {} training samples", grouped(*limit)),
         Source::Files { limit: None, .. } => "all training samples".to_owned(),
     };
@@ -233,7 +224,7 @@ fn partition(partition: &Partition) -> String {
     match partition {
         Partition::Iid {} => "divided at random (IID)".to_owned(),
         Partition::Shards { per_client } => format!("sorted by label, {} per client", counted(*per_client, "shard")),
-        Partition::Dirichlet { alpha } => format!("label skew of a Dirichlet distribution with alpha = {alpha}"),
+        Partition::Dirichlet { alpha } => format!("label skew, Dirichlet with alpha = {alpha}"),
     }
 }
 
@@ -329,7 +320,7 @@ mod tests {
     fn a_whole_run_shows_its_figures() {
         let (rounds, clients) = (run(15, 10), histograms(10));
         let page = page(&config(&[]), &rounds, Some(&clients));
-        for part in ["glyphs-fedavg", "fedavg", "cnn-small", "Best accuracy", "reached in round 12", "all that were planned"] {
+        for part in ["glyphs-fedavg", "fedavg", "cnn-small", "Best accuracy", "<span>round 12</span>", "of 15 planned"] {
             assert!(page.contains(part), "{part} is missing");
         }
         assert_eq!(page.matches("<svg").count(), 6);

@@ -99,7 +99,8 @@ impl Summary {
             arrivals: Arrivals::of(rounds),
             bytes_down: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_down)),
             bytes_up: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_up)),
-            seconds: rounds.iter().map(|round| round.seconds).sum(),
+            // Not `sum`, whose zero is negative.
+            seconds: rounds.iter().fold(0.0, |sum, round| sum + round.seconds),
             median_seconds: median(rounds.iter().map(|round| round.seconds).collect()),
         }
     }

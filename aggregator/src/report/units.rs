@@ -13,21 +13,18 @@ const fn unit(name: &'static str, size: f64) -> Unit {
 
 /// Decimal multiples, as networks and disks are sold.
 const BYTES: [Unit; 5] = [unit("B", 1.0), unit("kB", 1e3), unit("MB", 1e6), unit("GB", 1e9), unit("TB", 1e12)];
-const TIMES: [Unit; 4] = [unit("ms", 1e-3), unit("s", 1.0), unit("min", 60.0), unit("h", 3600.0)];
+/// Minutes and hours begin at three of them: `1.5 min` is `90 s` to people.
+const TIMES: [(Unit, f64); 4] =
+    [(unit("ms", 1e-3), 0.0), (unit("s", 1.0), 1.0), (unit("min", 60.0), 180.0), (unit("h", 3600.0), 10_800.0)];
 
 /// The unit in which a chart with this greatest number of bytes is labelled.
 pub(super) fn of_bytes(greatest: f64) -> Unit {
-    fitting(&BYTES, greatest)
+    *BYTES.iter().rev().find(|unit| greatest >= unit.size).unwrap_or(&BYTES[0])
 }
 
-/// The unit in which a chart with this longest time in seconds is labelled. Minutes begin at three of them.
+/// The unit in which a chart with this longest time in seconds is labelled.
 pub(super) fn of_seconds(longest: f64) -> Unit {
-    fitting(&TIMES, longest / 3.0)
-}
-
-fn fitting(units: &[Unit], greatest: f64) -> Unit {
-    let fit = units.iter().rev().find(|unit| greatest >= unit.size);
-    *fit.unwrap_or(&units[0])
+    TIMES.iter().rev().find(|(_, from)| longest >= *from).unwrap_or(&TIMES[0]).0
 }
 
 /// `0.6 MB`: decimal multiples with one decimal; bytes alone are whole.
@@ -38,20 +35,16 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{:.decimals$} {}", count as f64 / unit.size, unit.name)
 }
 
-/// `1.2 s`, `3 min 20 s`, `2 h 5 min`.
+/// `12 ms`, `1.2 s`, `3.3 min`, `2.1 h`.
 pub(super) fn seconds(time: f64) -> String {
     if time < 0.0995 {
-        return format!("{:.0} ms", time * 1e3);
-    }
-    if time < 99.95 {
-        return format!("{time:.1} s");
-    }
-    let whole = time.round() as u64;
-    if whole < 3600 {
-        format!("{} min {} s", whole / 60, whole % 60)
+        format!("{:.0} ms", time * 1e3)
+    } else if time < 99.95 {
+        format!("{time:.1} s")
+    } else if time < 99.95 * 60.0 {
+        format!("{:.1} min", time / 60.0)
     } else {
-        let minutes = (time / 60.0).round() as u64;
-        format!("{} h {} min", minutes / 60, minutes % 60)
+        format!("{:.1} h", time / 3600.0)
     }
 }
 
@@ -109,9 +102,10 @@ mod tests {
             (0.0996, "0.1 s"),
             (1.25, "1.2 s"),
             (99.94, "99.9 s"),
-            (100.0, "1 min 40 s"),
-            (3599.6, "1 h 0 min"),
-            (7500.0, "2 h 5 min"),
+            (100.0, "1.7 min"),
+            (5996.0, "99.9 min"),
+            (6000.0, "1.7 h"),
+            (7500.0, "2.1 h"),
         ];
         for (time, shown) in cases {
             assert_eq!(seconds(time), shown);
@@ -139,6 +133,6 @@ mod tests {
     fn chart_units_fit_the_greatest_value() {
         let name = |unit: Unit| unit.name;
         assert_eq!([0.0, 999.0, 5e5, 2e6].map(|bytes| name(of_bytes(bytes))), ["B", "B", "kB", "MB"]);
-        assert_eq!([0.5, 3.0, 100.0, 200.0, 12_000.0].map(|time| name(of_seconds(time))), ["ms", "s", "s", "min", "h"]);
+        assert_eq!([0.0, 0.5, 1.0, 100.0, 200.0, 12_000.0].map(|time| name(of_seconds(time))), ["ms", "ms", "s", "s", "min", "h"]);
     }
 }

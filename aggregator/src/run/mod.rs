@@ -115,7 +115,7 @@ impl Run {
         config: Config,
         tests: Option<TestSet>,
     ) -> Result<Self, RunError> {
-        let mut run = Self::assemble(files, directory, config, tests)?;
+        let run = Self::assemble(files, directory, config, tests)?;
         let files = &*run.files;
         for path in [run.directory.state(), run.directory.spool()] {
             files.create_dir(&path).map_err(disk("create", &path))?;

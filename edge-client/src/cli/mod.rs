@@ -1,0 +1,28 @@
+//! The command line: arguments in, events and exit code out.
+//!
+//! Signals, the terminal and the process's exit code are dealt with here and nowhere else in the crate.
+//! Results that a program may read go to standard output, all else to standard error.
+
+mod arguments;
+mod error;
+mod event;
+mod generate;
+mod join;
+mod log;
+mod predict;
+mod signals;
+
+pub use arguments::{Arguments, Command, JoinArguments, PredictArguments};
+pub use error::{CliError, Exit};
+
+/// Carries out what the arguments say.
+pub fn run(arguments: &Arguments) -> Result<(), CliError> {
+    log::start(arguments.verbose);
+    match &arguments.command {
+        Command::Join(join) => join::run(join),
+        Command::Predict(predict) => predict::run(predict),
+        Command::Completions { shell } => generate::completions(*shell),
+        Command::Man { out: None } => generate::page(),
+        Command::Man { out: Some(folder) } => generate::pages(folder),
+    }
+}

@@ -33,7 +33,7 @@ pub(super) const VERSION: u8 = 1;
 const FIXED: usize = 20;
 /// Bytes before the checksum.
 const CHECKED: usize = 16;
-/// Longest head: one of two numbers, a report and a run id has at most 60 bytes.
+/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes.
 const MAX_HEAD: usize = 256;
 
 /// What a file holds.
@@ -145,6 +145,120 @@ fn too_long(body: u64) -> String {
 
 fn checksum(pieces: &[&[u8]]) -> u32 {
     let mut crc = Crc::new();
-    pieces.iter().for_each(|piece| crc.update(piece));
+    for piece in pieces {
+        crc.update(piece);
+    }
     crc.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use shared::id::RunId;
+    use shared::message::{Held, TrainReport};
+
+    use super::*;
+
+    fn head() -> (Held, TrainReport) {
+        let report = TrainReport { samples: 300, steps: 5, loss: 0.5, duration: Duration::new(2, 7) };
+        (Held { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
+    }
+
+    fn update(folder: &Path) -> (std::path::PathBuf, Vec<u8>) {
+        let path = folder.join("update");
+        write(&path, Kind::Update, &head(), b"payload").unwrap();
+        let bytes = fs::read(&path).unwrap();
+        (path, bytes)
+    }
+
+    fn read_update(path: &Path) -> Result<Option<((Held, TrainReport), Bytes)>, OpenError> {
+        read(path, Kind::Update)
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes) = update(folder.path());
+        let mut expected = b"FLU\x01\x16\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        // CRC-32 computed with Python's zlib.
+        expected.extend(0x8af1_f9bfu32.to_le_bytes());
+        // Run, round, samples, steps, loss, seconds, nanoseconds.
+        expected.extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07payload");
+        assert_eq!(bytes, expected, "an old file would be misread: raise VERSION");
+        assert_eq!(read_update(&path).unwrap(), Some((head(), Bytes::from_static(b"payload"))));
+    }
+
+    #[test]
+    fn the_longest_head_fits() {
+        let held = Held { run: RunId::from_bytes([0xff; 8]), round: u32::MAX };
+        let report = TrainReport { samples: u64::MAX, steps: u64::MAX, loss: f64::MAX, duration: Duration::MAX };
+        assert!(postcard::to_stdvec(&(held, report)).unwrap().len() <= MAX_HEAD);
+    }
+
+    #[test]
+    fn every_single_byte_changed_and_every_cut_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes) = update(folder.path());
+        for position in (0..bytes.len()).filter(|&position| position != 3) {
+            let mut damaged = bytes.clone();
+            damaged[position] ^= 0x40;
+            fs::write(&path, damaged).unwrap();
+            assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))), "byte {position}");
+        }
+        for length in 0..bytes.len() {
+            fs::write(&path, &bytes[..length]).unwrap();
+            assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))), "cut to {length}");
+            // What a power failure leaves on some file systems: the length without the bytes.
+            let zeroed = [&bytes[..length], &vec![0; bytes.len() - length]].concat();
+            fs::write(&path, zeroed).unwrap();
+            assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))), "zeros from {length}");
+        }
+        fs::write(&path, [&bytes[..], b"x"].concat()).unwrap();
+        assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))));
+        assert!(matches!(read::<RunId>(&path, Kind::Local), Err(OpenError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_newer_version_is_not_damage_and_an_absent_file_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, mut bytes) = update(folder.path());
+        bytes[3] = 2;
+        fs::write(&path, &bytes).unwrap();
+        let newer = read_update(&path);
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 2, known: 1, .. }))));
+        bytes[3] = 0;
+        fs::write(&path, &bytes).unwrap();
+        assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))));
+        assert!(read_update(&folder.path().join("absent")).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_length_that_is_only_announced_is_not_allocated() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, mut bytes) = update(folder.path());
+        for length in [u64::MAX, u64::MAX - 41, 5 << 30, 1 << 30] {
+            bytes[8..16].copy_from_slice(&length.to_le_bytes());
+            fs::write(&path, &bytes).unwrap();
+            assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))), "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            plausible: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("update");
+            if plausible && bytes.len() >= FIXED {
+                bytes[..8].copy_from_slice(b"FLU\x01\x10\0\0\0");
+            }
+            fs::write(&path, &bytes).unwrap();
+            prop_assert!(read_update(&path).is_err());
+        }
+    }
 }

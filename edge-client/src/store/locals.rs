@@ -91,3 +91,60 @@ pub(super) fn run_of(path: &Path) -> Result<RunId, StoreError> {
         Err(OpenError::Store(error)) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn run(number: u8) -> RunId {
+        RunId::from_bytes([number; 8])
+    }
+
+    fn adopt(locals: &Locals, folder: &Path, run: RunId, content: &[u8]) {
+        let file = folder.join("local");
+        envelope::write(&file, Kind::Local, &run, content).unwrap();
+        locals.adopt(run, &file).unwrap();
+    }
+
+    #[test]
+    fn the_runs_written_last_are_kept_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let locals = Locals::new(folder.path().join("runs"));
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let foreign = folder.path().join("runs/notes");
+        std::fs::create_dir_all(&foreign).unwrap();
+        let runs = RUNS_KEPT as u8 + 2;
+        for number in 0..runs {
+            adopt(&locals, folder.path(), run(number), &[number]);
+            // Written in an order that is not that of the names: the highest number is the oldest.
+            let file = fs::File::options().write(true).open(locals.path(run(number))).unwrap();
+            file.set_modified(start - Duration::from_secs(number.into())).unwrap();
+        }
+        // The newest comes in last although it is the oldest by the clock; of the others, the old ones go.
+        for number in 0..runs {
+            let kept = usize::from(number) < RUNS_KEPT - 1 || number == runs - 1;
+            let expected = kept.then(|| vec![number]);
+            assert_eq!(locals.read(run(number)).unwrap(), expected, "{number}");
+        }
+        assert!(foreign.is_dir());
+    }
+
+    #[test]
+    fn damage_and_another_runs_state_are_errors_that_name_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let locals = Locals::new(folder.path().join("runs"));
+        adopt(&locals, folder.path(), run(1), b"state");
+        assert_eq!(locals.read(run(2)).unwrap(), None);
+        std::fs::create_dir(folder.path().join("runs").join(run(2).to_string())).unwrap();
+        std::fs::copy(locals.path(run(1)), locals.path(run(2))).unwrap();
+        std::fs::write(locals.path(run(1)), b"FLL").unwrap();
+        for number in [1, 2] {
+            match locals.read(run(number)) {
+                Err(StoreError::Local { path, .. }) => assert_eq!(path, locals.path(run(number))),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -36,7 +36,7 @@ impl BuiltIn {
 pub const BUILT_INS: &[BuiltIn] = &[
     BuiltIn {
         name: "cnn-mnist",
-        summary: "the CNN of McMahan et al. 2017 for MNIST: two 5x5 convolutions and 512 hidden units",
+        summary: "the CNN of `McMahan` et al. 2017 for MNIST: two 5x5 convolutions and 512 hidden units",
         input: &[1, 28, 28],
         build: cnn_mnist,
     },
@@ -60,7 +60,7 @@ pub const BUILT_INS: &[BuiltIn] = &[
     },
     BuiltIn {
         name: "mlp-2nn",
-        summary: "the 2NN of McMahan et al. 2017: two hidden layers of 200 units",
+        summary: "the 2NN of `McMahan` et al. 2017: two hidden layers of 200 units",
         input: &[1, 28, 28],
         build: mlp_2nn,
     },
@@ -71,13 +71,13 @@ fn linear_model(_input: &[usize]) -> Parts {
     Parts { extractor: vec![Layer::Flatten], head: vec![], output: "fc" }
 }
 
-/// 2NN of McMahan et al., AISTATS 2017, section 3: 199 210 parameters for 784 inputs and ten classes.
+/// 2NN of `McMahan` et al., AISTATS 2017, section 3: 199 210 parameters for 784 inputs and ten classes.
 fn mlp_2nn(_input: &[usize]) -> Parts {
     let extractor = vec![Layer::Flatten, linear("fc1", 200), Layer::Relu, linear("fc2", 200), Layer::Relu];
     Parts { extractor, head: vec![], output: "fc3" }
 }
 
-/// CNN of McMahan et al., AISTATS 2017, section 3, padded to keep 28x28: 1 663 370 parameters.
+/// CNN of `McMahan` et al., AISTATS 2017, section 3, padded to keep 28x28: 1 663 370 parameters.
 fn cnn_mnist(_input: &[usize]) -> Parts {
     let extractor = vec![
         conv("conv1", 32, 5, 1, 2),

@@ -157,16 +157,28 @@ impl Inference {
                 let &[channels, height, width] = got else {
                     return Err(needs("[channels, height, width]".to_owned()));
                 };
+                // What a convolution produces along one axis, and how many rows or columns its stride leaves over.
                 let extent = |input: usize| {
                     let room = input.checked_add(padding.checked_mul(2)?)?.checked_sub(kernel)?;
-                    Some(room / stride + 1)
+                    Some((room / stride + 1, room % stride))
                 };
-                let (Some(height), Some(width)) = (extent(height), extent(width)) else {
+                let (Some((rows, rows_left)), Some((columns, columns_left))) =
+                    (extent(height), extent(width))
+                else {
                     return Err(needs(format!("at least {kernel} x {kernel} pixels with the padding")));
                 };
+                // candle's backward pass takes one remainder for both axes, and computes `input - remainder` unchecked.
+                if rows_left != columns_left || rows_left > height || columns_left > width {
+                    return Err(needs(
+                        "a height and a width of which its stride leaves over equally little".to_owned(),
+                    ));
+                }
                 let weights = self.declare(label, &[out, channels, kernel, kernel], bias)?;
-                self.multiply_adds += weights as u64 * height as u64 * width as u64;
-                Ok(vec![out, height, width])
+                // Saturates, because the produced shape is checked only once it is known.
+                let applications = (rows as u64).saturating_mul(columns as u64);
+                self.multiply_adds =
+                    self.multiply_adds.saturating_add(applications.saturating_mul(weights as u64));
+                Ok(vec![out, rows, columns])
             }
             Layer::Linear { out, bias, .. } => {
                 if out == 0 {
@@ -176,7 +188,7 @@ impl Inference {
                     return Err(needs("[features], so a flatten layer before it".to_owned()));
                 };
                 let weights = self.declare(label, &[out, features], bias)?;
-                self.multiply_adds += weights as u64;
+                self.multiply_adds = self.multiply_adds.saturating_add(weights as u64);
                 Ok(vec![out])
             }
             Layer::Relu => Ok(got.to_vec()),
@@ -285,9 +297,9 @@ mod tests {
 
     #[test]
     fn shapes_fans_and_counts_follow_the_formulas() {
-        // (9 + 2 - 4) / 2 + 1 = 4 and (8 + 2 - 4) / 2 + 1 = 4, pooled to 1 x 1.
+        // (11 + 2 - 4) / 2 + 1 = 5 and (9 + 2 - 4) / 2 + 1 = 4, pooled to 1 x 1.
         let pool = Layer::MaxPool { size: 3, stride: 3 };
-        let network = network(&[2, 9, 8], vec![conv(5, 4, 2, 1), pool, Layer::Flatten], vec![linear(3)]);
+        let network = network(&[2, 11, 9], vec![conv(5, 4, 2, 1), pool, Layer::Flatten], vec![linear(3)]);
         let specs = network.parameter_specs().unwrap();
         let row = |spec: &ParameterSpec| {
             (spec.name.clone(), spec.shape.clone(), spec.fan_in, spec.fan_out, spec.kind)
@@ -302,7 +314,7 @@ mod tests {
             ]
         );
         assert_eq!(network.parameters(), Ok(160 + 5 + 15 + 3));
-        assert_eq!(network.multiply_adds(), Ok(160 * 16 + 15));
+        assert_eq!(network.multiply_adds(), Ok(160 * 20 + 15));
     }
 
     #[test]
@@ -350,6 +362,21 @@ mod tests {
     }
 
     #[test]
+    fn what_candle_cannot_differentiate_is_refused() {
+        let with =
+            |height, width, layer| network(&[1, height, width], vec![layer, Layer::Flatten], vec![linear(3)]);
+        // 6 + 0 - 3 = 3 leaves one over, 5 - 3 = 2 none.
+        let uneven = with(6, 5, conv(1, 3, 2, 0)).parameter_specs();
+        assert!(matches!(uneven, Err(ArchitectureError::Input { .. })));
+        assert!(with(7, 5, conv(1, 3, 2, 0)).parameter_specs().is_ok());
+        // 1 + 4 - 3 = 2 left over of a height of 1.
+        assert!(matches!(
+            with(1, 1, conv(1, 3, 3, 2)).parameter_specs(),
+            Err(ArchitectureError::Input { .. })
+        ));
+    }
+
+    #[test]
     fn a_hostile_architecture_is_refused_before_anything_is_allocated() {
         let huge = usize::MAX / 2 + 1;
         for network in [
@@ -358,6 +385,8 @@ mod tests {
             network(&[1, 4, 4], vec![conv(1, huge, 1, huge - 1)], vec![]),
             network(&[1, 4, 4], vec![conv(1, 1 << 20, 1, (1 << 20) - 1)], vec![]),
             network(&[1 << 20], vec![linear(1 << 11)], vec![]),
+            // 2^30 weights applied 2^45 times.
+            network(&[1, 1 << 30, 1], vec![conv(1, 1 << 15, 1, (1 << 15) - 1)], vec![]),
         ] {
             let error = network.parameter_specs().unwrap_err();
             assert!(

@@ -75,6 +75,15 @@ impl View {
         &self.indices
     }
 
+    /// The view's samples as a data set of their own.
+    ///
+    /// # Errors
+    /// [`DataError`] if the view is empty: there is no empty data set.
+    pub fn to_dataset(&self) -> Result<Dataset, DataError> {
+        let positions: Vec<usize> = self.indices.iter().map(|&index| index as usize).collect();
+        self.dataset.subset(&positions)
+    }
+
     /// Number of samples of each class.
     #[must_use]
     pub fn histogram(&self) -> Vec<usize> {
@@ -103,7 +112,10 @@ impl View {
 
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").field("samples", &self.len()).field("of", &self.dataset).finish_non_exhaustive()
+        f.debug_struct("View")
+            .field("samples", &self.len())
+            .field("of", &self.dataset)
+            .finish_non_exhaustive()
     }
 }
 

@@ -57,7 +57,7 @@ impl Bars<'_> {
         });
         Some(html! {
             @if self.stacks.len() > 1 {
-                ul.legend { @for stack in &self.stacks { li.block class=(stack.class) { (stack.name) } } }
+                ul.legend { @for stack in &self.stacks { li.block.(stack.class) { (stack.name) } } }
             }
             (svg)
             @if size > 1 { p.note { "Each bar is the mean of " (size) " rounds." } }
@@ -103,7 +103,8 @@ fn outline(frame: &Frame, groups: &[Group], index: usize) -> String {
     for group in groups.iter().filter(|group| group.means[index] > 0.0) {
         let below: f64 = group.means[..index].iter().sum();
         let (start, end) = (frame.x(f64::from(group.first) - 0.5), frame.x(f64::from(group.last) + 0.5));
-        let gap = ((end - start) * 0.12).min(3.0);
+        // Gaps between hairlines would only shimmer.
+        let gap = if end - start < 3.5 { 0.0 } else { ((end - start) * 0.12).min(3.0) };
         // A lone bar is not blown up to the whole width.
         let margin = gap.max((end - start - 64.0) / 2.0);
         let (low, high) = (frame.y(below), frame.y(below + group.means[index]));

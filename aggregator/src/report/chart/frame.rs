@@ -6,8 +6,8 @@ use super::scale::Scale;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
-const LEFT: f64 = 52.0;
-const RIGHT: f64 = WIDTH - 8.0;
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = WIDTH - 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = HEIGHT - 34.0;
 
@@ -46,6 +46,11 @@ impl Frame {
         self.y.place(value, BOTTOM, TOP)
     }
 
+    /// Whether a value lies in the upper half.
+    pub(super) fn is_high(&self, value: f64) -> bool {
+        self.y(value) < f64::midpoint(TOP, BOTTOM)
+    }
+
     pub(super) fn left() -> f64 {
         LEFT
     }
@@ -68,13 +73,10 @@ impl Frame {
                 }
                 g.ticks {
                     @for &tick in &self.y.ticks {
-                        text x=(px(LEFT - 8.0)) y=(px(self.y(tick) + 4.0)) text-anchor="end" { (self.y.label(tick)) }
+                        text x=(px(LEFT - 8.0)) y=(px(self.y(tick) + 4.0)) text-anchor="end" { (self.y.label(tick)) @if !content.unit.is_empty() { " " (content.unit) } }
                     }
                     @for &tick in &self.x.ticks {
                         text x=(px(self.x(tick))) y=(px(BOTTOM + 17.0)) text-anchor="middle" { (self.x.label(tick)) }
-                    }
-                    @if !content.unit.is_empty() {
-                        text x=(px(LEFT - 8.0)) y=(px(HEIGHT - 3.0)) text-anchor="end" { (content.unit) }
                     }
                     text x=(px(f64::midpoint(LEFT, RIGHT))) y=(px(HEIGHT - 3.0)) text-anchor="middle" { "round" }
                 }

@@ -11,6 +11,8 @@ use crate::report::units::counted;
 pub(in crate::report) const DRAWN: usize = 200;
 
 const LEFT: f64 = 52.0;
+/// Room for half of the last client's number.
+const RIGHT: f64 = 16.0;
 const TOP: f64 = 10.0;
 /// Height of the bars of sizes, and the gap below them.
 const SIZES: f64 = 60.0;
@@ -29,10 +31,10 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
     let total = |counts: &[usize]| counts.iter().sum::<usize>();
     let largest = clients.iter().map(|(_, counts)| total(counts)).max().unwrap_or(0);
 
-    let cell = (1040.0 / clients.len().max(1) as f64).clamp(5.2, 64.0);
+    let cell = (1000.0 / clients.len().max(1) as f64).clamp(5.0, 64.0);
     let rows = TOP + SIZES + GAP;
-    let (width, height) = (LEFT + cell * clients.len() as f64 + 8.0, rows + ROW * classes as f64 + 38.0);
-    let sizes = Scale::containing(0.0, largest as f64, 2);
+    let (width, height) = (LEFT + cell * clients.len() as f64 + RIGHT, rows + ROW * classes as f64 + 38.0);
+    let sizes = Scale::containing(0.0, largest as f64, 3);
     let x = |client: usize| LEFT + cell * client as f64;
     let size_y = |size: f64| sizes.place(size, TOP + SIZES, TOP);
     let class_y = |class: usize| rows + ROW * class as f64;
@@ -46,7 +48,7 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
                 desc { (description) }
                 g.grid {
                     @for &tick in &sizes.ticks {
-                        line x1=(px(LEFT)) x2=(px(width - 8.0)) y1=(px(size_y(tick))) y2=(px(size_y(tick))) {}
+                        line x1=(px(LEFT)) x2=(px(width - RIGHT)) y1=(px(size_y(tick))) y2=(px(size_y(tick))) {}
                     }
                 }
                 g.ticks {
@@ -59,7 +61,7 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
                     @for client in (0..clients.len()).filter(|client| labelled(client + 1, cell)) {
                         text x=(px(x(client) + cell / 2.0)) y=(px(class_y(classes) + 16.0)) text-anchor="middle" { (client + 1) }
                     }
-                    text x=(px(f64::midpoint(LEFT, width - 8.0))) y=(px(height - 5.0)) text-anchor="middle" { "client" }
+                    text x=(px(f64::midpoint(LEFT, width - RIGHT))) y=(px(height - 5.0)) text-anchor="middle" { "client" }
                     text x=(px(LEFT - 8.0)) y=(px(class_y(classes) + 16.0)) text-anchor="end" { "class" }
                 }
                 g.bars {
@@ -81,7 +83,7 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
                         @for (client, (_, counts)) in clients.iter().enumerate() {
                             @for (class, &count) in counts.iter().enumerate() {
                                 text x=(px(x(client) + cell / 2.0)) y=(px(class_y(class) + ROW / 2.0 + 4.0))
-                                    text-anchor="middle" class=[(shade(count, greatest) > SHADES / 2).then_some("on-dark")] { (count) }
+                                    text-anchor="middle" class=(format!("shade-{}", shade(count, greatest))) { (count) }
                             }
                         }
                     }

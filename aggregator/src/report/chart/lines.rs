@@ -71,7 +71,8 @@ impl Lines<'_> {
         let marks = html! {
             @if let Some((level, name)) = &self.target {
                 line.target x1=(px(Frame::left())) x2=(px(Frame::right())) y1=(px(frame.y(*level))) y2=(px(frame.y(*level))) {}
-                text.target x=(px(Frame::right() - 4.0)) y=(px(frame.y(*level) + 15.0)) text-anchor="end" { (name) }
+                @let beside = if frame.is_high(*level) { 15.0 } else { -6.0 };
+                text.target x=(px(Frame::right() - 4.0)) y=(px(frame.y(*level) + beside)) text-anchor="end" { (name) }
             }
             @for line in &self.lines {
                 @if line.points.len() > 1 {
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn the_axis_stops_at_the_ceiling_and_values_stay_inside() {
         let svg = lines(vec![(1, 97.0), (2, 98.0), (3, 99.9)]).draw().expect("values").into_string();
-        assert!(svg.contains(">100</text>") && !svg.contains(">101</text>"), "{svg}");
+        assert!(svg.contains(">100 %</text>") && !svg.contains(">101"), "{svg}");
         assert!(svg.contains("<polyline") && !svg.contains("NaN"), "{svg}");
     }
 }

@@ -123,8 +123,7 @@ pub fn read(
     let mut params = ParamSet::new();
     let mut buffer = vec![0u8; CHUNK];
     for tensor in tensors {
-        let values = read_values(input, &tensor, &mut buffer)?;
-        let array = Array::new(tensor.shape, values).expect("as many values were read as the shape needs");
+        let array = read_array(input, &tensor, &mut buffer)?;
         params.insert(tensor.name, array);
     }
     match input.read_exact(&mut buffer[..1]) {
@@ -207,7 +206,7 @@ fn check_tensors(
 }
 
 /// Reads and converts the data of one tensor.
-fn read_values(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Result<Vec<f32>, DecodeError> {
+fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Result<Array, DecodeError> {
     let size = tensor.precision.bytes();
     let mut halves = vec![f16::ZERO; if tensor.precision == Precision::F16 { CHUNK / 2 } else { 0 }];
     let mut values: Vec<f32> = Vec::new();
@@ -238,7 +237,7 @@ fn read_values(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Re
             }
         }
     }
-    Ok(values)
+    Ok(Array::new(tensor.shape.clone(), values).expect("as many values were read as the shape needs"))
 }
 
 /// Fills the buffer or says what ended early.

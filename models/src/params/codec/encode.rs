@@ -69,7 +69,7 @@ fn write_halves<H: Copy>(
 where
     [H]: HalfFloatSliceExt,
 {
-    let mut halves = vec![zero; CHUNK / 2];
+    let mut halves = [zero; CHUNK / 2];
     for (_, array) in params {
         for values in array.values().chunks(CHUNK / 2) {
             let halves = &mut halves[..values.len()];

@@ -83,7 +83,7 @@ mod tests {
             assert_eq!(covered, [0.0, 0.4, 0.8, 0.4, 0.0], "column {column}");
         }
         // The round end: one pixel further, half; two further, nothing.
-        assert_eq!([canvas.0[10][16], canvas.0[10][17]], [0.4, 0.0]);
+        assert_eq!((canvas.0[10][16], canvas.0[10][17]), (0.4, 0.0));
     }
 
     #[test]

@@ -9,9 +9,9 @@ const MAX_SHEAR: f32 = 0.25;
 /// Largest coefficient of the quadratic terms; it moves a corner by about as much of the half side.
 const MAX_BEND: f32 = 0.12;
 /// Pixels that one unit of a symbol takes, separately for both axes.
-const SCALES: (f32, f32) = (6.5, 10.0);
+const SCALES: (f32, f32) = (6.75, 10.0);
 /// Largest shift of the centre along either axis, in pixels.
-const MAX_SHIFT: f32 = 3.0;
+const MAX_SHIFT: f32 = 2.75;
 
 /// A quadratic bend followed by an affine map, from the square of the symbols to pixels.
 pub(super) struct Distortion {

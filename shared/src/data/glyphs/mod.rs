@@ -5,8 +5,9 @@
 //! smaller one. Pixels are computed with `+ - * /`, square roots and comparisons alone, which IEEE 754 fixes to
 //! the last bit: the same seed gives the same bytes on every processor.
 //!
-//! The difficulty is set so that a linear model is clearly worse than a small convolutional network (see
-//! `tests/glyphs_difficulty.rs`), which leaves room to see the effect of a federated method: symbols come in pairs
+//! The difficulty is set so that a linear model is clearly worse (about 88 % of test samples, after 8,000 training
+//! samples) than a small convolutional network (above 98 %; see `tests/glyphs_difficulty.rs`), which leaves room to
+//! see the effect of a federated method: symbols come in pairs
 //! that differ in one detail, are rotated, sheared, bent and shifted, and are drawn over distracting strokes, with
 //! bars that hide parts of them, at varying contrast and under noise.
 
@@ -101,7 +102,7 @@ mod tests {
         for split in [Split::Train, Split::Test] {
             hash.update(generate(&Seed::root(42), split, 50).unwrap().all_pixels());
         }
-        assert_eq!(hash.finalize()[..8], [47, 82, 139, 86, 169, 89, 143, 115]);
+        assert_eq!(hash.finalize()[..8], [153, 76, 226, 46, 222, 176, 22, 83]);
     }
 
     #[test]

@@ -1,0 +1,70 @@
+//! `aggregator evaluate`: a trained model on a data set.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use shared::data::{Split, View, idx};
+
+use super::exit::Failure;
+use super::{ConfigArgs, terminal};
+use crate::data;
+use crate::run::TestSet;
+
+#[derive(Debug, Args)]
+pub(super) struct EvaluateArgs {
+    /// The model, as a run leaves it
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Directory with IDX files; without it the test set of CONFIG
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
+    data: Option<PathBuf>,
+    /// Test on the training split of the data instead
+    #[arg(long)]
+    train: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Samples that are looked at together.
+const BATCH: usize = 500;
+
+pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
+    let path = &arguments.model;
+    let mut file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
+    let (architecture, params, _) =
+        models::read_model(&mut file).map_err(|error| Failure::file("read the model", path, error))?;
+    let split = if arguments.train { Split::Train } else { Split::Test };
+    let dataset = match &arguments.data {
+        Some(directory) => idx::load_split(directory, split, architecture.classes),
+        None => data::load(&arguments.config.validated()?, split),
+    };
+    let dataset = dataset.map_err(Failure::environment)?;
+    if dataset.shape() != architecture.input {
+        return Err(Failure::Environment(format!(
+            "the model {} takes samples of shape {:?}, the data has {:?}: name other data or another model",
+            path.display(),
+            architecture.input,
+            dataset.shape()
+        )));
+    }
+    let tests = TestSet::new(View::whole(Arc::new(dataset)), BATCH);
+    let evaluation = tests.evaluate(&architecture, &params)?;
+    if arguments.json {
+        let json = serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;
+        terminal::print(&format!("{json}\n"))
+    } else {
+        terminal::print(&format!(
+            "{}: accuracy {:.2} % ({} of {}), loss {:.4}\n",
+            architecture.name,
+            100.0 * evaluation.accuracy,
+            evaluation.correct,
+            evaluation.samples,
+            evaluation.loss
+        ))
+    }
+}

@@ -1,0 +1,85 @@
+//! How the process ends.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+use crate::coordinator::Outcome;
+use crate::run::RunError;
+use crate::start::StartError;
+
+/// Why a command failed, and whose fault it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Configuration(#[from] ConfigError),
+    /// A request makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// Something on this machine is in the way.
+    #[error("{0}")]
+    Environment(String),
+    /// The run ended without success.
+    #[error("{0}")]
+    Fruitless(String),
+    /// Our bug.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Failure {
+    pub(super) fn environment(error: impl Display) -> Self {
+        Self::Environment(error.to_string())
+    }
+
+    pub(super) fn file(action: &str, path: &Path, error: impl Display) -> Self {
+        Self::Environment(format!("cannot {action} {}: {error}", path.display()))
+    }
+
+    pub(super) fn output(error: io::Error) -> Self {
+        Self::Environment(format!("cannot write to standard output: {error}"))
+    }
+
+    /// A run that did not complete and was not stopped.
+    pub(super) fn of_outcome(outcome: &Outcome) -> Option<Self> {
+        let Outcome::Fruitless { rounds, reasons } = outcome else { return None };
+        let reasons = if reasons.is_empty() { "no reasons were given".to_owned() } else { reasons.join("; ") };
+        Some(Self::Fruitless(format!(
+            "the run ended: {rounds} rounds in a row had too few acceptable updates ({reasons})"
+        )))
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Aggregate(_) | RunError::Model(_) | RunError::Registry(_) => Self::Internal(error.to_string()),
+            _ => Self::environment(error),
+        }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Config(error) => error.into(),
+            StartError::Run(error) => error.into(),
+            StartError::InUse { .. } | StartError::Random(_) => Self::environment(error),
+        }
+    }
+}
+
+/// The process's exit code, as documented in `aggregator --help`.
+#[must_use]
+pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
+    ExitCode::from(match result {
+        Ok(()) => 0,
+        Err(Failure::Internal(_)) => 1,
+        Err(Failure::Configuration(_) | Failure::Usage(_)) => 2,
+        Err(Failure::Environment(_)) => 3,
+        Err(Failure::Fruitless(_)) => 4,
+    })
+}

@@ -1,0 +1,149 @@
+//! The command line: what a person types, and what the process answers.
+
+mod evaluate;
+mod exit;
+mod rounds;
+mod split;
+mod terminal;
+mod texts;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+
+pub use exit::{Failure, exit_code};
+
+/// The aggregator's command line.
+#[derive(Debug, Parser)]
+#[command(name = "aggregator", version, about, long_about = texts::LONG_ABOUT, after_long_help = texts::AFTER_HELP)]
+#[command(propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more: -v connections and arrivals, -vv every action
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train federatedly over simulated clients in this process
+    #[cfg(feature = "simulate")]
+    #[command(after_long_help = texts::SIMULATE)]
+    Simulate {
+        #[command(flatten)]
+        run: RunArgs,
+        /// How clients and coordinator talk; either gives the same model
+        #[arg(long, value_enum, default_value_t)]
+        transport: crate::simulate::Transport,
+        /// Clients that train at the same time, one thread each [default: the number of cores]
+        #[arg(long, value_name = "N")]
+        threads: Option<usize>,
+    },
+    /// Run the rounds for real devices that join with `edge-client join`
+    #[command(after_long_help = texts::SERVE)]
+    Serve {
+        #[command(flatten)]
+        run: RunArgs,
+        /// Address to listen on; port 0 takes any free port
+        #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433")]
+        listen: SocketAddr,
+        /// Write address, certificate fingerprint and process id here, as JSON, once devices can join
+        #[arg(long, value_name = "FILE")]
+        ready_file: Option<PathBuf>,
+        /// Directory of the server's certificate and key, made at the first start [default: RUNS/identity]
+        #[arg(long, value_name = "DIR")]
+        identity: Option<PathBuf>,
+    },
+    /// Test a trained model on a data set
+    Evaluate(evaluate::EvaluateArgs),
+    /// Look at and prepare data
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Print the effective configuration: defaults, then CONFIG, then --set
+    #[command(after_long_help = texts::CONFIG)]
+    Config {
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    Man {
+        /// Directory to write them to; without it the main page goes to standard output
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum DataCommand {
+    /// Write every client's share of the configured data as IDX files, one directory per client
+    Split(split::SplitArgs),
+}
+
+/// What is run.
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// Configuration file; without it the built-in default run
+    #[arg(value_name = "CONFIG")]
+    config: Option<PathBuf>,
+    /// Change one key, for example --set training.epochs=5; may be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// What is run, where it is kept, and how it is shown.
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Directory that holds one directory per run
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
+    /// Begin a new run even if an unfinished one could be continued
+    #[arg(long)]
+    fresh: bool,
+    /// Print one JSON object per round, as in rounds.jsonl, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn run(self) -> Result<(), Failure> {
+        terminal::log_to_stderr(self.verbose);
+        match self.command {
+            #[cfg(feature = "simulate")]
+            Command::Simulate { run, transport, threads } => rounds::simulate(&run, transport, threads),
+            Command::Serve { run, listen, ready_file, identity } => {
+                rounds::serve(&run, listen, ready_file.as_deref(), identity)
+            }
+            Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
+            Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
+            Command::Config { config } => {
+                let config = config.validated()?;
+                terminal::print(&config.effective.to_toml())
+            }
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Self::command(), "aggregator", &mut script);
+                terminal::print(&String::from_utf8_lossy(&script))
+            }
+            Command::Man { out: None } => {
+                let mut page = Vec::new();
+                clap_mangen::Man::new(Self::command()).render(&mut page).map_err(Failure::output)?;
+                terminal::print(&String::from_utf8_lossy(&page))
+            }
+            Command::Man { out: Some(directory) } => {
+                std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
+                clap_mangen::generate_to(Self::command(), &directory)
+                    .map_err(|error| Failure::file("write manual pages to", &directory, error))
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `simulate` and `serve`: rounds, from start to report.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use shared::data::View;
+
+use super::exit::Failure;
+use super::terminal::{self, Display};
+use super::{ConfigArgs, RunArgs};
+use crate::config::{Config, Raw};
+use crate::coordinator::Outcome;
+use crate::files::{Disk, write_durably};
+use crate::quic::identity::ServerIdentity;
+use crate::report::{Report, Summary, console, render};
+use crate::run::{Run, disk};
+use crate::serve::{ServeError, serve as serve_run};
+use crate::start::{Started, start};
+
+impl ConfigArgs {
+    fn raw(&self) -> Result<Raw, Failure> {
+        Ok(Raw::layered(self.config.as_deref(), &self.overrides)?)
+    }
+
+    /// Relative paths in a configuration file are relative to it; without a file, to where the command was given.
+    fn base(&self) -> &Path {
+        let folder = self.config.as_deref().and_then(Path::parent);
+        folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    pub(super) fn validated(&self) -> Result<Config, Failure> {
+        Ok(Config::validate(self.raw()?, self.base(), shared::id::RunId::from_bytes([0; 8]))?)
+    }
+}
+
+impl RunArgs {
+    fn start(&self) -> Result<Started, Failure> {
+        let started = start(self.config.raw()?, self.config.base(), &self.runs, self.fresh)?;
+        let place = started.run.directory().root().display().to_string();
+        let closed = started.run.records().len();
+        if started.continued {
+            eprintln!("continuing {place} after round {closed} (--fresh begins a new run)");
+        } else {
+            eprintln!("new run in {place}");
+        }
+        Ok(started)
+    }
+}
+
+#[cfg(feature = "simulate")]
+pub(super) fn simulate(
+    arguments: &RunArgs,
+    transport: crate::simulate::Transport,
+    threads: Option<usize>,
+) -> Result<(), Failure> {
+    use crate::simulate::{SimulateError, simulate};
+
+    let started = arguments.start()?;
+    let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
+    let threads = threads.unwrap_or_else(cores);
+    let (run, resume, _lock) = started.into_parts();
+    let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, false);
+    let histograms = histograms(&shares);
+    let (run, outcome) = runtime()?
+        .block_on(async {
+            let stop = terminal::stop_on_signal();
+            simulate(run, resume, shares, transport, threads, stop, &mut |notice| display.show(&notice)).await
+        })
+        .map_err(|error| match error {
+            SimulateError::Run(error) => error.into(),
+            error => Failure::environment(error),
+        })?;
+    display.finish();
+    conclude(&run, &outcome, Some(&histograms), arguments.json)
+}
+
+pub(super) fn serve(
+    arguments: &RunArgs,
+    listen: SocketAddr,
+    ready_file: Option<&Path>,
+    identity: Option<PathBuf>,
+) -> Result<(), Failure> {
+    let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
+    let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
+    let (run, resume, _lock) = arguments.start()?.into_parts();
+    let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, true);
+    let (run, outcome) = runtime()?
+        .block_on(async {
+            let stop = terminal::stop_on_signal();
+            let show = &mut |notice: crate::driver::Notice<'_>| display.show(&notice);
+            serve_run(run, resume, listen, &identity, ready_file, stop, show).await
+        })
+        .map_err(|error| match error {
+            ServeError::Run(error) => error.into(),
+            error => Failure::environment(error),
+        })?;
+    display.finish();
+    conclude(&run, &outcome, None, arguments.json)
+}
+
+type Histograms = Vec<(String, Vec<usize>)>;
+
+#[cfg(feature = "simulate")]
+fn histograms(shares: &[View]) -> Histograms {
+    shares.iter().enumerate().map(|(index, share)| (format!("client {index}"), share.histogram())).collect()
+}
+
+/// Writes the model and the report, and says how it went.
+fn conclude(run: &Run, outcome: &Outcome, histograms: Option<&Histograms>, json: bool) -> Result<(), Failure> {
+    let model = run.write_model()?;
+    let report = Report {
+        config: run.config(),
+        rounds: run.records(),
+        histograms: histograms.map(Vec::as_slice),
+        target: None,
+    };
+    let page = render(&report);
+    let path = run.directory().report();
+    write_durably(&Disk, &path, |out| out.write_all(page.as_bytes())).map_err(disk("write", &path))?;
+    if !json {
+        let mut text = console::summary(&Summary::of(run.records(), None));
+        text.push_str(&format!("\nmodel   {}\nreport  {}\n", model.display(), path.display()));
+        terminal::print(&text)?;
+    }
+    match outcome {
+        Outcome::Stopped => eprintln!(
+            "stopped after round {} of {}: the same command continues the run",
+            run.records().len(),
+            run.spec().rounds
+        ),
+        Outcome::Completed | Outcome::Fruitless { .. } => {}
+    }
+    Failure::of_outcome(outcome).map_or(Ok(()), Err)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::environment)
+}
+
+#[cfg(feature = "simulate")]
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

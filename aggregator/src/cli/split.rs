@@ -1,0 +1,35 @@
+//! `aggregator data split`: every client's share as files, for devices or processes that should train on it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use shared::data::{Dataset, Split, idx};
+
+use super::exit::Failure;
+use super::{ConfigArgs, terminal};
+use crate::data;
+
+#[derive(Debug, Args)]
+pub(super) struct SplitArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Directory to write to: client-000, client-001, ... and test
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
+    let config = arguments.config.validated()?;
+    let shares = data::shares(&config).map_err(Failure::environment)?;
+    let tests = data::load(&config, Split::Test).map_err(Failure::environment)?;
+    let write = |name: String, split: Split, dataset: &Dataset| -> Result<(), Failure> {
+        let directory = arguments.out.join(name);
+        std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
+        idx::write_split(&directory, split, dataset).map_err(Failure::environment)?;
+        terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
+    };
+    for (index, share) in shares.iter().enumerate() {
+        write(format!("client-{index:03}"), Split::Train, &share.to_dataset().map_err(Failure::environment)?)?;
+    }
+    write("test".to_owned(), Split::Test, &tests)
+}

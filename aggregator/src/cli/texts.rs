@@ -1,0 +1,48 @@
+//! The longer texts of the help.
+
+pub(super) const LONG_ABOUT: &str = "\
+The lab's side of a federation: sends the model out, folds the updates that come back, tests, reports.
+
+`aggregator simulate` runs a whole federation in this process; `aggregator serve` runs the same \
+configuration with real devices. Without a configuration both use a built-in data set, so that nothing \
+needs to be downloaded.";
+
+pub(super) const AFTER_HELP: &str = "\
+A first run:
+  aggregator simulate
+  open runs/glyphs-fedavg/report.html
+
+With devices:
+  aggregator serve run.toml --listen 0.0.0.0:4433
+  edge-client join LAB:4433 --data DIR        (on each device)
+
+Every run has a directory RUNS/NAME with config.toml (the effective configuration), rounds.jsonl (one line \
+per round), model.safetensors and report.html. A run that was stopped or killed continues when the same \
+command is given again; nothing is ever overwritten.
+
+Exit codes:
+  0  done, or stopped with Ctrl-C (continue with the same command)
+  1  an internal error: please report it
+  2  the command line or the configuration is wrong
+  3  something on this machine is in the way: disk, data, port, identity
+  4  the run ended without success: no client delivered an acceptable update";
+
+pub(super) const SIMULATE: &str = "\
+Examples:
+  aggregator simulate
+  aggregator simulate --set algorithm.fedsgd={} --set training.batch=0 --set training.epochs=1
+  aggregator simulate tests/configs/mnist-2nn.toml --set training.epochs=5
+  aggregator simulate --transport quic";
+
+pub(super) const SERVE: &str = "\
+The first start makes a certificate in the identity directory and prints its fingerprint. A device that is \
+given the fingerprint (edge-client join --fingerprint) believes no other server; one that is not believes \
+the first server it meets, and from then on no other.
+
+The first round begins when round.start clients have joined. Ctrl-C stops the run cleanly; devices then \
+wait for the server to come back.";
+
+pub(super) const CONFIG: &str = "\
+The output is a complete configuration file: save it, change it, run it.
+
+  aggregator config > run.toml";

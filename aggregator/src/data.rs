@@ -1,0 +1,54 @@
+//! The data sets that a configuration names.
+
+use std::sync::Arc;
+
+use shared::data::{DataError, Dataset, PartitionError, Split, View, glyphs, idx};
+
+use crate::config::{Config, Source};
+use crate::run::TestSet;
+
+/// Why there is no data. The operator's to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// It cannot be divided as asked.
+    #[error("data.partition: {0}")]
+    Partition(#[from] PartitionError),
+}
+
+/// One split of the configured data set.
+pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
+    match &config.data.source {
+        Source::Drawn { train, test } => {
+            let count = if split == Split::Train { *train } else { *test };
+            glyphs::generate(&config.spec.root_seed(), split, count)
+        }
+        Source::Files { folder, limit } => {
+            let whole = idx::load_split(folder, split, config.data.set.classes())?;
+            match limit {
+                Some(limit) if split == Split::Train => whole.limit(*limit),
+                _ => Ok(whole),
+            }
+        }
+    }
+}
+
+/// The test set, if the model is ever to be tested.
+pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
+    if config.evaluate.every == 0 {
+        return Ok(None);
+    }
+    let view = View::whole(Arc::new(load(config, Split::Test)?));
+    Ok(Some(TestSet::new(view, config.evaluate.batch)))
+}
+
+/// Every client's share of the training samples, by the configured partition.
+pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
+    let dataset = Arc::new(load(config, Split::Train)?);
+    let seed = config.spec.root_seed().derive("partition");
+    let parts = config.data.partition.split(dataset.labels(), dataset.classes(), config.data.clients, &seed)?;
+    let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
+    Ok(views.collect::<Result<_, _>>()?)
+}

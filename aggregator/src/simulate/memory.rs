@@ -1,0 +1,138 @@
+//! The in-memory transport: frames through channels.
+//!
+//! Messages and payloads are encoded and decoded as on any wire, updates pass through the spool like any other. Only
+//! their sync is left out: a simulation's clients die with the power that fails.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use edge_client::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use shared::frame::{self, FrameError, HEADER_LEN, Header};
+use shared::message::{ToClient, ToServer};
+use tokio::sync::mpsc;
+
+use crate::coordinator::PeerId;
+use crate::driver::{FromPeer, ToPeer};
+
+/// Connects simulated clients to the driver of the same process.
+#[derive(Clone)]
+pub(super) struct MemoryConnector(Arc<Hub>);
+
+struct Hub {
+    driver: mpsc::UnboundedSender<FromPeer>,
+    spool: PathBuf,
+    max_payload: u64,
+    next: AtomicU64,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum MemoryError {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("a payload cannot be spooled or read: {0}")]
+    Spool(#[from] std::io::Error),
+    #[error("the other side is gone")]
+    Gone,
+}
+
+impl MemoryConnector {
+    pub(super) fn new(driver: mpsc::UnboundedSender<FromPeer>, spool: PathBuf, max_payload: u64) -> Self {
+        Self(Arc::new(Hub { driver, spool, max_payload, next: AtomicU64::new(0) }))
+    }
+}
+
+impl Connector for MemoryConnector {
+    async fn connect(&mut self) -> Result<Link, ConnectError> {
+        let hub = self.0.clone();
+        let peer = PeerId(hub.next.fetch_add(1, Ordering::Relaxed));
+        let (outgoing, mut from_client) = mpsc::unbounded_channel();
+        let (to_client, incoming) = mpsc::unbounded_channel();
+        let (commands, mut from_driver) = mpsc::unbounded_channel();
+        let unreachable = || ConnectError::Unreachable {
+            server: "this process".to_owned(),
+            reason: "the aggregator stops".to_owned(),
+        };
+        hub.driver.send(FromPeer::Connected { peer, commands }).map_err(|_| unreachable())?;
+        tokio::spawn(async move {
+            let ended = loop {
+                let step = tokio::select! {
+                    outgoing = from_client.recv() => match outgoing {
+                        None => break "closed".to_owned(),
+                        Some(outgoing) => hub.to_server(peer, outgoing),
+                    },
+                    command = from_driver.recv() => match command {
+                        None | Some(ToPeer::Disconnect) => break "closed".to_owned(),
+                        Some(command) => receive(command, &to_client),
+                    },
+                };
+                if let Err(error) = step {
+                    break error.to_string();
+                }
+            };
+            let _ = to_client.send(Incoming::Closed { reason: ended.clone() });
+            let _ = hub.driver.send(FromPeer::Disconnected { peer, reason: ended });
+        });
+        Ok(Link { server: "this process".to_owned(), outgoing, incoming })
+    }
+}
+
+impl Hub {
+    fn to_server(&self, peer: PeerId, outgoing: Outgoing) -> Result<(), MemoryError> {
+        let event = match outgoing {
+            Outgoing::Message(message) => {
+                let (message, bytes) = across(&message, 0, 0)?;
+                FromPeer::Message { peer, message, bytes }
+            }
+            Outgoing::Update(header, payload) => {
+                let message = ToServer::Update(header);
+                let (message, bytes) = across(&message, payload.len() as u64, self.max_payload)?;
+                let ToServer::Update(header) = message else { return Err(MemoryError::Gone) };
+                let file = self.spool.join(format!("{}-{}.upload", peer.0, header.round));
+                let mut spooled = File::create(&file)?;
+                spooled.write_all(&frame::encode(&ToServer::Update(header), payload.len() as u64))?;
+                spooled.write_all(&payload)?;
+                FromPeer::Uploaded { peer, header, file, bytes }
+            }
+        };
+        self.driver.send(event).map_err(|_| MemoryError::Gone)
+    }
+}
+
+fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Result<(), MemoryError> {
+    let incoming = match command {
+        ToPeer::Message(message) => Incoming::Message(across(&message, 0, 0)?.0),
+        ToPeer::Task(broadcast) => {
+            let payload = match fs::read(&broadcast.path) {
+                Ok(payload) => Bytes::from(payload),
+                // Its round has closed and tidied up: the client will be sent another task.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let task = ToClient::Task { round: broadcast.round };
+            let (message, _) = across(&task, payload.len() as u64, u64::MAX)?;
+            let ToClient::Task { round } = message else { return Err(MemoryError::Gone) };
+            Incoming::Task { round, payload }
+        }
+        ToPeer::Disconnect => return Ok(()),
+    };
+    to_client.send(incoming).map_err(|_| MemoryError::Gone)
+}
+
+/// Encodes a message as a frame and decodes it again; also tells the frame's length, payload included.
+fn across<M: Serialize + DeserializeOwned>(
+    message: &M,
+    payload: u64,
+    max_payload: u64,
+) -> Result<(M, u64), FrameError> {
+    let bytes = frame::encode(message, payload);
+    let (header, body) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(FrameError::Truncated)?;
+    let header = Header::parse(*header, max_payload)?;
+    Ok((frame::decode(body)?, bytes.len() as u64 + header.payload))
+}

@@ -1,0 +1,120 @@
+//! Simulation: a whole federation in one process.
+//!
+//! Every client is the real client (its session, driver and training), and talks to the real coordinator through
+//! real frames; only identities, data and disks of the devices are made up. The transport is chosen by the user;
+//! either gives the same model, bit for bit.
+
+mod memory;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use edge_client::driver::{Participant, take_part};
+use edge_client::link::Connector;
+use edge_client::quic::QuicConnector;
+use edge_client::store::MemoryStore;
+use edge_client::trust::{Fingerprint, Trust};
+use edge_client::workshop::{NoThreads, Workshop};
+use models::Backend;
+use shared::data::View;
+use shared::id::ClientId;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::coordinator::{Outcome, Resume};
+use crate::driver::{Notice, drive};
+use crate::quic::identity::{IdentityError, ServerIdentity};
+use crate::quic::{ListenError, Listener};
+use crate::run::{Run, RunError};
+use memory::MemoryConnector;
+
+/// How simulated clients reach the coordinator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Transport {
+    /// Channels in this process; every message is encoded and decoded all the same.
+    #[default]
+    Memory,
+    /// Encrypted QUIC over loopback.
+    Quic,
+}
+
+/// Why a simulation cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// The run failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// No threads.
+    #[error(transparent)]
+    Threads(#[from] NoThreads),
+    /// No port for the QUIC transport.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// No certificate for the QUIC transport.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// Runs the federation: one client for every share, `threads` of them training at a time.
+pub async fn simulate(
+    run: Run,
+    resume: Resume,
+    shares: Vec<View>,
+    transport: Transport,
+    threads: usize,
+    stop: watch::Receiver<bool>,
+    notice: &mut (dyn FnMut(Notice<'_>) + Send),
+) -> Result<(Run, Outcome), SimulateError> {
+    let (to_driver, from_peers) = mpsc::unbounded_channel();
+    let seed = run.spec().root_seed();
+    let workshop = Workshop::new(threads, 1)?;
+    let (leave, left) = watch::channel(false);
+    let mut clients = JoinSet::new();
+    let participants = shares.into_iter().zip(0..).map(|(data, index)| Participant {
+        client: ClientId::virtual_client(index, &seed),
+        data,
+        backend: Backend::cpu(),
+        workshop: workshop.clone(),
+    });
+    match transport {
+        Transport::Memory => {
+            let connector = MemoryConnector::new(to_driver, run.directory().spool(), run.max_payload());
+            for participant in participants {
+                spawn(&mut clients, participant, connector.clone(), left.clone());
+            }
+        }
+        Transport::Quic => {
+            let identity = ServerIdentity::generate()?;
+            let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let listener = Listener::bind(loopback, &identity, run.config().policy.lost_after)?;
+            let address = listener.address().to_string();
+            let pin: Fingerprint = identity.fingerprint();
+            tokio::spawn(listener.accept(run.directory().spool(), run.max_payload(), to_driver));
+            for participant in participants {
+                let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
+                spawn(&mut clients, participant, connector, left.clone());
+            }
+        }
+    }
+    drop(workshop);
+    let result = drive(run, resume, from_peers, stop, notice).await;
+    // Clients that missed the farewell would try to connect for ever.
+    let _ = leave.send(true);
+    while clients.join_next().await.is_some() {}
+    Ok(result?)
+}
+
+fn spawn<C: Connector + 'static>(
+    clients: &mut JoinSet<()>,
+    participant: Participant,
+    connector: C,
+    left: watch::Receiver<bool>,
+) {
+    clients.spawn(async move {
+        let client = participant.client;
+        let outcome = take_part(participant, connector, MemoryStore::default(), left, &mut |_| {}).await;
+        if let Err(error) = outcome {
+            warn!("simulated client {} left: {error}", client.short());
+        }
+    });
+}

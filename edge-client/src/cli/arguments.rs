@@ -1,0 +1,285 @@
+//! The arguments, and the help that is made from them.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use shared::data::idx;
+
+use crate::store::parse_fingerprint;
+use crate::trust::Fingerprint;
+
+const ABOUT: &str = "Take part in federated learning with the data of this device";
+
+const LONG_ABOUT: &str = "\
+Take part in federated learning with the data of this device.
+
+The client connects to an aggregator over QUIC, receives a model and what to do with it, trains on the samples in \
+its data directory, and sends back what changed. The samples never leave the device. It has no settings of its own \
+for the training: all of them come from the run that it joins.";
+
+const AFTER_LONG_HELP: &str = "\
+A typical session:
+  On the lab's machine, which prints its address and the fingerprint of its certificate:
+      aggregator serve run.toml --listen 0.0.0.0:4433
+  On each device:
+      edge-client join lab.example:4433 --data ~/digits --fingerprint 3f0a...
+  Ctrl-C leaves the run; the same command joins again and goes on with what was finished. When the run is over, \
+copy its model.safetensors to the device and use it:
+      edge-client predict --model model.safetensors --data ~/digits
+
+Data:
+  A directory with MNIST's four files, each plain or with .gz appended: train-images-idx3-ubyte and \
+train-labels-idx1-ubyte are trained on, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte are the test split.
+
+State:
+  $XDG_STATE_HOME/edge-client, or ~/.local/state/edge-client, or the directory named with --state. It holds
+      identity          who this client is; keep it, or the device counts as a new one
+      server            fingerprint of the one server that this client trusts
+      outbox/           a finished update that the server has not confirmed yet
+      runs/             what the algorithm keeps between the rounds of a run, for the last 8 runs
+      lock              held while a client runs: each client needs a state directory of its own
+
+Exit codes:
+  0  the run is over, or was left with Ctrl-C or SIGTERM; predictions were made
+  1  an unexpected failure, probably a fault of this program; or a second Ctrl-C
+  2  the arguments make no sense
+  3  something on this device is to be mended: data, state directory, model file, network
+  4  the server refuses this client, or is not the one that this client trusts";
+
+/// What the user wants.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "edge-client",
+    version,
+    about = ABOUT,
+    long_about = LONG_ABOUT,
+    after_help = "--help says more: a typical session, where state lies, exit codes.",
+    after_long_help = AFTER_LONG_HELP,
+    max_term_width = 100
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Say more about what goes on, on standard error; up to three times
+    ///
+    /// Without it, the environment variable `RUST_LOG` chooses what is logged.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Take part in the run of an aggregator
+    ///
+    /// Connects, trains whenever asked, and ends when the run is over. A lost connection is made again for as long
+    /// as it takes; a finished update waits on disk until the server has confirmed it, also over a restart.
+    Join(JoinArguments),
+    /// Use a trained model on labelled samples
+    ///
+    /// Prints the predicted class, its probability and the true label of each sample, and the accuracy.
+    Predict(PredictArguments),
+    /// Print a completion script for a shell
+    ///
+    /// For bash: edge-client completions bash > ~/.local/share/bash-completion/completions/edge-client
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Directory to write the pages to; without it, the main page is printed
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Arguments of `join`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinArguments {
+    /// The aggregator: IP:PORT or HOST:PORT
+    #[arg(value_name = "ADDR", value_parser = parse_address)]
+    pub server: String,
+    /// Directory of this device's samples (IDX files)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// State directory [default: $`XDG_STATE_HOME`/edge-client or ~/.local/state/edge-client]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state: Option<PathBuf>,
+    /// SHA-256 fingerprint of the server's certificate, 64 hexadecimal digits
+    ///
+    /// The aggregator prints it when it starts. Without it the client trusts the fingerprint in its state directory or,
+    /// the first time, the first server that answers; it remembers that one and refuses any other from then on.
+    #[arg(long, value_name = "HEX", value_parser = fingerprint)]
+    pub fingerprint: Option<Fingerprint>,
+    /// Threads for training [default: as many as this machine runs at once]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Number of classes that labels are drawn from
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub classes: u16,
+    /// Print one JSON object per event on standard output instead of text on standard error
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `predict`.
+#[derive(Clone, Debug, Args)]
+pub struct PredictArguments {
+    /// The model, as a run leaves it (safetensors)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub model: PathBuf,
+    /// Directory of the samples (IDX files)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Which half of the data to use
+    #[arg(long, value_enum, default_value_t = Half::Test)]
+    pub split: Half,
+    /// Use only the first N samples, and show all of them
+    ///
+    /// Without it all samples count for the accuracy, and the table ends after 20 of them.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<NonZeroUsize>,
+    /// Print one JSON object per sample, and one with the accuracy, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A half of a data set, as it is named in arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Half {
+    /// What is trained on.
+    Train,
+    /// What is evaluated on.
+    Test,
+}
+
+impl From<Half> for idx::Split {
+    fn from(half: Half) -> Self {
+        match half {
+            Half::Train => Self::Train,
+            Half::Test => Self::Test,
+        }
+    }
+}
+
+/// Checks the form alone; whether the host exists is found out when connecting.
+fn parse_address(text: &str) -> Result<String, String> {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err("the port is missing: give HOST:PORT, as in lab.example:4433".to_owned());
+    };
+    if host.is_empty() {
+        return Err("the host is missing: give HOST:PORT, as in lab.example:4433".to_owned());
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(format!("write an IPv6 address in brackets, as in [{host}]:4433"));
+    }
+    match port.parse::<u16>() {
+        Ok(1..) => Ok(text.to_owned()),
+        _ => Err(format!("{port:?} is not a port: a number from 1 to 65535")),
+    }
+}
+
+fn fingerprint(text: &str) -> Result<Fingerprint, String> {
+    parse_fingerprint(text).ok_or_else(|| {
+        format!("a fingerprint has 64 hexadecimal digits; this text has {} characters", text.chars().count())
+    })
+}
+
+/// Where state lies if nobody says so: the XDG base directory specification, which ignores relative paths.
+#[must_use]
+pub(super) fn default_state(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let state_home = state_home.and_then(absolute);
+    let base = state_home.or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")))?;
+    Some(base.join("edge-client"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        Arguments::try_parse_from(std::iter::once("edge-client").chain(line.split(' '))).map(|all| all.command)
+    }
+
+    fn join(line: &str) -> JoinArguments {
+        match parse(line).unwrap() {
+            Command::Join(join) => join,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn joining_needs_an_address_and_data() {
+        let plain = join("join 127.0.0.1:4433 --data d");
+        assert_eq!((plain.server.as_str(), plain.classes, plain.json), ("127.0.0.1:4433", 10, false));
+        assert_eq!((plain.state, plain.fingerprint, plain.threads), (None, None, None));
+        let hex = "0f".repeat(32);
+        let full = join(&format!(
+            "join [::1]:1 --data d --state s --fingerprint {hex} --threads 2 --classes 256 --json -vv"
+        ));
+        assert_eq!(full.fingerprint, Some([0x0f; 32]));
+        assert_eq!((full.threads.map(NonZeroUsize::get), full.classes, full.json), (Some(2), 256, true));
+        for line in ["join --data d", "join h:1", "predict --model m", "predict --data d", "join h:1 --data d x"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_with_the_reason() {
+        for (line, reason) in [
+            ("join lab --data d", "the port is missing"),
+            ("join :1 --data d", "the host is missing"),
+            ("join ::1:1 --data d", "in brackets"),
+            ("join lab:0 --data d", "a number from 1 to 65535"),
+            ("join lab:65536 --data d", "a number from 1 to 65535"),
+            ("join lab:1 --data d --fingerprint 0f", "64 hexadecimal digits"),
+            ("join lab:1 --data d --threads 0", "zero"),
+            ("join lab:1 --data d --classes 257", "257"),
+            ("join lab:1 --data d --classes 0", "0"),
+            ("predict --model m --data d --split all", "possible values: train, test"),
+            ("predict --model m --data d --limit 0", "zero"),
+            ("completions powerhell", "powershell"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains(reason), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_long_help_says_what_one_has_to_know() {
+        let help = parse("--help").unwrap_err();
+        assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+        assert_eq!(help.exit_code(), 0);
+        let text = help.to_string();
+        for part in ["A typical session", "Exit codes", ".local/state/edge-client", "never leave the device"] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
+    fn state_lies_where_the_specification_says() {
+        let default = |state: Option<&str>, home: Option<&str>| {
+            default_state(state.map(OsString::from), home.map(OsString::from))
+        };
+        assert_eq!(default(Some("/s"), Some("/h")), Some("/s/edge-client".into()));
+        assert_eq!(default(None, Some("/h")), Some("/h/.local/state/edge-client".into()));
+        assert_eq!(default(Some("s"), Some("/h")), Some("/h/.local/state/edge-client".into()));
+        assert_eq!(default(Some(""), None), None);
+        assert_eq!(default(None, None), None);
+    }
+}

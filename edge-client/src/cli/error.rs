@@ -1,0 +1,185 @@
+//! What ends a command early, whose fault it is, and the exit code that says so to scripts.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use shared::data::DataError;
+use shared::message::Refusal;
+
+use crate::driver::DriverError;
+use crate::link::ConnectError;
+use crate::predict::PredictError;
+use crate::store::StoreError;
+use crate::workshop::NoThreads;
+
+/// Exit codes, as documented in `--help`. clap itself exits with [`Usage`](Self::Usage).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done, or stopped by the user.
+    Success = 0,
+    /// Not expected: our bug, or a system without threads.
+    Unexpected = 1,
+    /// The arguments make no sense.
+    Usage = 2,
+    /// To be mended by this device's user.
+    Local = 3,
+    /// The server does not take this client, or is not the one that is trusted.
+    Refused = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The data cannot be used.
+    #[error("the data cannot be used")]
+    Data(#[from] DataError),
+    /// The state directory fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no place for state.
+    #[error("neither XDG_STATE_HOME nor HOME names an absolute path: name the state directory with --state DIR")]
+    NoStateDirectory,
+    /// The server does not take this client.
+    #[error("the server refuses this client: {0}")]
+    Refused(Refusal),
+    /// Taking part failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// There are no predictions.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
+    /// No threads to train with.
+    #[error(transparent)]
+    Threads(#[from] NoThreads),
+    /// No runtime for the network, or no signals.
+    #[error("the system does not let this program {action}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// Standard output fails.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+    /// The manual pages cannot be written.
+    #[error("cannot write the manual pages to {}: {error}; name a directory that this user may write to", folder.display())]
+    Pages {
+        /// Where to.
+        folder: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The user asked twice to stop.
+    #[error("stopped at once; nothing that was finished is lost")]
+    Interrupted,
+}
+
+impl CliError {
+    /// The exit code for it.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Store(error) | Self::Driver(DriverError::Store(error)) => match error {
+                StoreError::NothingHeld => Exit::Unexpected,
+                _ => Exit::Local,
+            },
+            Self::Driver(DriverError::Connect(error)) => match error {
+                ConnectError::Untrusted { .. } => Exit::Refused,
+                ConnectError::Unreachable { .. } | ConnectError::Local(_) => Exit::Local,
+            },
+            Self::Refused(_) => Exit::Refused,
+            Self::Predict(PredictError::Batch(_) | PredictError::Network(_))
+            | Self::Threads(_)
+            | Self::System { .. }
+            | Self::Interrupted => Exit::Unexpected,
+            // Whoever reads the output has had enough, as `head` has after ten lines.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
+            Self::Data(_)
+            | Self::NoStateDirectory
+            | Self::Predict(_)
+            | Self::Output(_)
+            | Self::Pages { .. } => Exit::Local,
+        }
+    }
+
+    /// Says on standard error what is wrong, in one line. A success in disguise says nothing.
+    pub fn report(&self) {
+        if self.exit() != Exit::Success {
+            // Without standard error the exit code must do.
+            let _ = writeln!(io::stderr(), "edge-client: {}", chain(self));
+        }
+    }
+}
+
+/// An error with its causes. Some errors print their cause themselves; it is not printed twice.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store_error() -> StoreError {
+        StoreError::Locked { directory: "state".into() }
+    }
+
+    #[test]
+    fn each_fault_has_its_exit_code() {
+        let untrusted = ConnectError::Untrusted {
+            server: "lab:1".to_owned(),
+            found: "00".repeat(32),
+            trusted: "11".repeat(32),
+        };
+        let pipe = |kind: io::ErrorKind| CliError::Output(kind.into());
+        for (error, exit) in [
+            (CliError::Data(DataError::Empty), Exit::Local),
+            (CliError::Store(store_error()), Exit::Local),
+            (CliError::Driver(store_error().into()), Exit::Local),
+            (CliError::Driver(StoreError::NothingHeld.into()), Exit::Unexpected),
+            (CliError::NoStateDirectory, Exit::Local),
+            (CliError::Refused(Refusal::NoSamples), Exit::Refused),
+            (CliError::Driver(DriverError::Connect(untrusted)), Exit::Refused),
+            (CliError::Driver(DriverError::Connect(ConnectError::Local(String::new()))), Exit::Local),
+            (CliError::Predict(PredictError::NotFinite { sample: 0 }), Exit::Local),
+            (CliError::Interrupted, Exit::Unexpected),
+            (pipe(io::ErrorKind::BrokenPipe), Exit::Success),
+            (pipe(io::ErrorKind::StorageFull), Exit::Local),
+        ] {
+            assert_eq!(error.exit(), exit, "{error}");
+        }
+        let codes = [Exit::Success, Exit::Unexpected, Exit::Usage, Exit::Local, Exit::Refused];
+        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn causes_are_printed_once() {
+        let problem = Box::new(DataError::Empty);
+        let in_file = DataError::InFile { path: "x".into(), problem };
+        let text = chain(&CliError::from(in_file));
+        assert!(text.starts_with("the data cannot be used: x: "), "{text}");
+        assert_eq!(text.matches(&DataError::Empty.to_string()).count(), 1, "{text}");
+        let system = CliError::System { action: "start", error: io::Error::other("why") };
+        assert_eq!(chain(&system), "the system does not let this program start: why");
+    }
+}

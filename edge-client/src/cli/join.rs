@@ -1,0 +1,139 @@
+//! `edge-client join`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use models::Backend;
+use shared::data::{View, idx};
+use tokio::sync::watch;
+
+use super::arguments::{JoinArguments, default_state};
+use super::error::CliError;
+use super::event::{Event, Output};
+use super::signals::Signals;
+use crate::driver::{self, Notice, Participant};
+use crate::quic::QuicConnector;
+use crate::session::Outcome;
+use crate::store::{DiskStore, ServerPin, StoreError};
+use crate::trust::{Fingerprint, Trust};
+use crate::workshop::Workshop;
+
+pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
+    let output = if arguments.json { Output::Json } else { Output::Text };
+    let data = idx::load_split(&arguments.data, idx::Split::Train, usize::from(arguments.classes))?;
+    let data = View::whole(Arc::new(data));
+    let store = DiskStore::open(&state_directory(arguments)?)?;
+    let pin = Pinning::new(store.server_pin(), arguments.fingerprint, output)?;
+    let participant = Participant {
+        client: store.client(),
+        data,
+        backend: Backend::best(),
+        workshop: Workshop::new(1, threads(arguments))?,
+    };
+    output.show(&Event::Started {
+        client: participant.client,
+        samples: participant.data.len(),
+        shape: participant.data.shape().to_vec(),
+        state: store.directory().to_path_buf(),
+    });
+    // The driver runs on this thread; one more is enough for the connection.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
+    let connector = QuicConnector::new(arguments.server.clone(), pin.trust.clone());
+    let result = runtime.block_on(take_part(participant, connector, store, pin, output));
+    if matches!(result, Err(CliError::Interrupted)) {
+        runtime.shutdown_background();
+    }
+    let outcome = result?;
+    output.show(&Event::Ended(outcome.clone()));
+    match outcome {
+        Outcome::Completed { .. } | Outcome::Stopped => Ok(()),
+        Outcome::Refused(refusal) => Err(CliError::Refused(refusal)),
+    }
+}
+
+/// Takes part until the run is over or the user asks to stop; asked a second time, gives up at once.
+async fn take_part(
+    participant: Participant,
+    connector: QuicConnector,
+    store: DiskStore,
+    mut pinning: Pinning,
+    output: Output,
+) -> Result<Outcome, CliError> {
+    let mut signals = Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
+    let (stop, stopped) = watch::channel(false);
+    let mut unpinned = None;
+    let result = {
+        let mut notice = |notice: Notice| {
+            let connected = matches!(notice, Notice::Connected { .. });
+            output.show(&Event::Notice(notice));
+            if connected && let Err(error) = pinning.connected() {
+                unpinned = Some(error);
+                // Nobody is to train for a server that might be another one after the next restart.
+                stop.send_replace(true);
+            }
+        };
+        let mut work = std::pin::pin!(driver::take_part(participant, connector, store, stopped, &mut notice));
+        loop {
+            tokio::select! {
+                result = &mut work => break result,
+                () = signals.next() => {
+                    if stop.send_replace(true) {
+                        return Err(CliError::Interrupted);
+                    }
+                    output.show(&Event::Stopping);
+                }
+            }
+        }
+    };
+    match unpinned {
+        Some(error) => Err(error.into()),
+        None => Ok(result?),
+    }
+}
+
+/// Trust on first use: remembers the server of the first connection.
+struct Pinning {
+    pin: ServerPin,
+    /// What is remembered, as far as it is known.
+    remembered: Option<Fingerprint>,
+    trust: Trust,
+    output: Output,
+}
+
+impl Pinning {
+    /// Trusts the fingerprint that the user gave, else the one that is remembered, else the first.
+    fn new(pin: ServerPin, given: Option<Fingerprint>, output: Output) -> Result<Self, StoreError> {
+        // What the user gives replaces what is remembered, whatever that is, once a server has proved it.
+        let remembered = if given.is_some() { None } else { pin.load()? };
+        Ok(Self { pin, remembered, trust: Trust::new(given.or(remembered)), output })
+    }
+
+    fn connected(&mut self) -> Result<(), StoreError> {
+        let trusted = self.trust.trusted();
+        if let Some(fingerprint) = trusted
+            && self.remembered != trusted
+        {
+            self.pin.save(fingerprint)?;
+            self.remembered = trusted;
+            let path = self.pin.path().to_path_buf();
+            self.output.show(&Event::Pinned { fingerprint, path });
+        }
+        Ok(())
+    }
+}
+
+fn state_directory(arguments: &JoinArguments) -> Result<PathBuf, CliError> {
+    let default = || default_state(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
+    arguments.state.clone().or_else(default).ok_or(CliError::NoStateDirectory)
+}
+
+fn threads(arguments: &JoinArguments) -> usize {
+    // A system that does not say how many threads it runs at once surely runs one.
+    let available = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    arguments.threads.unwrap_or_else(available).get()
+}

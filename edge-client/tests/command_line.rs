@@ -1,0 +1,197 @@
+//! The program as a shell sees it: exit codes, what is printed where.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use models::{Architecture, Array, ParamSet, write_model};
+use shared::data::Dataset;
+use shared::data::idx::{Split, write_split};
+
+fn edge_client(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_edge-client"))
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .env_remove("XDG_STATE_HOME")
+        .env_remove("HOME")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Fails with this code and one line on standard error that holds all of `parts`.
+fn assert_fails(arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = edge_client(arguments);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    for part in parts {
+        assert!(errors.contains(part), "{arguments:?}: no {part:?} in {errors}");
+    }
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    /// 25 test samples of 1x1x2 with labels 0, 1, 0, 1, ..., and a model that is right about all but the last.
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        let labels: Vec<u8> = (0..25).map(|sample| sample % 2).collect();
+        let mut pixels: Vec<u8> = labels.iter().flat_map(|&label| [255 * (1 - label), 255 * label]).collect();
+        pixels[48..].copy_from_slice(&[0, 255]);
+        let data = Dataset::new(vec![1, 1, 2], pixels, labels, 2).unwrap();
+        write_split(folder.0.path(), Split::Test, &data).unwrap();
+        folder.write_model(&folder.path("model.safetensors"), &[1, 1, 2]);
+        folder
+    }
+
+    fn write_model(&self, path: &Path, input: &[usize]) {
+        let architecture = Architecture::by_name("linear", input, 2).unwrap();
+        let inputs = input.iter().product::<usize>();
+        let mut weight = vec![0.0; 2 * inputs];
+        (weight[0], weight[2 * inputs - 1]) = (10.0, 10.0);
+        let mut params = ParamSet::new();
+        params.insert("head.fc.weight", Array::new([2, inputs], weight).unwrap());
+        params.insert("head.fc.bias", Array::zeros([2]));
+        write_model(&architecture, &params, &BTreeMap::new(), &mut File::create(path).unwrap()).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn predict(&self, more: &[&str]) -> String {
+        let (model, data) = (self.name("model.safetensors"), self.name(""));
+        let arguments = [&["predict", "--model", &model, "--data", &data], more].concat();
+        let output = edge_client(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(output.stderr.is_empty());
+        text(&output.stdout).to_owned()
+    }
+}
+
+#[test]
+fn a_table_for_people_ends_after_twenty_rows_and_the_accuracy_is_of_all() {
+    let folder = Folder::new();
+    let table = folder.predict(&[]);
+    let lines: Vec<_> = table.lines().collect();
+    assert_eq!(lines.len(), 1 + 20 + 2, "{table}");
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["sample", "class", "probability", "label"]);
+    assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["1", "1", "1.0000", "1"]);
+    assert!(lines[21].contains("5 more"), "{table}");
+    assert_eq!(lines[22], "accuracy 96.00 % (24 of 25 samples)");
+
+    let limited = folder.predict(&["--limit", "3"]);
+    assert_eq!(limited.lines().count(), 1 + 3 + 1);
+    assert!(limited.ends_with("accuracy 100.00 % (3 of 3 samples)\n"), "{limited}");
+    let all = folder.predict(&["--limit", "100"]);
+    assert_eq!(all.lines().filter(|line| line.ends_with("wrong")).count(), 1);
+    assert_eq!(all.lines().count(), 1 + 25 + 1);
+}
+
+#[test]
+fn programs_get_one_object_per_line() {
+    let folder = Folder::new();
+    let objects: Vec<serde_json::Value> =
+        folder.predict(&["--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 26);
+    let last = &objects[24];
+    assert_eq!((&last["event"], &last["sample"]), (&"prediction".into(), &24.into()));
+    assert_eq!((&last["class"], &last["label"]), (&1.into(), &0.into()));
+    assert!(last["probability"].as_f64().unwrap() > 0.99);
+    let accuracy = serde_json::json!({ "event": "accuracy", "samples": 25, "correct": 24, "accuracy": 0.96 });
+    assert_eq!(objects[25], accuracy);
+}
+
+#[test]
+fn each_mistake_about_the_model_or_the_data_is_named() {
+    let folder = Folder::new();
+    let (model, data) = (folder.name("model.safetensors"), folder.name(""));
+    let predict = |model: &str, data: &str, more: &[&str], parts: &[&str]| {
+        let arguments = [&["predict", "--model", model, "--data", data], more].concat();
+        assert_fails(&arguments, 3, parts);
+    };
+    let absent = folder.name("absent");
+    predict(&absent, &data, &[], &[&absent, "cannot open the model"]);
+    fs::write(folder.path("text"), "accuracy,loss\n0.9,0.1\n").unwrap();
+    predict(&folder.name("text"), &data, &[], &["text", "not a readable safetensors file"]);
+    predict(&data, &data, &[], &["safetensors"]);
+    folder.write_model(&folder.path("wide"), &[1, 1, 3]);
+    predict(&folder.name("wide"), &data, &[], &["[1, 1, 3]", "[1, 1, 2]"]);
+
+    predict(&model, &absent, &[], &[&absent, "no such directory"]);
+    predict(&model, &data, &["--split", "train"], &["neither `train-images-idx3-ubyte` nor"]);
+    let images = folder.path("t10k-images-idx3-ubyte");
+    let whole = fs::read(&images).unwrap();
+    fs::write(&images, &whole[..whole.len() - 1]).unwrap();
+    predict(&model, &data, &[], &["t10k-images-idx3-ubyte", "truncated"]);
+    fs::write(&images, &whole).unwrap();
+    let three = Dataset::new(vec![1, 1, 2], vec![0; 6], vec![0, 2, 1], 3).unwrap();
+    write_split(folder.0.path(), Split::Test, &three).unwrap();
+    predict(&model, &data, &[], &["t10k-labels-idx1-ubyte", "label 2"]);
+}
+
+#[test]
+fn joining_without_data_or_state_says_what_to_mend() {
+    let folder = Folder::new();
+    let (data, absent) = (folder.name(""), folder.name("absent"));
+    let join = |data: &str, more: &[&str], parts: &[&str]| {
+        let arguments = [&["join", "127.0.0.1:9", "--data", data], more].concat();
+        assert_fails(&arguments, 3, parts);
+    };
+    let state = folder.name("state");
+    join(&absent, &["--state", &state], &[&absent, "no such directory"]);
+    join(&data, &["--state", &state], &["train-images-idx3-ubyte"]);
+    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0, 1], 2).unwrap();
+    write_split(folder.0.path(), Split::Train, &train).unwrap();
+    join(&data, &["--classes", "1", "--state", &state], &["train-labels-idx1-ubyte", "label 1"]);
+    join(&data, &[], &["--state DIR"]);
+    let file = folder.name("t10k-labels-idx1-ubyte");
+    join(&data, &["--state", &file], &[&file, "in the way"]);
+    assert!(!folder.path("state").exists(), "nothing was created before the data was read");
+
+    fs::create_dir(folder.path("state")).unwrap();
+    fs::write(folder.path("state/server"), "ff").unwrap();
+    join(&data, &["--state", &state], &["server", "64 hexadecimal digits"]);
+    let used = edge_client::store::DiskStore::open(&folder.path("state")).unwrap();
+    join(&data, &["--state", &state], &["in use by another process"]);
+    drop(used);
+    fs::write(folder.path("state/identity"), "?").unwrap();
+    join(&data, &["--state", &state], &["identity", "damaged"]);
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_help_with_0() {
+    for arguments in [&[][..], &["join"], &["predict", "--model", "m"], &["leave"]] {
+        let output = edge_client(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty());
+    }
+    for arguments in [&["--help"][..], &["--version"], &["join", "--help"]] {
+        let output = edge_client(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn completions_and_the_manual_are_generated() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = edge_client(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("fingerprint"), "{shell}");
+    }
+    let manual = edge_client(&["man"]);
+    assert_eq!(manual.status.code(), Some(0));
+    assert!(text(&manual.stdout).contains("Exit codes"));
+}

@@ -1,0 +1,269 @@
+//! What a restart of the process, a crash between any two steps, and a damaged disk do to a state directory.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use edge_client::store::{DiskStore, MemoryStore, Store, StoreError};
+use shared::id::RunId;
+use shared::message::{Held, TrainReport};
+
+const RUN: RunId = RunId::from_bytes([7; 8]);
+
+fn held(round: u32) -> Held {
+    Held { run: RUN, round }
+}
+
+fn report(samples: u64) -> TrainReport {
+    TrainReport { samples, steps: 3, loss: 0.5, duration: Duration::from_millis(1250) }
+}
+
+fn keep(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {
+    let payload = Bytes::from(format!("payload of round {round}"));
+    store.keep(held(round), &report(u64::from(round)), &payload, local).unwrap();
+}
+
+fn payload(round: u32) -> Bytes {
+    Bytes::from(format!("payload of round {round}"))
+}
+
+/// What a store does, whatever it is made of.
+fn contract(store: &mut dyn Store) {
+    let other = RunId::from_bytes([9; 8]);
+    assert_eq!(store.held().unwrap(), None);
+    assert!(matches!(store.payload(), Err(StoreError::NothingHeld)));
+    assert_eq!(store.local(RUN).unwrap(), None);
+    store.forget().unwrap();
+    store.sync_handle()().unwrap();
+
+    keep(store, 1, None);
+    assert_eq!(store.held().unwrap(), Some((held(1), report(1))));
+    assert_eq!(store.payload().unwrap(), payload(1));
+    assert_eq!(store.local(RUN).unwrap(), None);
+    let sync = store.sync_handle();
+
+    keep(store, 2, Some(b"two"));
+    assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
+    assert_eq!(store.payload().unwrap(), payload(2));
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.local(other).unwrap(), None);
+
+    // Without new client state the old one stays; empty is not the same as none.
+    keep(store, 3, None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    keep(store, 4, Some(b""));
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b""[..]));
+    keep(store, 5, Some(b"five"));
+    store.forget().unwrap();
+    assert_eq!(store.held().unwrap(), None);
+    assert!(matches!(store.payload(), Err(StoreError::NothingHeld)));
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"five"[..]));
+    store.forget().unwrap();
+    // It was made for what is gone by now.
+    std::thread::spawn(sync).join().unwrap().unwrap();
+}
+
+#[test]
+fn both_stores_keep_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    contract(&mut MemoryStore::new());
+    contract(&mut DiskStore::open(folder.path()).unwrap());
+}
+
+#[test]
+fn everything_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("a/b");
+    let mut store = DiskStore::open(&state).unwrap();
+    let client = store.client();
+    store.server_pin().save([3; 32]).unwrap();
+    keep(&mut store, 1, Some(b"one"));
+    store.forget().unwrap();
+    keep(&mut store, 2, Some(b"two"));
+    drop(store);
+
+    let mut store = DiskStore::open(&state).unwrap();
+    assert_eq!(store.client(), client);
+    assert_eq!(store.server_pin().load().unwrap(), Some([3; 32]));
+    assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
+    assert_eq!(store.payload().unwrap(), payload(2));
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    store.forget().unwrap();
+    drop(store);
+
+    let mut store = DiskStore::open(&state).unwrap();
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    // Nothing is left over that would fill a disk in time.
+    let mut names: Vec<_> =
+        fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["identity", "lock", "runs", "server"]);
+}
+
+#[test]
+fn two_processes_do_not_share_a_state_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = DiskStore::open(folder.path()).unwrap();
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert!(matches!(&error, StoreError::Locked { directory } if directory == folder.path()), "{error}");
+    assert!(error.to_string().contains("state directory of its own"), "{error}");
+    drop(first);
+    DiskStore::open(folder.path()).unwrap();
+}
+
+/// A state directory with client state "one" forgotten and an update of round 2 with client state "two" held.
+fn prepared(state: &Path) {
+    let mut store = DiskStore::open(state).unwrap();
+    keep(&mut store, 1, Some(b"one"));
+    store.forget().unwrap();
+    keep(&mut store, 2, Some(b"two"));
+}
+
+#[test]
+fn a_damaged_update_is_trained_again_from_the_state_before_it() {
+    for file in ["update", "local"] {
+        let folder = tempfile::tempdir().unwrap();
+        prepared(folder.path());
+        let path = folder.path().join("outbox").join(file);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        assert_eq!(store.held().unwrap(), None, "{file}");
+        assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]), "{file}");
+        keep(&mut store, 2, Some(b"again"));
+        assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"again"[..]), "{file}");
+    }
+}
+
+#[test]
+fn an_update_that_was_being_written_never_was() {
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    // As if the process had been killed before the last step of keeping.
+    fs::rename(folder.path().join("outbox"), folder.path().join("outbox.partial")).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    assert!(!folder.path().join("outbox.partial").exists());
+}
+
+#[test]
+fn forgetting_may_be_interrupted_after_each_step() {
+    // The client state has moved and the update is still there: the server says again that it has it.
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    let (outbox, kept) = (folder.path().join("outbox"), folder.path().join(format!("runs/{RUN}/local")));
+    fs::rename(outbox.join("local"), &kept).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    drop(store);
+
+    // The update is gone, its directory is not.
+    fs::remove_file(outbox.join("update")).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    drop(store);
+
+    // A power failure has kept the removal of the update and lost the move of the client state before it.
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    fs::remove_file(folder.path().join("outbox/update")).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+}
+
+#[test]
+fn a_file_of_a_newer_format_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    let path = folder.path().join("outbox/update");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[3] += 1;
+    fs::write(&path, &bytes).unwrap();
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert!(matches!(&error, StoreError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn an_update_that_vanishes_while_it_is_held_is_an_error_and_then_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    fs::write(folder.path().join("outbox/update"), b"").unwrap();
+    assert!(matches!(store.payload(), Err(StoreError::Lost { .. })));
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+}
+
+#[test]
+fn a_damaged_identity_stops_the_client_and_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(DiskStore::open(folder.path()).unwrap());
+    fs::write(folder.path().join("identity"), "zz\n").unwrap();
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Identity { .. }), "{error}");
+}
+
+#[test]
+fn a_state_directory_below_a_file_is_the_users_to_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for directory in [file.clone(), file.join("state")] {
+        let error = DiskStore::open(&directory).unwrap_err();
+        assert!(matches!(&error, StoreError::Io { path, .. } if *path == directory), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&directory.display().to_string()) && text.contains("in the way"), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_and_nothing_kept_before_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    keep(&mut store, 1, Some(b"one"));
+    store.forget().unwrap();
+    // A file where the outbox would be written: what a full or read-only disk does, and root is not spared.
+    fs::write(folder.path().join("outbox"), "").unwrap();
+    let error = store.keep(held(2), &report(2), &payload(2), None).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    fs::remove_file(folder.path().join("outbox")).unwrap();
+    keep(&mut store, 2, None);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_read_only_state_directory_is_the_users_to_mend() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o500)).unwrap();
+    if fs::write(state.join("probe"), "").is_ok() {
+        println!("skipped: this user may write to read-only directories (root)");
+        return;
+    }
+    let error = DiskStore::open(&state).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    assert!(error.to_string().contains("writable"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn other_users_see_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    prepared(&state);
+    let mode = |name: &str| fs::metadata(state.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode("identity"), mode("outbox/update")), (0o700, 0o600, 0o600));
+}

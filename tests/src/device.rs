@@ -1,0 +1,172 @@
+//! One device of a simulated world: the real session, the real training, a store that survives its crashes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use edge_client::session::{Action, Device as Identity, Event, Outcome, Session};
+use edge_client::store::{MemoryStore, Store as _};
+use edge_client::work::{self, Handle, Task};
+use models::Backend;
+use shared::data::View;
+use shared::id::ClientId;
+use shared::message::{Held, ToServer, TrainReport};
+
+/// What the device wants the world to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Connect it to the server.
+    Connect,
+    /// Deliver a message, with a payload if it is an update.
+    Deliver(ToServer, Option<Bytes>),
+    /// Let this much time pass, then report that the task is trained.
+    Train(Trained),
+    /// Cut its connection.
+    Cut,
+}
+
+/// A finished task, on its way from the training thread to the session.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// Which life of the device trained it.
+    pub life: u32,
+    held: Held,
+    result: Result<(TrainReport, Bytes, Option<Vec<u8>>), String>,
+}
+
+/// A device.
+pub struct Device {
+    identity: Identity,
+    data: View,
+    session: Option<Session>,
+    store: MemoryStore,
+    task: Option<Bytes>,
+    running: Option<Held>,
+    /// How many times it was started.
+    pub life: u32,
+    /// How its session ended, once it has.
+    pub outcome: Option<Outcome>,
+}
+
+impl Device {
+    /// A device that is switched off.
+    #[must_use]
+    pub fn new(client: ClientId, data: View) -> Self {
+        let identity = Identity {
+            client,
+            samples: data.len() as u64,
+            shape: data.shape().iter().map(|&axis| axis as u32).collect(),
+            classes: data.classes() as u32,
+        };
+        let store = MemoryStore::default();
+        Self { identity, data, session: None, store, task: None, running: None, life: 0, outcome: None }
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.identity.client
+    }
+
+    /// Is its process alive?
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Starts the process.
+    ///
+    /// # Panics
+    /// Never: a store in memory does not fail.
+    pub fn start(&mut self, now: Duration) -> Vec<Effect> {
+        let held = self.store.held().expect("memory does not fail");
+        self.session = Some(Session::new(self.identity.clone(), held, now));
+        self.life += 1;
+        self.act()
+    }
+
+    /// Kills the process: all is lost but the store.
+    pub fn crash(&mut self) {
+        self.session = None;
+        self.task = None;
+        self.running = None;
+    }
+
+    /// When the session wants to be called again.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.session.as_ref().and_then(Session::deadline)
+    }
+
+    /// A task's payload arrives, just before its message.
+    pub fn receive(&mut self, payload: Bytes) {
+        self.task = Some(payload);
+    }
+
+    /// Takes an event in and does all that follows from it.
+    pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Effect> {
+        match &mut self.session {
+            None => Vec::new(),
+            Some(session) => {
+                session.handle(now, event);
+                self.act()
+            }
+        }
+    }
+
+    /// The training thread is done.
+    ///
+    /// # Panics
+    /// Never: a store in memory does not fail.
+    pub fn trained(&mut self, now: Duration, trained: Trained) -> Vec<Effect> {
+        if trained.life != self.life || self.running != Some(trained.held) {
+            return Vec::new();
+        }
+        self.running = None;
+        let round = trained.held.round;
+        let outcome = trained.result.map(|(report, payload, local)| {
+            self.store.keep(trained.held, &report, &payload, local.as_deref()).expect("memory does not fail");
+            report
+        });
+        self.handle(now, Event::Trained { round, outcome })
+    }
+
+    fn act(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while let Some(action) = self.session.as_mut().and_then(Session::poll) {
+            match action {
+                Action::Connect => effects.push(Effect::Connect),
+                Action::Send(message) => effects.push(Effect::Deliver(message, None)),
+                Action::Upload(header) => {
+                    let payload = self.store.payload().expect("an upload is of a held update");
+                    effects.push(Effect::Deliver(ToServer::Update(header), Some(payload)));
+                }
+                Action::Train { round, spec } => {
+                    let held = Held { run: spec.run, round };
+                    self.running = Some(held);
+                    let task = Task {
+                        local: self.store.local(spec.run).expect("memory does not fail"),
+                        spec,
+                        round,
+                        client: self.identity.client,
+                        data: self.data.clone(),
+                        backend: Backend::cpu(),
+                        broadcast: self.task.take().expect("a task comes with its payload"),
+                    };
+                    let result = work::carry_out(&task, &Handle::default())
+                        .map(|mut result| {
+                            // Wall time has no place in a world with its own clock.
+                            result.report.duration = Duration::ZERO;
+                            (result.report, result.update, result.local)
+                        })
+                        .map_err(|error| error.to_string());
+                    effects.push(Effect::Train(Trained { life: self.life, held, result }));
+                }
+                Action::Cancel => self.running = None,
+                Action::Forget { .. } => self.store.forget().expect("memory does not fail"),
+                Action::Disconnect => effects.push(Effect::Cut),
+                Action::Finish(outcome) => self.outcome = Some(outcome),
+            }
+        }
+        effects
+    }
+}

@@ -1,0 +1,147 @@
+//! The aggregator of a simulated world: the real coordinator over the real durable steps.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::config::Config;
+use aggregator::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
+use aggregator::files::FileLayer;
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Broadcast, Run, RunError, Traffic};
+use bytes::Bytes;
+use shared::frame;
+use shared::message::{ToClient, ToServer, UpdateHeader};
+
+/// What the server wants the world to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Deliver a message, with a payload if it is a task.
+    Deliver(PeerId, ToClient, Option<Bytes>),
+    /// Cut a connection.
+    Cut(PeerId),
+}
+
+/// One life of the aggregator's process.
+pub struct Server {
+    coordinator: Coordinator,
+    run: Run,
+    broadcast: Option<Broadcast>,
+    uploads: BTreeMap<UploadId, PathBuf>,
+    next_upload: u64,
+    events: VecDeque<Event>,
+    /// How the run ended, once it has.
+    pub outcome: Option<Outcome>,
+}
+
+impl Server {
+    /// Begins the run in `directory`, or continues it if it was begun.
+    pub fn start(
+        files: Arc<dyn FileLayer>,
+        directory: RunDirectory,
+        config: Config,
+        now: Duration,
+    ) -> Result<Self, RunError> {
+        let policy = config.policy;
+        let (run, resume) = if directory.identity().exists() {
+            Run::resume(files, directory, config, None)?
+        } else {
+            (Run::begin(files, directory, config, None)?, Resume::default())
+        };
+        let broadcast = match &resume.open {
+            Some(reopened) => Some(run.broadcast(reopened.opening.round)?),
+            None => None,
+        };
+        let coordinator = Coordinator::new(run.spec().clone(), policy, resume, now);
+        Ok(Self {
+            coordinator,
+            run,
+            broadcast,
+            uploads: BTreeMap::new(),
+            next_upload: 0,
+            events: VecDeque::new(),
+            outcome: None,
+        })
+    }
+
+    /// The run on disk.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The state machine.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// When the server wants to be called again.
+    #[must_use]
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        self.coordinator.deadline(now)
+    }
+
+    /// An update arrives: spools it as the transport would.
+    ///
+    /// # Panics
+    /// If the spool cannot be written.
+    pub fn upload(&mut self, peer: PeerId, header: UpdateHeader, payload: &[u8]) -> Event {
+        let upload = UploadId(self.next_upload);
+        self.next_upload += 1;
+        let file = self.run.directory().spool().join(format!("{}.upload", upload.0));
+        let mut bytes = frame::encode(&ToServer::Update(header), payload.len() as u64);
+        bytes.extend_from_slice(payload);
+        std::fs::write(&file, bytes).expect("the temporary directory can be written");
+        self.uploads.insert(upload, file);
+        Event::Uploaded { peer, round: header.round, report: header.report, upload }
+    }
+
+    /// Takes an event in and does all that follows from it. An error is the death of the process.
+    pub fn handle(&mut self, now: Duration, event: Event) -> Result<Vec<Effect>, RunError> {
+        let mut effects = Vec::new();
+        self.events.push_back(event);
+        while let Some(event) = self.events.pop_front() {
+            self.coordinator.handle(now, event);
+            self.act(&mut effects)?;
+        }
+        Ok(effects)
+    }
+
+    fn act(&mut self, effects: &mut Vec<Effect>) -> Result<(), RunError> {
+        while let Some(action) = self.coordinator.poll() {
+            match action {
+                Action::Send { peer, message } => effects.push(Effect::Deliver(peer, message, None)),
+                Action::Disconnect { peer } => effects.push(Effect::Cut(peer)),
+                Action::Open(opening) => {
+                    let broadcast = self.run.open(&opening)?;
+                    self.events.push_back(Event::Opened { round: broadcast.round });
+                    self.broadcast = Some(broadcast);
+                }
+                Action::Broadcast { peer, round } => {
+                    let broadcast = self.broadcast.as_ref().expect("a round was opened");
+                    assert_eq!(broadcast.round, round, "the broadcast of the open round is at hand");
+                    let payload = std::fs::read(&broadcast.path).expect("the broadcast was written");
+                    assert_eq!(payload.len() as u64, broadcast.length);
+                    effects.push(Effect::Deliver(peer, ToClient::Task { round }, Some(payload.into())));
+                }
+                Action::Fold { round, client, upload, .. } => {
+                    let file = self.uploads.remove(&upload).expect("an upload is used once");
+                    let outcome = self.run.fold(round, client, &file)?;
+                    self.events.push_back(Event::Folded { round, client, outcome });
+                }
+                Action::Drop { upload } => {
+                    let file = self.uploads.remove(&upload).expect("an upload is used once");
+                    std::fs::remove_file(file).expect("the upload was spooled");
+                }
+                Action::Close { round, tally } => {
+                    self.run.close(round, &tally, Traffic::default())?;
+                    self.events.push_back(Event::Closed { round });
+                }
+                Action::Finish(outcome) => self.outcome = Some(outcome),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,412 @@
+//! Both machines joined in memory, with a clock of their own.
+//!
+//! Connections are reliable and ordered, as QUIC makes them; what a bad network does to them is delay and cuts, after
+//! which both sides learn of it at different times and everything under way is lost. Payloads travel on streams of
+//! their own and may be overtaken by messages. All chance comes from one seed, so a failing schedule can be replayed.
+//! Every message is encoded and decoded.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId};
+use aggregator::files::{Disk, FileLayer};
+use aggregator::run::directory::RunDirectory;
+use bytes::Bytes;
+use edge_client::session::Event as DeviceEvent;
+use models::ParamSet;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use shared::frame::{self, HEADER_LEN};
+use shared::id::ClientId;
+use shared::message::{ToClient, ToServer};
+use shared::seed::Seed;
+
+use crate::device::{self, Device, Trained};
+use crate::scenario::Scenario;
+use crate::server::{self, Server};
+
+/// What may go wrong, as probabilities and ranges.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// Every delivery takes up to this.
+    pub delay: Duration,
+    /// Every training takes up to this.
+    pub training: Duration,
+    /// Probability that a delivery cuts its connection instead.
+    pub cut: f64,
+    /// Probability that a device dies at one of its steps.
+    pub device_crash: f64,
+    /// Probability that the aggregator dies at one of its steps.
+    pub server_crash: f64,
+    /// How long the dead stay dead.
+    pub downtime: Duration,
+}
+
+impl Weather {
+    /// Nothing goes wrong, and nothing takes time.
+    pub const CALM: Self = Self {
+        delay: Duration::from_millis(1),
+        training: Duration::from_millis(1),
+        cut: 0.0,
+        device_crash: 0.0,
+        server_crash: 0.0,
+        downtime: Duration::from_millis(1),
+    };
+    /// Everything goes wrong often.
+    pub const STORM: Self = Self {
+        delay: Duration::from_millis(500),
+        training: Duration::from_secs(3),
+        cut: 0.05,
+        device_crash: 0.03,
+        server_crash: 0.03,
+        downtime: Duration::from_secs(4),
+    };
+}
+
+#[derive(Debug)]
+enum Happening {
+    ToServer { peer: PeerId, message: ToServer, payload: Option<Bytes> },
+    ToDevice { peer: PeerId, message: Box<ToClient>, payload: Option<Bytes> },
+    ServerLearnsOfCut(PeerId),
+    DeviceLearnsOfCut(PeerId),
+    Connected(PeerId),
+    Trained { device: usize, trained: Box<Trained> },
+    DeviceStarts(usize),
+    ServerStarts,
+}
+
+struct Scheduled(Duration, u64, Happening);
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+struct Connection {
+    device: usize,
+    life: u32,
+    /// Deliveries in one direction keep their order.
+    last: [Duration; 2],
+}
+
+/// A federation in a box.
+pub struct World {
+    now: Duration,
+    scenario: Scenario,
+    weather: Weather,
+    chance: ChaCha8Rng,
+    files: Arc<dyn FileLayer>,
+    root: PathBuf,
+    server: Option<Server>,
+    devices: Vec<Device>,
+    connections: BTreeMap<PeerId, Connection>,
+    next_peer: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    sequence: u64,
+    outcome: Option<Outcome>,
+    /// Deaths of the aggregator so far.
+    pub server_deaths: u32,
+}
+
+impl World {
+    /// A federation whose run lives in `root`; everything starts at time zero.
+    #[must_use]
+    pub fn new(scenario: Scenario, weather: Weather, seed: u64, root: &Path) -> Self {
+        let identities = scenario.config.spec.root_seed();
+        let shares = scenario.shares.clone();
+        let devices = (0..).zip(shares).map(|(index, share)| {
+            Device::new(ClientId::virtual_client(index, &identities), share)
+        });
+        let mut world = Self {
+            now: Duration::ZERO,
+            devices: devices.collect(),
+            scenario,
+            weather,
+            chance: Seed::root(seed).derive("weather").rng(),
+            files: Arc::new(Disk),
+            root: root.to_owned(),
+            server: None,
+            connections: BTreeMap::new(),
+            next_peer: 0,
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            outcome: None,
+            server_deaths: 0,
+        };
+        world.schedule(Duration::ZERO, Happening::ServerStarts);
+        for device in 0..world.devices.len() {
+            world.schedule(Duration::ZERO, Happening::DeviceStarts(device));
+        }
+        world
+    }
+
+    /// The aggregator's next life, and no later one, runs on `files`.
+    pub fn use_disk_once(&mut self, files: Arc<dyn FileLayer>) {
+        self.files = files;
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// The aggregator, while it lives.
+    #[must_use]
+    pub fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
+    }
+
+    /// The devices.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Lets time pass until the run ends. `None` if it has not by `limit`.
+    pub fn run_until_end(&mut self, limit: Duration) -> Option<Outcome> {
+        while self.outcome.is_none() && self.now < limit {
+            self.step();
+        }
+        self.outcome.clone()
+    }
+
+    /// The global model of the ended run.
+    ///
+    /// # Panics
+    /// If the aggregator is dead or its checkpoint cannot be read.
+    #[must_use]
+    pub fn model(&self) -> ParamSet {
+        let server = self.server.as_ref().expect("the run ended in a living aggregator");
+        server.run().published().expect("the checkpoint can be read")
+    }
+
+    /// The next thing happens: a delivery, or a deadline.
+    pub fn step(&mut self) {
+        let scheduled = self.queue.peek().map(|Reverse(next)| next.0);
+        let server = self.server.as_ref().and_then(|server| server.deadline(self.now));
+        let devices = self.devices.iter().enumerate();
+        let device = devices.filter_map(|(index, device)| Some((device.deadline()?, index))).min();
+        let next = [scheduled, server, device.map(|(moment, _)| moment)].into_iter().flatten().min();
+        let Some(next) = next else {
+            self.now += Duration::from_secs(60);
+            return;
+        };
+        self.now = self.now.max(next);
+        if scheduled == Some(next) {
+            if let Some(Reverse(Scheduled(_, _, happening))) = self.queue.pop() {
+                self.happen(happening);
+            }
+        } else if server == Some(next) {
+            self.server_event(ServerEvent::Tick);
+        } else if let Some((_, index)) = device {
+            let effects = self.devices[index].handle(self.now, DeviceEvent::Tick);
+            self.device_effects(index, effects);
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::ServerStarts => self.start_server(),
+            Happening::DeviceStarts(device) => {
+                let effects = self.devices[device].start(self.now);
+                self.device_effects(device, effects);
+            }
+            Happening::Connected(peer) => self.device_event(peer, DeviceEvent::Connected),
+            Happening::ToServer { peer, message, payload } => {
+                if !self.connections.contains_key(&peer) {
+                    return;
+                }
+                let event = match (message, payload, &mut self.server) {
+                    (ToServer::Update(header), Some(payload), Some(server)) => {
+                        server.upload(peer, header, &payload)
+                    }
+                    (message, _, _) => ServerEvent::Message { peer, message },
+                };
+                self.server_event(event);
+            }
+            Happening::ToDevice { peer, message, payload } => {
+                let Some(connection) = self.connections.get(&peer) else { return };
+                if let Some(payload) = payload {
+                    self.devices[connection.device].receive(payload);
+                }
+                self.device_event(peer, DeviceEvent::Message(*message));
+            }
+            Happening::ServerLearnsOfCut(peer) => self.server_event(ServerEvent::Disconnected { peer }),
+            Happening::DeviceLearnsOfCut(peer) => {
+                self.device_event(peer, DeviceEvent::Disconnected { reason: "cut".to_owned() });
+                self.connections.remove(&peer);
+            }
+            Happening::Trained { device, trained } => {
+                let effects = self.devices[device].trained(self.now, *trained);
+                self.device_effects(device, effects);
+            }
+        }
+    }
+
+    fn start_server(&mut self) {
+        let directory = RunDirectory::new(&self.root);
+        let files = std::mem::replace(&mut self.files, Arc::new(Disk));
+        match Server::start(files, directory, self.scenario.config.clone(), self.now) {
+            Ok(server) => {
+                self.server = Some(server);
+                // A resumed machine may have something to do at once.
+                self.server_event(ServerEvent::Tick);
+            }
+            Err(_) => self.server_dies(),
+        }
+    }
+
+    fn server_event(&mut self, event: ServerEvent) {
+        if self.server.is_some() && self.chance.random_bool(self.weather.server_crash) {
+            self.server_dies();
+            return;
+        }
+        let Some(server) = &mut self.server else { return };
+        match server.handle(self.now, event) {
+            Err(_) => self.server_dies(),
+            Ok(effects) => {
+                self.outcome.clone_from(&server.outcome);
+                for effect in effects {
+                    match effect {
+                        server::Effect::Deliver(peer, message, payload) => {
+                            let message = across(&message);
+                            self.deliver(peer, 1, |message, payload| {
+                                Happening::ToDevice { peer, message: Box::new(message), payload }
+                            }, message, payload);
+                        }
+                        server::Effect::Cut(peer) => self.cut(peer),
+                    }
+                }
+            }
+        }
+    }
+
+    fn server_dies(&mut self) {
+        self.server = None;
+        self.server_deaths += 1;
+        let peers: Vec<PeerId> = self.connections.keys().copied().collect();
+        for peer in peers {
+            self.cut(peer);
+        }
+        let downtime = self.draw(self.weather.downtime);
+        self.schedule(downtime, Happening::ServerStarts);
+    }
+
+    fn device_event(&mut self, peer: PeerId, event: DeviceEvent) {
+        let Some(connection) = self.connections.get(&peer) else { return };
+        let (device, life) = (connection.device, connection.life);
+        if self.devices[device].life != life || !self.devices[device].alive() {
+            return;
+        }
+        if self.chance.random_bool(self.weather.device_crash) {
+            self.devices[device].crash();
+            self.cut(peer);
+            let downtime = self.draw(self.weather.downtime);
+            self.schedule(downtime, Happening::DeviceStarts(device));
+            return;
+        }
+        let effects = self.devices[device].handle(self.now, event);
+        self.device_effects(device, effects);
+    }
+
+    fn device_effects(&mut self, device: usize, effects: Vec<device::Effect>) {
+        for effect in effects {
+            match effect {
+                device::Effect::Connect => self.connect(device),
+                device::Effect::Deliver(message, payload) => {
+                    if let Some(peer) = self.connection_of(device) {
+                        let message = across(&message);
+                        self.deliver(peer, 0, |message, payload| {
+                            Happening::ToServer { peer, message, payload }
+                        }, message, payload);
+                    }
+                }
+                device::Effect::Train(trained) => {
+                    let duration = self.draw(self.weather.training);
+                    self.schedule(duration, Happening::Trained { device, trained: Box::new(trained) });
+                }
+                device::Effect::Cut => {
+                    if let Some(peer) = self.connection_of(device) {
+                        self.cut(peer);
+                    }
+                }
+            }
+        }
+    }
+
+    fn connection_of(&self, device: usize) -> Option<PeerId> {
+        let life = self.devices[device].life;
+        let mut own = self.connections.iter().filter(|(_, it)| it.device == device && it.life == life);
+        own.next_back().map(|(peer, _)| *peer)
+    }
+
+    fn connect(&mut self, device: usize) {
+        let peer = PeerId(self.next_peer);
+        self.next_peer += 1;
+        let life = self.devices[device].life;
+        self.connections.insert(peer, Connection { device, life, last: [self.now; 2] });
+        let delay = self.draw(self.weather.delay);
+        let refused = self.server.is_none() || self.chance.random_bool(self.weather.cut);
+        let happening = if refused { Happening::DeviceLearnsOfCut(peer) } else { Happening::Connected(peer) };
+        self.schedule(delay, happening);
+    }
+
+    /// Payloads take a stream of their own: they neither wait for earlier messages nor hold later ones up.
+    fn deliver<M>(
+        &mut self,
+        peer: PeerId,
+        direction: usize,
+        happening: impl FnOnce(M, Option<Bytes>) -> Happening,
+        message: M,
+        payload: Option<Bytes>,
+    ) {
+        if self.chance.random_bool(self.weather.cut) {
+            self.cut(peer);
+            return;
+        }
+        let mut arrival = self.now + self.draw(self.weather.delay);
+        let Some(connection) = self.connections.get_mut(&peer) else { return };
+        if payload.is_none() {
+            arrival = arrival.max(connection.last[direction]);
+            connection.last[direction] = arrival;
+        }
+        self.schedule(arrival - self.now, happening(message, payload));
+    }
+
+    /// Both sides learn of it in their own time; what is under way is lost when they do.
+    fn cut(&mut self, peer: PeerId) {
+        let (soon, later) = (self.draw(self.weather.delay), self.draw(self.weather.delay));
+        self.schedule(soon, Happening::ServerLearnsOfCut(peer));
+        self.schedule(later, Happening::DeviceLearnsOfCut(peer));
+    }
+
+    fn draw(&mut self, up_to: Duration) -> Duration {
+        up_to.mul_f64(self.chance.random_range(0.0..1.0))
+    }
+
+    fn schedule(&mut self, after: Duration, happening: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Scheduled(self.now + after, self.sequence, happening)));
+    }
+}
+
+/// Encodes and decodes, as a wire would.
+fn across<M: serde::Serialize + serde::de::DeserializeOwned>(message: &M) -> M {
+    frame::decode(&frame::encode(message, 0)[HEADER_LEN..]).expect("own frames decode")
+}

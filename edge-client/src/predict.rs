@@ -47,7 +47,9 @@ pub enum PredictError {
         found: Vec<usize>,
     },
     /// The model says something that is not a number.
-    #[error("the model's output for sample {sample} is not a number: its training diverged, use another model")]
+    #[error(
+        "the model's output for sample {sample} is not a number: its training diverged, use another model"
+    )]
     NotFinite {
         /// The sample's position in the data.
         sample: usize,
@@ -99,7 +101,8 @@ pub struct Predictor {
 impl Predictor {
     /// Reads a model file, as a run leaves it.
     pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
-        let file = File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
+        let file =
+            File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
         let (architecture, params, _) = read_model(&mut BufReader::new(file))
             .map_err(|problem| PredictError::Model { path: path.to_path_buf(), problem })?;
         let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;

@@ -20,7 +20,9 @@
 //! | in | on | goes to | and does |
 //! |---|---|---|---|
 //! | `Idle`, `Holding` | task | `Training` | `Forget` what is held, `Train` |
-//! | `Training` | task of another round | `Training` | `Cancel`, `Train` the newer |
+//! | any | task before the welcome | same | keeps it until the welcome |
+//! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
+//! | `Training`, `Holding` | task of the same or an older round | same | |
 //! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
 //! | `Training` | could not train | `Idle` | says failed |
 //! | `Holding` | receipt | `Idle` | `Forget` |
@@ -157,6 +159,8 @@ pub struct Session {
     work: Work,
     report: TrainReport,
     progress: Progress,
+    /// A task that overtook the welcome: it comes on a stream of its own.
+    early: Option<u32>,
     attempts: u32,
     jitter: ChaCha8Rng,
     actions: VecDeque<Action>,
@@ -178,6 +182,7 @@ impl Session {
             work,
             report,
             progress: Progress::default(),
+            early: None,
             attempts: 0,
             jitter,
             actions: VecDeque::new(),
@@ -234,6 +239,7 @@ impl Session {
 
     fn greet(&mut self) {
         self.link = Link::Greeting;
+        self.early = None;
         let holds = match &self.work {
             Work::Idle => None,
             Work::Training(held) | Work::Holding(held) => Some(*held),
@@ -277,12 +283,22 @@ impl Session {
             _ => self.abandon(),
         }
         self.spec = Some(spec);
+        if let Some(round) = self.early.take() {
+            self.task(round);
+        }
     }
 
     fn task(&mut self, round: u32) {
-        let Some(spec) = &self.spec else { return };
+        let (Link::Joined(_), Some(spec)) = (self.link, &self.spec) else {
+            self.early = Some(round);
+            return;
+        };
         let held = Held { run: spec.run, round };
-        if self.work == Work::Training(held) || self.work == Work::Holding(held) {
+        // Tasks come on streams of their own: an older one may be overtaken.
+        if let Work::Training(current) | Work::Holding(current) = self.work
+            && current.run == held.run
+            && current.round >= round
+        {
             return;
         }
         let spec = spec.clone();

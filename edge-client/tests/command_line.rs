@@ -170,6 +170,44 @@ fn joining_without_data_or_state_says_what_to_mend() {
     join(&data, &["--state", &state], &["identity", "damaged"]);
 }
 
+/// Starts a client whose server never answers and sends it a signal; returns the exit code and the events' names.
+#[cfg(unix)]
+fn stopped_by(signal: &str) -> (Option<i32>, Vec<String>) {
+    use std::io::{BufRead, BufReader};
+    let folder = Folder::new();
+    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0, 1], 2).unwrap();
+    write_split(folder.0.path(), Split::Train, &train).unwrap();
+    // Bound and never read: packets to it vanish.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mut client = Command::new(env!("CARGO_BIN_EXE_edge-client"))
+        .args(["join", &address, "--json", "--threads", "1"])
+        .args([Path::new("--data"), &folder.path(""), Path::new("--state"), &folder.path("state")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    let mut events = vec![lines.next().unwrap().unwrap()];
+    let kill = Command::new("kill").args([signal, &client.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    events.extend(lines.map(Result::unwrap));
+    let name = |line: &String| {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        object["event"].as_str().unwrap().to_owned()
+    };
+    (client.wait().unwrap().code(), events.iter().map(name).collect())
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_and_sigterm_leave_cleanly() {
+    for signal in ["-INT", "-TERM"] {
+        let (code, events) = stopped_by(signal);
+        assert_eq!(code, Some(0), "{signal}: {events:?}");
+        assert_eq!(events, ["started", "stopping", "stopped"], "{signal}");
+    }
+}
+
 #[test]
 fn usage_errors_exit_with_2_and_help_with_0() {
     for arguments in [&[][..], &["join"], &["predict", "--model", "m"], &["leave"]] {

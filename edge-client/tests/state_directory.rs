@@ -96,8 +96,10 @@ fn everything_is_there_after_a_restart() {
     assert_eq!(store.held().unwrap(), None);
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     // Nothing is left over that would fill a disk in time.
-    let mut names: Vec<_> =
-        fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = fs::read_dir(&state)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     assert_eq!(names, ["identity", "lock", "runs", "server"]);
 }
@@ -176,6 +178,16 @@ fn forgetting_may_be_interrupted_after_each_step() {
     let mut store = DiskStore::open(folder.path()).unwrap();
     assert_eq!(store.held().unwrap(), None);
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    drop(store);
+
+    // The same, and the client state is damaged: the one before it counts.
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    fs::remove_file(folder.path().join("outbox/update")).unwrap();
+    fs::write(folder.path().join("outbox/local"), b"FLL").unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
 }
 
 #[test]
@@ -198,6 +210,20 @@ fn an_update_that_vanishes_while_it_is_held_is_an_error_and_then_forgotten() {
     let mut store = DiskStore::open(folder.path()).unwrap();
     fs::write(folder.path().join("outbox/update"), b"").unwrap();
     assert!(matches!(store.payload(), Err(StoreError::Lost { .. })));
+    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+}
+
+#[test]
+fn client_state_of_another_run_beside_an_update_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    prepared(folder.path());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut other = DiskStore::open(elsewhere.path()).unwrap();
+    let of_other_run = Held { run: RunId::from_bytes([9; 8]), round: 2 };
+    other.keep(of_other_run, &report(2), &payload(2), Some(b"other")).unwrap();
+    fs::copy(elsewhere.path().join("outbox/local"), folder.path().join("outbox/local")).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
     assert_eq!(store.held().unwrap(), None);
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
 }

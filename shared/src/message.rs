@@ -148,7 +148,7 @@ pub enum Refusal {
     /// Another connection of the same client took over.
     #[error("another connection with this identity took over: is the client running twice on one state directory?")]
     Replaced,
-    /// The first message was not a hello, or a second hello came.
+    /// A second hello came, or an update without a payload.
     #[error("the client broke the protocol: {0}")]
     Protocol(String),
 }

@@ -67,6 +67,12 @@ impl Device {
         self.identity.client
     }
 
+    /// Its state machine, while its process is alive.
+    #[must_use]
+    pub fn session(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
     /// Is its process alive?
     #[must_use]
     pub fn alive(&self) -> bool {

@@ -100,6 +100,8 @@ impl Ord for Scheduled {
 struct Connection {
     device: usize,
     life: u32,
+    /// Which life of the aggregator it was made to: the next one knows nothing of it.
+    server_life: u32,
     /// Deliveries in one direction keep their order.
     last: [Duration; 2],
 }
@@ -119,6 +121,8 @@ pub struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     outcome: Option<Outcome>,
+    /// Print every happening: for replaying a seed that failed.
+    pub trace: bool,
     /// Deaths of the aggregator so far.
     pub server_deaths: u32,
 }
@@ -147,6 +151,7 @@ impl World {
             sequence: 0,
             outcome: None,
             server_deaths: 0,
+            trace: false,
         };
         world.schedule(Duration::ZERO, Happening::ServerStarts);
         for device in 0..world.devices.len() {
@@ -221,6 +226,9 @@ impl World {
     }
 
     fn happen(&mut self, happening: Happening) {
+        if self.trace {
+            println!("{:?} {happening:.200?}", self.now);
+        }
         match happening {
             Happening::ServerStarts => self.start_server(),
             Happening::DeviceStarts(device) => {
@@ -229,7 +237,7 @@ impl World {
             }
             Happening::Connected(peer) => self.device_event(peer, DeviceEvent::Connected),
             Happening::ToServer { peer, message, payload } => {
-                if !self.connections.contains_key(&peer) {
+                if self.connections.get(&peer).is_none_or(|it| it.server_life != self.server_deaths) {
                     return;
                 }
                 let event = match (message, payload, &mut self.server) {
@@ -360,7 +368,7 @@ impl World {
         let peer = PeerId(self.next_peer);
         self.next_peer += 1;
         let life = self.devices[device].life;
-        self.connections.insert(peer, Connection { device, life, last: [self.now; 2] });
+        self.connections.insert(peer, Connection { device, life, server_life: self.server_deaths, last: [self.now; 2] });
         let delay = self.draw(self.weather.delay);
         let refused = self.server.is_none() || self.chance.random_bool(self.weather.cut);
         let happening = if refused { Happening::DeviceLearnsOfCut(peer) } else { Happening::Connected(peer) };

@@ -6,7 +6,7 @@ use shared::algorithm::registry;
 use toml::{Table, Value};
 
 use super::keys::{self, CHOICES, Key, Kind};
-use super::{ConfigError, Origin, suggest};
+use super::{ConfigError, Mistake, Origin, suggest};
 
 /// Checks everything that can be said of each value alone. Keys may be absent.
 pub(super) fn table(layer: &Table, origin: &Origin) -> Result<(), ConfigError> {
@@ -25,22 +25,14 @@ fn inside(layer: &Table, path: &str, origin: &Origin) -> Result<(), ConfigError>
         let children = keys::children(&full);
         if children.is_empty() || !known {
             let siblings = keys::children(path);
-            return Err(ConfigError::UnknownKey {
-                origin: origin.clone(),
-                key: full,
-                given: given(value),
-                suggestion: suggest::key(name, &siblings),
-                accepted: siblings.into_iter().map(str::to_owned).collect(),
-            });
+            let suggestion = suggest::key(name, &siblings);
+            return Err(refused(ConfigError::UnknownKey, origin, &full, given(value), &siblings, suggestion));
         }
         let Value::Table(inner) = value else {
-            let accepted = if CHOICES.contains(&full.as_str()) { "a table with one of" } else { "a table with" };
-            return Err(ConfigError::WrongType {
-                origin: origin.clone(),
-                key: full,
-                given: given(value),
-                accepted: format!("{accepted} {}", children.join(", ")),
-            });
+            let accepted =
+                if CHOICES.contains(&full.as_str()) { "a table with one of" } else { "a table with" };
+            let accepted = format!("{accepted} {}", children.join(", "));
+            return Err(refused(ConfigError::WrongType, origin, &full, given(value), &[&accepted], None));
         };
         // Unknown names first: they explain a second alternative better than its being the second.
         inside(inner, &full, origin)?;
@@ -55,54 +47,49 @@ fn alternatives(inner: &Table, key: &str, accepted: &[&str], origin: &Origin) ->
     if inner.len() <= 1 {
         return Ok(());
     }
-    Err(ConfigError::Alternatives {
-        origin: origin.clone(),
-        key: key.to_owned(),
-        given: inner.keys().cloned().collect(),
-        accepted: accepted.iter().map(|&name| name.to_owned()).collect(),
-    })
+    let given = inner.keys().map(String::as_str).collect::<Vec<_>>().join(" and ");
+    Err(refused(ConfigError::Alternatives, origin, key, given, accepted, None))
 }
 
 fn leaf(key: &Key, value: &Value, origin: &Origin) -> Result<(), ConfigError> {
-    let wrong_type = || ConfigError::WrongType {
-        origin: origin.clone(),
-        key: key.path.to_owned(),
-        given: given(value),
-        accepted: key.kind.accepts(),
-    };
     let in_range = match (key.kind, value) {
         (Kind::Whole(low, high), Value::Integer(number)) => (low..=high).contains(number),
         (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(*number as f64),
         (Kind::Number(low, high), Value::Float(number)) => (low, high).contains(*number),
-        (Kind::Text(limit), Value::String(text)) => {
-            (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
+        (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
+        (Kind::FolderName(limit), Value::String(text)) => {
+            is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
         }
         (Kind::OneOf(names), Value::String(text)) => return name(key.path, text, names, origin),
         (Kind::Model, Value::String(text)) => return name(key.path, text, &keys::model_names(), origin),
         (Kind::Empty, Value::Table(inner)) => match inner.iter().next() {
             None => true,
             Some((name, value)) => {
-                return Err(ConfigError::UnknownKey {
-                    origin: origin.clone(),
-                    key: format!("{}.{name}", key.path),
-                    given: given(value),
-                    accepted: vec!["nothing".to_owned()],
-                    suggestion: None,
-                });
+                let full = format!("{}.{name}", key.path);
+                return Err(refused(
+                    ConfigError::UnknownKey,
+                    origin,
+                    &full,
+                    given(value),
+                    &["nothing"],
+                    None,
+                ));
             }
         },
         (Kind::Algorithm, Value::Table(inner)) => return algorithm(inner, origin),
-        _ => return Err(wrong_type()),
+        _ => {
+            let accepted = key.kind.accepts();
+            return Err(refused(ConfigError::WrongType, origin, key.path, given(value), &[&accepted], None));
+        }
     };
     if in_range {
         return Ok(());
     }
-    Err(ConfigError::OutOfRange {
-        origin: origin.clone(),
-        key: key.path.to_owned(),
-        given: shortened(value),
-        accepted: key.kind.accepts(),
-    })
+    Err(refused(ConfigError::OutOfRange, origin, key.path, shortened(value), &[&key.kind.accepts()], None))
+}
+
+fn is_text(text: &str, limit: usize) -> bool {
+    (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
 }
 
 /// The names and number of algorithms; their hyper-parameters are their own business.
@@ -110,12 +97,9 @@ fn algorithm(inner: &Table, origin: &Origin) -> Result<(), ConfigError> {
     for (given_name, value) in inner {
         name("algorithm", given_name, &registry::names(), origin)?;
         if !value.is_table() {
-            return Err(ConfigError::WrongType {
-                origin: origin.clone(),
-                key: format!("algorithm.{given_name}"),
-                given: given(value),
-                accepted: "a table with the algorithm's hyper-parameters, {} for its defaults".to_owned(),
-            });
+            let full = format!("algorithm.{given_name}");
+            let accepted = "a table with the algorithm's hyper-parameters, {} for its defaults";
+            return Err(refused(ConfigError::WrongType, origin, &full, given(value), &[accepted], None));
         }
     }
     alternatives(inner, "algorithm", &registry::names(), origin)
@@ -125,13 +109,33 @@ fn name(key: &str, given: &str, names: &[&str], origin: &Origin) -> Result<(), C
     if names.contains(&given) {
         return Ok(());
     }
-    Err(ConfigError::UnknownName {
-        origin: origin.clone(),
-        key: key.to_owned(),
-        given: given.chars().take(SHOWN).collect(),
-        suggestion: suggest::nearest(given, names.iter().copied()),
-        accepted: names.iter().map(|&name| name.to_owned()).collect(),
-    })
+    let suggestion = suggest::nearest(given, names.iter().copied());
+    Err(refused(
+        ConfigError::UnknownName,
+        origin,
+        key,
+        given.chars().take(SHOWN).collect(),
+        names,
+        suggestion,
+    ))
+}
+
+fn refused(
+    kind: fn(Box<Mistake>) -> ConfigError,
+    origin: &Origin,
+    key: &str,
+    given: String,
+    accepted: &[&str],
+    suggestion: Option<String>,
+) -> ConfigError {
+    let accepted = accepted.iter().map(|&name| name.to_owned()).collect();
+    // A key is as long as its file allows; a message is not.
+    let key = if key.chars().count() <= 2 * SHOWN {
+        key.to_owned()
+    } else {
+        key.chars().take(2 * SHOWN).chain("...".chars()).collect()
+    };
+    kind(Box::new(Mistake { origin: origin.clone(), key, given, accepted, suggestion }))
 }
 
 /// Characters of a value that a message shows.

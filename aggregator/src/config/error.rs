@@ -69,83 +69,32 @@ pub enum ConfigError {
         reason: String,
     },
     /// A key that does not exist.
-    #[error("{origin}: unknown key `{key}`, given {given}; accepted here: {}{}", accepted.join(", "), did_you_mean(suggestion.as_deref()))]
-    UnknownKey {
-        /// Where.
-        origin: Origin,
-        /// The full path of the key.
-        key: String,
-        /// Its value and the value's type.
-        given: String,
-        /// The keys that exist at this place.
-        accepted: Vec<String>,
-        /// An existing key that looks like it.
-        suggestion: Option<String>,
-    },
+    #[error("{}: unknown key `{}`, given {}; accepted here: {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    UnknownKey(Box<Mistake>),
     /// A value of the wrong type.
-    #[error("{origin}: `{key}` is {given}; accepted: {accepted}")]
-    WrongType {
-        /// Where.
-        origin: Origin,
-        /// The full path of the key.
-        key: String,
-        /// Its value and the value's type.
-        given: String,
-        /// What is accepted, in words.
-        accepted: String,
-    },
+    #[error("{}: `{}` is {}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    WrongType(Box<Mistake>),
     /// A value of the right type outside its range.
-    #[error("{origin}: `{key}` = {given} is out of range; accepted: {accepted}")]
-    OutOfRange {
-        /// Where.
-        origin: Origin,
-        /// The full path of the key.
-        key: String,
-        /// Its value.
-        given: String,
-        /// The range, in words.
-        accepted: String,
-    },
+    #[error("{}: `{}` = {} is out of range; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    OutOfRange(Box<Mistake>),
     /// A name that is none of those there are: a data set, model, algorithm, or number format.
-    #[error("{origin}: `{key}`: there is no {given:?}; accepted: {}{}", accepted.join(", "), did_you_mean(suggestion.as_deref()))]
-    UnknownName {
-        /// Where.
-        origin: Origin,
-        /// The full path of the key.
-        key: String,
-        /// The name.
-        given: String,
-        /// The names that there are.
-        accepted: Vec<String>,
-        /// One of them that looks like it.
-        suggestion: Option<String>,
-    },
+    #[error("{}: `{}`: there is no {:?}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    UnknownName(Box<Mistake>),
     /// Not exactly one alternative where exactly one is needed.
-    #[error("{origin}: `{key}` holds exactly one alternative, given {}; accepted: one of {}", given_list(given), accepted.join(", "))]
-    Alternatives {
-        /// Where.
-        origin: Origin,
-        /// The full path of the key.
-        key: String,
-        /// The alternatives given.
-        given: Vec<String>,
-        /// The alternatives that there are.
-        accepted: Vec<String>,
-    },
+    #[error("{}: `{}` holds exactly one alternative, given {}; accepted: one of {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    Alternatives(Box<Mistake>),
     /// The algorithm's own hyper-parameters.
     #[error(transparent)]
     Algorithm(#[from] shared::algorithm::registry::RegistryError),
     /// The model does not take this data set's samples.
-    #[error("`model.name` = {name:?} does not take samples of {set} (shape {shape:?}): {source}")]
+    #[error("`model.name` = {name:?} does not take samples of {set} (shape {:?}): {source}", set.shape())]
     Model {
         /// The model.
         name: String,
         /// The data set.
         set: super::DataSet,
-        /// The shape of its samples.
-        shape: Vec<usize>,
         /// What does not fit.
-        source: models::architecture::ArchitectureError,
+        source: Box<models::ArchitectureError>,
     },
     /// Values that are fine alone and make no sense together.
     #[error("{} do not go together: {reason}", keys.join(" and "))]
@@ -180,17 +129,36 @@ pub enum ConfigError {
         reason: String,
     },
     /// The checks let something through that they should not have.
-    #[error("internal error: the checks of the configuration and its types disagree: {reason}; please report this")]
+    #[error(
+        "internal error: the checks of the configuration and its types disagree: {reason}; please report this"
+    )]
     Internal {
         /// What the types say.
         reason: String,
     },
 }
 
-fn did_you_mean(suggestion: Option<&str>) -> String {
-    suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+/// One key or value that is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where it is.
+    pub origin: Origin,
+    /// The full path of the key.
+    pub key: String,
+    /// What was given, shortened; with its type where that matters.
+    pub given: String,
+    /// What is accepted: names, or words for a type and range.
+    pub accepted: Vec<String>,
+    /// One of the accepted names, or a key elsewhere, that looks like what was meant.
+    pub suggestion: Option<String>,
 }
 
-fn given_list(given: &[String]) -> String {
-    if given.is_empty() { "none".to_owned() } else { given.join(" and ") }
+impl Mistake {
+    fn accepted(&self) -> String {
+        let accepted = self.accepted.join(", ");
+        match &self.suggestion {
+            None => accepted,
+            Some(suggestion) => format!("{accepted}; did you mean `{suggestion}`?"),
+        }
+    }
 }

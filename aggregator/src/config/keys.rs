@@ -1,9 +1,9 @@
 //! Every key of the configuration: what it means, what it accepts, and what its absence means.
 //!
-//! The one source of truth for the checks ([`super::check`]), for the messages and for the comments in a written
-//! configuration. A test holds it against the types in [`super::raw`].
+//! The one source of truth for the checks, for their messages and for the comments in a written configuration. A
+//! test holds it against the types of [`Raw`](super::Raw).
 
-use std::ops::Bound::{self, Excluded, Included};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use models::BUILT_INS;
 use shared::algorithm::registry;
@@ -25,6 +25,8 @@ pub struct Key {
 pub enum Kind {
     /// A text of 1 to this many characters, without control characters.
     Text(usize),
+    /// Such a text that can name a folder: without `/` and `\\`, and not beginning with a dot.
+    FolderName(usize),
     /// A whole number in this closed range.
     Whole(i64, i64),
     /// A number, whole or not, in this range.
@@ -42,6 +44,8 @@ pub enum Kind {
 /// Keys whose table holds exactly one alternative.
 pub const CHOICES: &[&str] = &["algorithm", "data.partition", "training.optimizer"];
 
+/// Sixty characters have at most 240 bytes, and a name in a file system at most 255.
+const NAME: Kind = Kind::FolderName(60);
 const COUNT: i64 = u32::MAX as i64;
 const POSITIVE: Kind = Kind::Whole(1, COUNT);
 const PRECISIONS: Kind = Kind::OneOf(&["f32", "f16", "bf16"]);
@@ -61,7 +65,7 @@ const fn optional(path: &'static str, kind: Kind, unset: &'static str, says: &'s
 
 /// All keys, table by table, in the order in which they are written.
 pub const KEYS: &[Key] = &[
-    key("run.name", Kind::Text(100), "the run's name, for people"),
+    key("run.name", NAME, "the run's name, for people and for its folder"),
     key("run.rounds", POSITIVE, "communication rounds T"),
     key("run.seed", Kind::Whole(0, i64::MAX), "root of every random choice: same seed, same bytes"),
     key("data.set", Kind::OneOf(&["glyphs", "mnist", "fashion-mnist"]), "glyphs, mnist or fashion-mnist"),
@@ -72,7 +76,11 @@ pub const KEYS: &[Key] = &[
         "folder of the IDX files, relative to this file",
     ),
     key("data.clients", POSITIVE, "clients in the federation K"),
-    key("data.partition.iid", Kind::Empty, "or partition.shards.per-client = 2, or partition.dirichlet.alpha = 0.5"),
+    key(
+        "data.partition.iid",
+        Kind::Empty,
+        "or partition.shards.per-client = 2, or partition.dirichlet.alpha = 0.5",
+    ),
     key("data.partition.shards.per-client", POSITIVE, "shards of sorted labels dealt to each client"),
     key(
         "data.partition.dirichlet.alpha",
@@ -87,17 +95,39 @@ pub const KEYS: &[Key] = &[
     key("training.optimizer.sgd.momentum", Kind::Number(Included(0.0), Excluded(1.0)), "0 is plain SGD"),
     key("training.optimizer.sgd.decay", Kind::Number(Included(0.0), FINITE), "weight decay (L2)"),
     key("algorithm", Kind::Algorithm, "exactly one table: its name selects the algorithm"),
-    key("aggregation.weights", Kind::OneOf(&["samples", "uniform"]), "what an update's weight is proportional to"),
-    key("round.fraction", Kind::Number(Included(0.0), Included(1.0)), "share C of the clients in a cohort; 0 is one client"),
+    key(
+        "aggregation.weights",
+        Kind::OneOf(&["samples", "uniform"]),
+        "what an update's weight is proportional to",
+    ),
+    key(
+        "round.fraction",
+        Kind::Number(Included(0.0), Included(1.0)),
+        "share C of the clients in a cohort; 0 is one client",
+    ),
     key("round.count.min", POSITIVE, "updates without which a round does not close"),
     optional("round.count.max", POSITIVE, "the whole cohort", "updates after which a round closes at once"),
     key("round.time.min", TIME, "seconds before which a round does not close"),
     key("round.time.max", POSITIVE_TIME, "seconds after which it closes with what it has"),
-    optional("round.start", POSITIVE, "data.clients", "clients that must be connected before the first round"),
+    optional(
+        "round.start",
+        POSITIVE,
+        "data.clients",
+        "clients that must be connected before the first round",
+    ),
     key("round.regather", TIME, "seconds to wait for the known clients after a restart"),
     key("update.precision", PRECISIONS, "of updates on the wire: f32, f16 or bf16"),
-    optional("update.broadcast", PRECISIONS, "update.precision", "of the model on the wire: f32, f16 or bf16"),
-    key("update.max-abs", Kind::Number(Excluded(0.0), FINITE), "updates with values beyond this are rejected"),
+    optional(
+        "update.broadcast",
+        PRECISIONS,
+        "update.precision",
+        "of the model on the wire: f32, f16 or bf16",
+    ),
+    key(
+        "update.max-abs",
+        Kind::Number(Excluded(0.0), FINITE),
+        "updates with values beyond this are rejected",
+    ),
     key("evaluate.every", Kind::Whole(0, COUNT), "rounds between tests of the global model; 0 is never"),
     key("evaluate.batch", POSITIVE, "test samples at once"),
     key("connection.heartbeat", POSITIVE_TIME, "seconds between a client's signs of life"),
@@ -136,13 +166,22 @@ impl Kind {
     #[must_use]
     pub fn accepts(&self) -> String {
         match *self {
-            Self::Text(limit) => format!("a text of 1 to {limit} characters, none of them control characters"),
+            Self::Text(limit) => {
+                format!("a text of 1 to {limit} characters, none of them control characters")
+            }
+            Self::FolderName(limit) => {
+                format!(
+                    "a text of 1 to {limit} characters without control characters, / or \\, not beginning with a dot"
+                )
+            }
             Self::Whole(low, high) => format!("a whole number, at least {low} and at most {high}"),
             Self::Number(low, high) => format!("a number {}", range(low, high)),
             Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
             Self::Model => format!("one of {}", model_names().join(", ")),
             Self::Empty => "an empty table, {}".to_owned(),
-            Self::Algorithm => format!("one table, [algorithm.NAME], with NAME one of {}", registry::names().join(", ")),
+            Self::Algorithm => {
+                format!("one table, [algorithm.NAME], with NAME one of {}", registry::names().join(", "))
+            }
         }
     }
 }
@@ -156,13 +195,12 @@ fn range(low: Bound<f64>, high: Bound<f64>) -> String {
     let low = match low {
         Included(low) => format!("of at least {low}"),
         Excluded(low) => format!("greater than {low}"),
-        Bound::Unbounded => "of any size".to_owned(),
+        Unbounded => "of any size".to_owned(),
     };
     match high {
-        FINITE => low,
+        FINITE | Unbounded => low,
         Included(high) => format!("{low} and at most {high}"),
         Excluded(high) => format!("{low} and less than {high}"),
-        Bound::Unbounded => low,
     }
 }
 
@@ -178,7 +216,9 @@ mod tests {
         for (name, value) in table {
             let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
             match value {
-                toml::Value::Table(inner) if !inner.is_empty() && find(&path).is_none() => leaves(inner, &path, into),
+                toml::Value::Table(inner) if !inner.is_empty() && find(&path).is_none() => {
+                    leaves(inner, &path, into);
+                }
                 _ => {
                     into.insert(path);
                 }

@@ -69,7 +69,9 @@ pub(super) fn to_table(raw: &Raw) -> Result<Table, ConfigError> {
 }
 
 fn from_table(table: Table) -> Result<Raw, ConfigError> {
-    table.try_into().map_err(|error: toml::de::Error| ConfigError::Internal { reason: error.message().to_owned() })
+    table
+        .try_into()
+        .map_err(|error: toml::de::Error| ConfigError::Internal { reason: error.message().to_owned() })
 }
 
 /// Lays a checked layer over `base`. Values replace values and tables join tables; where exactly one alternative
@@ -143,10 +145,10 @@ mod tests {
 
     #[test]
     fn later_layers_win_key_by_key() {
-        let raw = layered("[training]\nepochs = 2\nbatch = 8\n[round]\ncount = { max = 7 }", &[
-            "training.epochs=3",
-            "training.epochs=4",
-        ]);
+        let raw = layered(
+            "[training]\nepochs = 2\nbatch = 8\n[round]\ncount = { max = 7 }",
+            &["training.epochs=3", "training.epochs=4"],
+        );
         assert_eq!((raw.training.epochs, raw.training.batch), (4, 8));
         assert_eq!((raw.round.count.min, raw.round.count.max), (1, Some(7)));
     }
@@ -157,7 +159,10 @@ mod tests {
         assert_eq!(names(&layered("[algorithm.fedsgd]", &[])), ["fedsgd"]);
         assert_eq!(names(&layered("", &["algorithm.fedsgd={}"])), ["fedsgd"]);
         assert_eq!(names(&layered("[algorithm.fedsgd]", &["algorithm.fedavg={}"])), ["fedavg"]);
-        assert_eq!(layered("", &["data.partition.shards={}"]).data.partition, Partition::Shards { per_client: 2 });
+        assert_eq!(
+            layered("", &["data.partition.shards={}"]).data.partition,
+            Partition::Shards { per_client: 2 }
+        );
         let dirichlet = layered("data.partition = { dirichlet = {} }", &[]);
         assert_eq!(dirichlet.data.partition, Partition::Dirichlet { alpha: 0.5 });
         let both = ["data.partition.shards.per-client=3", "data.partition.dirichlet.alpha=0.1"];
@@ -199,6 +204,9 @@ mod tests {
 
     #[test]
     fn an_algorithm_is_always_there() {
-        assert_eq!(layered("[algorithm]", &[]).algorithm, BTreeMap::from([("fedavg".to_owned(), Table::new())]));
+        assert_eq!(
+            layered("[algorithm]", &[]).algorithm,
+            BTreeMap::from([("fedavg".to_owned(), Table::new())])
+        );
     }
 }

@@ -42,21 +42,30 @@ fn the_default_configuration_is_valid() {
 #[test]
 fn unknown_key() {
     let error = in_file("[training]\nepoch = 5");
-    assert!(matches!(&error, ConfigError::UnknownKey { key, suggestion, .. }
-        if key == "training.epoch" && suggestion.as_deref() == Some("epochs")));
-    says(&error, &["lab.toml", "`training.epoch`", "given 5", "epochs, batch, optimizer", "did you mean `epochs`?"]);
-    says(&set(&["training.optimizer.sgd.nesterov=true"]), &[
-        "--set training.optimizer.sgd.nesterov=true",
-        "`training.optimizer.sgd.nesterov`",
-        "true (a truth value)",
-        "rate, momentum, decay",
-    ]);
+    assert!(matches!(&error, ConfigError::UnknownKey(mistake)
+        if mistake.key == "training.epoch" && mistake.suggestion.as_deref() == Some("epochs")));
+    says(
+        &error,
+        &["lab.toml", "`training.epoch`", "given 5", "epochs, batch, optimizer", "did you mean `epochs`?"],
+    );
+    says(
+        &set(&["training.optimizer.sgd.nesterov=true"]),
+        &[
+            "--set training.optimizer.sgd.nesterov=true",
+            "`training.optimizer.sgd.nesterov`",
+            "true (a truth value)",
+            "rate, momentum, decay",
+        ],
+    );
     says(&in_file("[data.partition.iid]\nalpha = 1"), &["`data.partition.iid.alpha`", "given 1", "nothing"]);
 }
 
 #[test]
 fn unknown_table() {
-    says(&in_file("[trainig]\nepochs = 5"), &["`trainig`", "a table", "run, data, model", "did you mean `training`?"]);
+    says(
+        &in_file("[trainig]\nepochs = 5"),
+        &["`trainig`", "a table", "run, data, model", "did you mean `training`?"],
+    );
 }
 
 #[test]
@@ -73,12 +82,18 @@ fn dots_within_a_quoted_key_do_not_make_it_a_path() {
 #[test]
 fn wrong_type() {
     let error = in_file("[training]\nepochs = \"five\"");
-    assert!(matches!(&error, ConfigError::WrongType { key, .. } if key == "training.epochs"));
+    assert!(matches!(&error, ConfigError::WrongType(mistake) if mistake.key == "training.epochs"));
     says(&error, &["lab.toml", "`training.epochs`", "\"five\" (a text)", "a whole number, at least 1"]);
     says(&set(&["training.epochs=1.5"]), &["1.5 (a fractional number)", "a whole number"]);
-    says(&set(&["training=5"]), &["`training`", "5 (a whole number)", "a table with epochs, batch, optimizer"]);
-    says(&set(&["data.partition=iid"]), &["`data.partition`", "\"iid\" (a text)", "one of iid, shards, dirichlet"]);
-    says(&set(&["run.name=[1, 2]"]), &["`run.name`", "an array", "a text of 1 to 100 characters"]);
+    says(
+        &set(&["training=5"]),
+        &["`training`", "5 (a whole number)", "a table with epochs, batch, optimizer"],
+    );
+    says(
+        &set(&["data.partition=iid"]),
+        &["`data.partition`", "\"iid\" (a text)", "one of iid, shards, dirichlet"],
+    );
+    says(&set(&["run.name=[1, 2]"]), &["`run.name`", "an array", "a text of 1 to 60 characters"]);
     says(&set(&["algorithm=fedavg"]), &["`algorithm`", "\"fedavg\" (a text)", "[algorithm.NAME]", "fedsgd"]);
     says(&set(&["algorithm.fedavg=1"]), &["`algorithm.fedavg`", "1 (a whole number)", "hyper-parameters"]);
 }
@@ -86,7 +101,7 @@ fn wrong_type() {
 #[test]
 fn out_of_range() {
     let error = set(&["training.epochs=0"]);
-    assert!(matches!(&error, ConfigError::OutOfRange { key, .. } if key == "training.epochs"));
+    assert!(matches!(&error, ConfigError::OutOfRange(mistake) if mistake.key == "training.epochs"));
     says(&error, &["--set training.epochs=0", "`training.epochs` = 0", "at least 1"]);
     for (given, accepted) in [
         ("round.fraction=1.5", "at least 0 and at most 1"),
@@ -101,7 +116,9 @@ fn out_of_range() {
         ("data.partition.dirichlet.alpha=0.0", "greater than 0"),
         ("data.partition.shards.per-client=0", "at least 1"),
         ("update.max-abs=-3", "greater than 0"),
-        ("run.name=\"\"", "1 to 100 characters"),
+        ("run.name=\"\"", "1 to 60 characters"),
+        ("run.name=../secret", "not beginning with a dot"),
+        ("run.name=a/b", "without control characters, / or \\"),
         ("run.name=\"a\\nb\"", "control characters"),
     ] {
         let (key, value) = given.split_once('=').expect("an override");
@@ -111,9 +128,15 @@ fn out_of_range() {
 
 #[test]
 fn unknown_names() {
-    says(&set(&["data.set=minst"]), &["`data.set`", "\"minst\"", "glyphs, mnist, fashion-mnist", "did you mean `mnist`?"]);
+    says(
+        &set(&["data.set=minst"]),
+        &["`data.set`", "\"minst\"", "glyphs, mnist, fashion-mnist", "did you mean `mnist`?"],
+    );
     says(&set(&["model.name=lenet5"]), &["`model.name`", "\"lenet5\"", "mlp-2nn", "did you mean `lenet-5`?"]);
-    says(&set(&["algorithm.fedvag={}"]), &["`algorithm`", "\"fedvag\"", "fedavg, fedsgd", "did you mean `fedavg`?"]);
+    says(
+        &set(&["algorithm.fedvag={}"]),
+        &["`algorithm`", "\"fedvag\"", "fedavg, fedsgd", "did you mean `fedavg`?"],
+    );
     says(&set(&["aggregation.weights=sample"]), &["`aggregation.weights`", "\"sample\"", "samples, uniform"]);
     says(&set(&["update.precision=f64"]), &["`update.precision`", "\"f64\"", "f32, f16, bf16"]);
 }
@@ -121,9 +144,12 @@ fn unknown_names() {
 #[test]
 fn two_alternatives() {
     let error = in_file("[algorithm.fedavg]\n[algorithm.fedsgd]");
-    assert!(matches!(&error, ConfigError::Alternatives { key, .. } if key == "algorithm"));
+    assert!(matches!(&error, ConfigError::Alternatives(mistake) if mistake.key == "algorithm"));
     says(&error, &["lab.toml", "`algorithm`", "fedavg and fedsgd", "exactly one"]);
-    says(&in_file("data.partition = { iid = {}, shards = {} }"), &["`data.partition`", "iid and shards", "dirichlet"]);
+    says(
+        &in_file("data.partition = { iid = {}, shards = {} }"),
+        &["`data.partition`", "iid and shards", "dirichlet"],
+    );
 }
 
 #[test]
@@ -162,18 +188,33 @@ fn syntax_errors_have_a_line_and_a_column() {
 #[test]
 fn combinations_that_make_no_sense() {
     for (overrides, parts) in [
-        (&["round.count.min=5", "round.count.max=4"][..], &["round.count.min = 5", "round.count.max = 4"][..]),
+        (
+            &["round.count.min=5", "round.count.max=4"][..],
+            &["round.count.min = 5", "round.count.max = 4"][..],
+        ),
         (&["round.count.max=11"], &["round.count.max = 11", "data.clients = 10"]),
-        (&["round.count.min=3", "round.fraction=0.2"], &["round.count.min = 3", "round.fraction = 0.2", "2 clients"]),
+        (
+            &["round.count.min=3", "round.fraction=0.2"],
+            &["round.count.min = 3", "round.fraction = 0.2", "2 clients"],
+        ),
         (&["round.start=11"], &["round.start = 11", "data.clients = 10"]),
         (&["round.time.min=20", "round.time.max=10"], &["round.time.min = 20", "round.time.max = 10"]),
         (&["connection.heartbeat=15"], &["connection.heartbeat = 15", "connection.lost-after = 15"]),
-        (&["algorithm.fedsgd={}", "training.epochs=2"], &["[algorithm.fedsgd]", "training.epochs must be 1, not 2"]),
+        (
+            &["algorithm.fedsgd={}", "training.epochs=2"],
+            &["[algorithm.fedsgd]", "training.epochs must be 1, not 2"],
+        ),
         (&["algorithm.fedsgd={}"], &["training.batch must be 0"]),
-        (&["data.path=somewhere"], &["data.set = \"glyphs\"", "data.path = \"somewhere\"", "--set data.path="]),
+        (
+            &["data.path=somewhere"],
+            &["data.set = \"glyphs\"", "data.path = \"somewhere\"", "--set data.path="],
+        ),
         (&["data.limit=9"], &["data.clients = 10", "9 training samples"]),
         (&["data.clients=6001"], &["data.clients = 6001", "6000 training samples"]),
-        (&["data.partition.shards.per-client=601"], &["per-client = 601", "data.clients = 10", "6000 training samples"]),
+        (
+            &["data.partition.shards.per-client=601"],
+            &["per-client = 601", "data.clients = 10", "6000 training samples"],
+        ),
     ] {
         let error = set(overrides);
         assert!(matches!(error, ConfigError::Combination { .. }), "{error:?}");

@@ -38,10 +38,10 @@ mod raw;
 mod suggest;
 mod validate;
 
-pub use error::{ConfigError, Origin};
+pub use error::{ConfigError, Mistake, Origin};
 pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};
 pub use raw::{
-    AggregationTable, ConnectionTable, CountTable, DataSet, DataTable, EvaluateTable, ModelTable, Optimizer, Raw,
-    RoundTable, RunTable, TimeTable, TrainingTable, UpdateTable,
+    AggregationTable, ConnectionTable, CountTable, DataSet, DataTable, EvaluateTable, ModelTable, Optimizer,
+    Raw, RoundTable, RunTable, TimeTable, TrainingTable, UpdateTable,
 };
 pub use validate::{Config, DATA_VARIABLE};

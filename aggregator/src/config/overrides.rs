@@ -49,10 +49,9 @@ pub(super) fn parse(given: &str) -> Result<Override, ConfigError> {
 
 fn toml_value(text: &str) -> Value {
     // A line break could smuggle in a second key; a text with one is taken as it stands.
-    let parsed = if text.contains(['\n', '\r']) { None } else { format!("value = {text}").parse::<Table>().ok() };
-    parsed
-        .and_then(|mut table| table.remove("value"))
-        .unwrap_or_else(|| Value::String(text.to_owned()))
+    let parsed =
+        if text.contains(['\n', '\r']) { None } else { format!("value = {text}").parse::<Table>().ok() };
+    parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -89,7 +88,10 @@ mod tests {
     fn optional_keys_can_be_unset_and_others_cannot() {
         assert_eq!(parse("data.limit=").expect("optional"), Override::Unset("data.limit"));
         let message = parse("training.epochs=").expect_err("not optional").to_string();
-        assert!(message.contains("training.epochs=") && message.contains("data.limit, round.count.max"), "{message}");
+        assert!(
+            message.contains("training.epochs=") && message.contains("data.limit, round.count.max"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct RoundPolicy {
 }
 
 impl RoundPolicy {
-    /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (McMahan et al. 2017, Algorithm 1), and never
+    /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (`McMahan` et al. 2017, Algorithm 1), and never
     /// more than there are.
     ///
     /// The product is first rounded to nine decimals, so that C = 0.29 of 100 clients are 29 although the nearest

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use models::params::Precision;
 use models::Sgd;
+use models::params::Precision;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::Weights;
 use shared::data::Partition;

@@ -47,7 +47,13 @@ mod tests {
 
     #[test]
     fn distances() {
-        let cases = [("", "", 0), ("", "abc", 3), ("epoch", "epochs", 1), ("fedvag", "fedavg", 1), ("rate", "seed", 4)];
+        let cases = [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("epoch", "epochs", 1),
+            ("fedvag", "fedavg", 1),
+            ("rate", "seed", 4),
+        ];
         for (a, b, edits) in cases {
             assert_eq!(distance(a, b), edits, "{a} {b}");
             assert_eq!(distance(b, a), edits, "{b} {a}");

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use models::architecture::{Architecture, ArchitectureError};
+use models::Architecture;
 use shared::algorithm::registry;
 use shared::data::Partition;
 use shared::id::RunId;
 use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
 
 use super::{
-    ConfigError, DataPlan, DataSet, EvaluatePlan, Optimizer, Origin, Raw, RoundPolicy, Source, check, layers,
-    suggest,
+    ConfigError, DataPlan, DataSet, EvaluatePlan, Mistake, Optimizer, Origin, Raw, RoundPolicy, Source,
+    check, layers,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -93,32 +93,30 @@ fn validate(
 fn algorithm(raw: &Raw, training: &Training) -> Result<AlgorithmSpec, ConfigError> {
     let mut given = raw.algorithm.iter();
     let (Some((name, table)), None) = (given.next(), given.next()) else {
-        return Err(ConfigError::Alternatives {
+        let given: Vec<&str> = raw.algorithm.keys().map(String::as_str).collect();
+        return Err(ConfigError::Alternatives(Box::new(Mistake {
             origin: Origin::Configuration,
             key: "algorithm".to_owned(),
-            given: raw.algorithm.keys().cloned().collect(),
+            given: if given.is_empty() { "none".to_owned() } else { given.join(" and ") },
             accepted: registry::names().into_iter().map(str::to_owned).collect(),
-        });
+            suggestion: None,
+        })));
     };
     let spec = registry::specify(name, table.clone())?;
     match registry::build(&spec)?.validate(training) {
         Ok(()) => Ok(spec),
-        Err(reason) => {
-            Err(ConfigError::Combination { keys: vec![format!("[algorithm.{name}]"), "[training]".to_owned()], reason })
-        }
+        Err(reason) => Err(ConfigError::Combination {
+            keys: vec![format!("[algorithm.{name}]"), "[training]".to_owned()],
+            reason,
+        }),
     }
 }
 
 fn architecture(name: &str, set: DataSet) -> Result<Architecture, ConfigError> {
-    Architecture::by_name(name, &set.shape(), set.classes()).map_err(|source| match source {
-        ArchitectureError::UnknownModel { name, known } => ConfigError::UnknownName {
-            origin: Origin::Configuration,
-            key: "model.name".to_owned(),
-            suggestion: suggest::nearest(&name, known.iter().copied()),
-            accepted: known.into_iter().map(str::to_owned).collect(),
-            given: name,
-        },
-        source => ConfigError::Model { name: name.to_owned(), set, shape: set.shape().to_vec(), source },
+    Architecture::by_name(name, &set.shape(), set.classes()).map_err(|source| ConfigError::Model {
+        name: name.to_owned(),
+        set,
+        source: Box::new(source),
     })
 }
 
@@ -161,7 +159,8 @@ fn partition(raw: &Raw) -> Result<(), ConfigError> {
     if clients > samples {
         return Err(ConfigError::Combination {
             keys: vec![format!("data.clients = {clients}"), format!("{samples} training samples")],
-            reason: "every client needs at least one sample; use fewer clients or raise data.limit".to_owned(),
+            reason: "every client needs at least one sample; use fewer clients or raise data.limit"
+                .to_owned(),
         });
     }
     if let Partition::Shards { per_client } = raw.data.partition
@@ -173,7 +172,8 @@ fn partition(raw: &Raw) -> Result<(), ConfigError> {
                 format!("data.partition.shards.per-client = {per_client}"),
                 format!("{samples} training samples"),
             ],
-            reason: "there are more shards than samples; use fewer clients, fewer shards or more samples".to_owned(),
+            reason: "there are more shards than samples; use fewer clients, fewer shards or more samples"
+                .to_owned(),
         });
     }
     Ok(())
@@ -195,7 +195,11 @@ fn policy(raw: &Raw) -> Result<RoundPolicy, ConfigError> {
         max_abs: raw.update.max_abs as f32,
     };
     let refuse = |wrong: bool, keys: &[String], reason: &str| {
-        if wrong { Err(ConfigError::Combination { keys: keys.to_vec(), reason: reason.to_owned() }) } else { Ok(()) }
+        if wrong {
+            Err(ConfigError::Combination { keys: keys.to_vec(), reason: reason.to_owned() })
+        } else {
+            Ok(())
+        }
     };
     let min_key = format!("round.count.min = {}", round.count.min);
     let clients_key = format!("data.clients = {clients}");
@@ -216,7 +220,9 @@ fn policy(raw: &Raw) -> Result<RoundPolicy, ConfigError> {
     refuse(
         policy.min > cohort,
         &[min_key, format!("round.fraction = {}", round.fraction), clients_key.clone()],
-        &format!("a cohort has {cohort} clients, so a round could never close; raise the fraction or lower min"),
+        &format!(
+            "a cohort has {cohort} clients, so a round could never close; raise the fraction or lower min"
+        ),
     )?;
     refuse(
         start > clients,
@@ -301,7 +307,8 @@ mod tests {
         let again = validate(first.effective.clone(), Path::new("elsewhere"), None, RUN).expect("valid");
         assert_eq!(again, first);
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let files = validate(raw(&["data.set=mnist", "data.path=x"]), folder.path(), None, RUN).expect("valid");
+        let files =
+            validate(raw(&["data.set=mnist", "data.path=x"]), folder.path(), None, RUN).expect("valid");
         let again = validate(files.effective.clone(), Path::new("elsewhere"), None, RUN).expect("valid");
         assert_eq!(again, files);
     }
@@ -321,14 +328,21 @@ mod tests {
     #[test]
     fn the_data_variable_is_asked_where_there_is_no_path() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let load = |root: Option<&Path>| validate(raw(&["data.set=fashion-mnist"]), Path::new("."), root, RUN);
+        let load =
+            |root: Option<&Path>| validate(raw(&["data.set=fashion-mnist"]), Path::new("."), root, RUN);
         let unset = load(None).expect_err("no files").to_string();
-        assert!(unset.contains("fashion-mnist") && unset.contains(DATA_VARIABLE) && unset.contains("not set"), "{unset}");
+        assert!(
+            unset.contains("fashion-mnist") && unset.contains(DATA_VARIABLE) && unset.contains("not set"),
+            "{unset}"
+        );
         let empty = load(Some(folder.path())).expect_err("no such folder").to_string();
         assert!(empty.contains("which has no fashion-mnist/"), "{empty}");
         std::fs::create_dir(folder.path().join("fashion-mnist")).expect("a folder in it");
         let config = load(Some(folder.path())).expect("found");
-        assert_eq!(config.data.source, Source::Files { folder: folder.path().join("fashion-mnist"), limit: None });
+        assert_eq!(
+            config.data.source,
+            Source::Files { folder: folder.path().join("fashion-mnist"), limit: None }
+        );
     }
 
     #[test]

@@ -344,7 +344,9 @@ impl Coordinator {
         let Some(client) = known else {
             match message {
                 ToServer::Hello(hello) => self.hello(now, peer, hello),
-                _ => self.refuse(peer, Refusal::Protocol("its first message was not a hello".to_owned())),
+                // Either it broke the protocol, or it was forgotten for its silence and knows nothing of it yet:
+                // not a reason to send it away for good.
+                _ => self.actions.push_back(Action::Disconnect { peer }),
             }
             return;
         };

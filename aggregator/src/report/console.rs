@@ -63,7 +63,12 @@ pub fn summary(summary: &Summary) -> String {
             None => writeln!(text, "target of {goal} not reached"),
         };
     }
-    let _ = write!(text, "{} of {} accepted", summary.arrivals.accepted, counted(summary.arrivals.sampled, "update"));
+    let _ = write!(
+        text,
+        "{} of {} accepted",
+        summary.arrivals.accepted,
+        counted(summary.arrivals.sampled, "update")
+    );
     for (count, what) in summary.arrivals.troubles() {
         let _ = write!(text, ", {count} {what}");
     }
@@ -126,7 +131,8 @@ mod tests {
 
     #[test]
     fn golden_summary() {
-        let rounds = [record(), RoundRecord { round: 4, accuracy: Some(0.92), lost: 1, accepted: 9, ..record() }];
+        let rounds =
+            [record(), RoundRecord { round: 4, accuracy: Some(0.92), lost: 1, accepted: 9, ..record() }];
         assert_eq!(
             summary(&Summary::of(&rounds, Some(0.93))),
             "2 rounds in 2.4 s, half of them within 1.2 s\n\
@@ -135,6 +141,9 @@ mod tests {
              19 of 20 updates accepted, 1 lost\n\
              1.3 MB down, 3.3 MB up\n"
         );
-        assert_eq!(summary(&Summary::of(&[], None)), "0 rounds in 0 ms\n0 of 0 updates accepted\n0 B down, 0 B up\n");
+        assert_eq!(
+            summary(&Summary::of(&[], None)),
+            "0 rounds in 0 ms\n0 of 0 updates accepted\n0 B down, 0 B up\n"
+        );
     }
 }

@@ -152,8 +152,11 @@ fn clients(report: &Report<'_>) -> Markup {
     };
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
-    let description =
-        format!("{} of {classes} classes, {}.", counted(samples, "sample"), partition(&report.config.data.partition));
+    let description = format!(
+        "{} of {classes} classes, {}.",
+        counted(samples, "sample"),
+        partition(&report.config.data.partition)
+    );
     html! {
         section.card {
             h2 { "Labels of every client" }
@@ -189,11 +192,17 @@ fn settings(config: &Config) -> Markup {
     let parameters = spec.architecture.parameters().map_or_else(|error| error.to_string(), grouped);
     let cohort = config.policy.cohort(config.data.clients);
     let samples = match &config.data.source {
-        Source::Drawn { train, test } => format!("{} samples to train on, {} to test on", grouped(*train), grouped(*test)),
+        Source::Drawn { train, test } => {
+            format!("{} samples to train on, {} to test on", grouped(*train), grouped(*test))
+        }
         Source::Files { limit: Some(limit), .. } => format!("at most {} training samples", grouped(*limit)),
         Source::Files { limit: None, .. } => "all training samples".to_owned(),
     };
-    let batch = if training.batch == 0 { "all data at once".to_owned() } else { format!("batches of {}", training.batch) };
+    let batch = if training.batch == 0 {
+        "all data at once".to_owned()
+    } else {
+        format!("batches of {}", training.batch)
+    };
     let momentum = if sgd.momentum == 0.0 { String::new() } else { format!(", momentum {}", sgd.momentum) };
     let decay = if sgd.decay == 0.0 { String::new() } else { format!(", weight decay {}", sgd.decay) };
     let weights = match spec.weights {
@@ -223,15 +232,29 @@ fn settings(config: &Config) -> Markup {
 fn partition(partition: &Partition) -> String {
     match partition {
         Partition::Iid {} => "divided at random (IID)".to_owned(),
-        Partition::Shards { per_client } => format!("sorted by label, {} per client", counted(*per_client, "shard")),
+        Partition::Shards { per_client } => {
+            format!("sorted by label, {} per client", counted(*per_client, "shard"))
+        }
         Partition::Dirichlet { alpha } => format!("label skew, Dirichlet with alpha = {alpha}"),
     }
 }
 
 fn rounds(rounds: &[RoundRecord]) -> Markup {
     const COLUMNS: [&str; 14] = [
-        "round", "accuracy", "test loss", "training loss", "asked", "accepted", "rejected", "discarded", "failed", "lost",
-        "down", "up", "time", "waited for",
+        "round",
+        "accuracy",
+        "test loss",
+        "training loss",
+        "asked",
+        "accepted",
+        "rejected",
+        "discarded",
+        "failed",
+        "lost",
+        "down",
+        "up",
+        "time",
+        "waited for",
     ];
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
     html! {
@@ -308,7 +331,8 @@ mod tests {
     }
 
     fn histograms(clients: usize) -> Vec<(String, Vec<usize>)> {
-        let count = |k: usize, c: usize| (k * 37 + c * 101 + k * c * 13) % 97 * usize::from((k + 3 * c) % 5 < 3);
+        let count =
+            |k: usize, c: usize| (k * 37 + c * 101 + k * c * 13) % 97 * usize::from((k + 3 * c) % 5 < 3);
         (0..clients).map(|k| (format!("client {}", k + 1), (0..10).map(|c| count(k, c)).collect())).collect()
     }
 
@@ -320,7 +344,14 @@ mod tests {
     fn a_whole_run_shows_its_figures() {
         let (rounds, clients) = (run(15, 10), histograms(10));
         let page = page(&config(&[]), &rounds, Some(&clients));
-        for part in ["glyphs-fedavg", "fedavg", "cnn-small", "Best accuracy", "<span>round 12</span>", "of 15 planned"] {
+        for part in [
+            "glyphs-fedavg",
+            "fedavg",
+            "cnn-small",
+            "Best accuracy",
+            "<span>round 12</span>",
+            "of 15 planned",
+        ] {
             assert!(page.contains(part), "{part} is missing");
         }
         assert_eq!(page.matches("<svg").count(), 6);
@@ -341,17 +372,26 @@ mod tests {
         let (rounds, clients) = (run(3, 10), histograms(3));
         let page = page(&config(&[]), &rounds, Some(&clients));
         for svg in page.split("<svg").skip(1) {
-            assert!(svg.contains("role=\"img\"") && svg.contains("aria-label=\"") && svg.contains("<desc>"), "{svg}");
+            assert!(
+                svg.contains("role=\"img\"") && svg.contains("aria-label=\"") && svg.contains("<desc>"),
+                "{svg}"
+            );
         }
     }
 
     #[test]
     fn hostile_names_are_escaped() {
         let hostile = "<script>alert('x')</script>\"&";
-        let config = config(&[&format!("run.name={}", toml::Value::from(hostile))]);
+        let mut config = config(&[]);
+        hostile.clone_into(&mut config.spec.name);
+        hostile.clone_into(&mut config.effective.run.name);
         let page = page(&config, &run(1, 10), Some(&[(hostile.to_owned(), vec![1, 2])]));
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
-        assert_eq!(page.matches("&lt;script&gt;alert").count(), 5, "title, heading, cell, row, configuration");
+        assert_eq!(
+            page.matches("&lt;script&gt;alert").count(),
+            5,
+            "title, heading, cell, row, configuration"
+        );
     }
 
     #[test]
@@ -416,17 +456,5 @@ mod tests {
         let (rounds, clients) = (run(120, 10), histograms(100));
         let page = page(&config(&[]), &rounds, Some(&clients));
         assert!(page.len() < 250_000, "{}", page.len());
-    }
-
-    #[test]
-    fn scratch_write_examples() {
-        let clients = histograms(10);
-        std::fs::create_dir_all("/tmp/report").unwrap();
-        std::fs::write("/tmp/report/a15.html", page(&config(&["data.partition.dirichlet.alpha=0.5"]), &run(15, 10), Some(&clients))).unwrap();
-        let clients = histograms(100);
-        std::fs::write("/tmp/report/b120.html", page(&config(&["run.rounds=120", "data.clients=100", "round.fraction=0.1", "model.name=mlp-2nn","run.name=mnist-2nn"]), &run(120, 10), Some(&clients))).unwrap();
-        std::fs::write("/tmp/report/c0.html", page(&config(&[]), &[], None)).unwrap();
-        std::fs::write("/tmp/report/d1.html", page(&config(&[]), &run(1, 10), None)).unwrap();
-        std::fs::write("/tmp/report/e1000.html", page(&config(&[]), &run(1000, 10), Some(&histograms(400)))).unwrap();
     }
 }

@@ -22,7 +22,9 @@ pub struct Rounds {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum JsonlError {
     /// A complete line is no round: the file was damaged, or written by another version.
-    #[error("line {line} of the rounds is not a round ({reason}): {shown:?}; move the file away to start a new one")]
+    #[error(
+        "line {line} of the rounds is not a round ({reason}): {shown:?}; move the file away to start a new one"
+    )]
     Line {
         /// The line, counted from 1.
         line: usize,
@@ -34,9 +36,13 @@ pub enum JsonlError {
 }
 
 /// One round as a line, with the line break.
+///
+/// # Panics
+/// Never: JSON can hold every record.
 #[must_use]
 pub fn line(record: &RoundRecord) -> String {
-    let mut line = serde_json::to_string(record).expect("a record has only numbers and names, which JSON can hold");
+    let mut line =
+        serde_json::to_string(record).expect("a record has only numbers and names, which JSON can hold");
     line.push('\n');
     line
 }

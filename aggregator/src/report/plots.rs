@@ -29,9 +29,11 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
         unit: "%",
         floor: Floor::Data,
         ceiling: Some(100.0),
-        target: summary.target.map(|target| (target.accuracy * 100.0, format!("target {}", percent(target.accuracy)))),
+        target: summary
+            .target
+            .map(|target| (target.accuracy * 100.0, format!("target {}", percent(target.accuracy)))),
         rounds: last_round(rounds),
-        lines: vec![Line {
+        series: vec![Line {
             name: "accuracy",
             class: "series-1",
             points: points(rounds, |round| Some(round.accuracy? * 100.0)),
@@ -58,7 +60,7 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
         ceiling: None,
         target: None,
         rounds: last_round(rounds),
-        lines: vec![
+        series: vec![
             Line { name: "test", class: "series-1", points: test },
             Line { name: "training, on the clients", class: "series-2", points: train },
         ],
@@ -70,7 +72,8 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
 pub(super) fn traffic(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
     let highest = rounds.iter().map(|round| round.bytes_down.saturating_add(round.bytes_up)).max()?;
     let unit = units::of_bytes(highest as f64);
-    let amounts = |count: fn(&RoundRecord) -> u64| rounds.iter().map(|round| count(round) as f64 / unit.size).collect();
+    let amounts =
+        |count: fn(&RoundRecord) -> u64| rounds.iter().map(|round| count(round) as f64 / unit.size).collect();
     Bars {
         title: "Traffic",
         description: &format!(
@@ -117,7 +120,8 @@ pub(super) fn times(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup>
 /// What became of the cohort and of what arrived, round by round; `None` without rounds. Parts that never occur are
 /// left out.
 pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
-    let parts: [(&str, &str, fn(&RoundRecord) -> usize); 5] = [
+    type Count = fn(&RoundRecord) -> usize;
+    let parts: [(&str, &str, Count); 5] = [
         ("accepted", "series-1", |round| round.accepted),
         ("rejected", "rejected", |round| round.rejected),
         ("discarded", "discarded", |round| round.discarded),
@@ -134,11 +138,16 @@ pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
         .filter(|stack| stack.name == "accepted" || stack.amounts.iter().any(|&amount| amount > 0.0))
         .collect();
     let arrivals = summary.arrivals;
-    let troubles: String =
+    let troubles: Vec<_> =
         arrivals.troubles().into_iter().map(|(count, what)| format!(", {count} {what}")).collect();
     Bars {
         title: "Clients and their updates",
-        description: &format!("{} asked, {} updates accepted{troubles}.", arrivals.sampled, arrivals.accepted),
+        description: &format!(
+            "{} asked, {} updates accepted{}.",
+            arrivals.sampled,
+            arrivals.accepted,
+            troubles.concat()
+        ),
         unit: "",
         decimals: 0,
         rounds: &numbers(rounds),

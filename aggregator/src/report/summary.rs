@@ -94,7 +94,7 @@ impl Summary {
         Self {
             rounds: rounds.len(),
             best,
-            last: tested().last(),
+            last: tested().next_back(),
             target: target.map(reached),
             arrivals: Arrivals::of(rounds),
             bytes_down: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_down)),

@@ -12,10 +12,15 @@ const fn unit(name: &'static str, size: f64) -> Unit {
 }
 
 /// Decimal multiples, as networks and disks are sold.
-const BYTES: [Unit; 5] = [unit("B", 1.0), unit("kB", 1e3), unit("MB", 1e6), unit("GB", 1e9), unit("TB", 1e12)];
+const BYTES: [Unit; 5] =
+    [unit("B", 1.0), unit("kB", 1e3), unit("MB", 1e6), unit("GB", 1e9), unit("TB", 1e12)];
 /// Minutes and hours begin at three of them: `1.5 min` is `90 s` to people.
-const TIMES: [(Unit, f64); 4] =
-    [(unit("ms", 1e-3), 0.0), (unit("s", 1.0), 1.0), (unit("min", 60.0), 180.0), (unit("h", 3600.0), 10_800.0)];
+const TIMES: [(Unit, f64); 4] = [
+    (unit("ms", 1e-3), 0.0),
+    (unit("s", 1.0), 1.0),
+    (unit("min", 60.0), 180.0),
+    (unit("h", 3600.0), 10_800.0),
+];
 
 /// The unit in which a chart with this greatest number of bytes is labelled.
 pub(super) fn of_bytes(greatest: f64) -> Unit {
@@ -122,7 +127,9 @@ mod tests {
 
     #[test]
     fn digits_are_grouped() {
-        for (count, shown) in [(0, "0"), (999, "999"), (1_000, "1,000"), (199_210, "199,210"), (1_663_370, "1,663,370")] {
+        for (count, shown) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (199_210, "199,210"), (1_663_370, "1,663,370")]
+        {
             assert_eq!(grouped(count), shown);
         }
         assert_eq!(counted(1, "client"), "1 client");
@@ -133,6 +140,9 @@ mod tests {
     fn chart_units_fit_the_greatest_value() {
         let name = |unit: Unit| unit.name;
         assert_eq!([0.0, 999.0, 5e5, 2e6].map(|bytes| name(of_bytes(bytes))), ["B", "B", "kB", "MB"]);
-        assert_eq!([0.0, 0.5, 1.0, 100.0, 200.0, 12_000.0].map(|time| name(of_seconds(time))), ["ms", "ms", "s", "s", "min", "h"]);
+        assert_eq!(
+            [0.0, 0.5, 1.0, 100.0, 200.0, 12_000.0].map(|time| name(of_seconds(time))),
+            ["ms", "ms", "s", "s", "min", "h"]
+        );
     }
 }

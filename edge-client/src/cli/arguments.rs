@@ -64,10 +64,13 @@ pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Say more about what goes on, on standard error; up to three times
-    ///
-    /// Without it, the environment variable `RUST_LOG` chooses what is logged.
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    /// How often `-v` was given.
+    #[arg(
+        short, long, global = true, action = ArgAction::Count,
+        help = "Log more on standard error; up to three times",
+        long_help = "Log more on standard error; up to three times. Without it, the environment variable RUST_LOG \
+                     chooses what is logged"
+    )]
     pub verbose: u8,
 }
 
@@ -107,8 +110,11 @@ pub struct JoinArguments {
     /// Directory of this device's samples (IDX files)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
-    /// State directory [default: $`XDG_STATE_HOME`/edge-client or ~/.local/state/edge-client]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// State directory; [`None`] for the default one.
+    #[arg(
+        long, value_name = "DIR", value_hint = ValueHint::DirPath,
+        help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
+    )]
     pub state: Option<PathBuf>,
     /// SHA-256 fingerprint of the server's certificate, 64 hexadecimal digits
     ///
@@ -207,7 +213,8 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
-        Arguments::try_parse_from(std::iter::once("edge-client").chain(line.split(' '))).map(|all| all.command)
+        Arguments::try_parse_from(std::iter::once("edge-client").chain(line.split(' ')))
+            .map(|all| all.command)
     }
 
     fn join(line: &str) -> JoinArguments {
@@ -233,7 +240,9 @@ mod tests {
         ));
         assert_eq!(full.fingerprint, Some([0x0f; 32]));
         assert_eq!((full.threads.map(NonZeroUsize::get), full.classes, full.json), (Some(2), 256, true));
-        for line in ["join --data d", "join h:1", "predict --model m", "predict --data d", "join h:1 --data d x"] {
+        for line in
+            ["join --data d", "join h:1", "predict --model m", "predict --data d", "join h:1 --data d x"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }
@@ -266,7 +275,8 @@ mod tests {
         assert_eq!(help.kind(), ErrorKind::DisplayHelp);
         assert_eq!(help.exit_code(), 0);
         let text = help.to_string();
-        for part in ["A typical session", "Exit codes", ".local/state/edge-client", "never leave the device"] {
+        for part in ["A typical session", "Exit codes", ".local/state/edge-client", "never leave the device"]
+        {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use shared::data::DataError;
 use shared::message::Refusal;
 
+use super::event::printable;
 use crate::driver::DriverError;
 use crate::link::ConnectError;
 use crate::predict::PredictError;
@@ -46,7 +47,9 @@ pub enum CliError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// There is no place for state.
-    #[error("neither XDG_STATE_HOME nor HOME names an absolute path: name the state directory with --state DIR")]
+    #[error(
+        "neither XDG_STATE_HOME nor HOME names an absolute path: name the state directory with --state DIR"
+    )]
     NoStateDirectory,
     /// The server does not take this client.
     #[error("the server refuses this client: {0}")]
@@ -117,7 +120,7 @@ impl CliError {
     pub fn report(&self) {
         if self.exit() != Exit::Success {
             // Without standard error the exit code must do.
-            let _ = writeln!(io::stderr(), "edge-client: {}", chain(self));
+            let _ = writeln!(io::stderr(), "edge-client: {}", printable(&chain(self)));
         }
     }
 }

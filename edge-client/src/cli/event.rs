@@ -22,6 +22,10 @@ pub(super) enum Event {
         samples: usize,
         /// Shape of one sample.
         shape: Vec<usize>,
+        /// What it trains on: `cpu` or `cuda`.
+        device: &'static str,
+        /// Threads that train.
+        threads: usize,
         /// Its state directory.
         state: PathBuf,
     },
@@ -53,7 +57,7 @@ impl Output {
     /// Prints an event. Nobody may be listening any more; that is no reason to stop training.
     pub(super) fn show(self, event: &Event) {
         let _ = match self {
-            Self::Text => writeln!(io::stderr(), "{}", text(event)),
+            Self::Text => writeln!(io::stderr(), "{}", printable(&text(event))),
             Self::Json => {
                 let mut out = io::stdout().lock();
                 writeln!(out, "{}", object(event)).and_then(|()| out.flush())
@@ -62,10 +66,16 @@ impl Output {
     }
 }
 
+/// A line without what would steer a terminal: much of the text comes from the server.
+pub(super) fn printable(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 fn text(event: &Event) -> String {
     match event {
-        Event::Started { client, samples, shape, state } => format!(
-            "client {client}: {samples} samples of shape {shape:?}, state in {}",
+        Event::Started { client, samples, shape, device, threads, state } => format!(
+            "client {client}: {samples} samples of shape {shape:?}, training on {device} ({threads} threads), state in \
+             {}",
             state.display()
         ),
         Event::Pinned { fingerprint, path } => format!(
@@ -78,7 +88,7 @@ fn text(event: &Event) -> String {
         Event::Stopping => "stopping; Ctrl-C again stops at once".to_owned(),
         Event::Ended(Outcome::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
         Event::Ended(Outcome::Stopped) => "stopped; the same command joins again".to_owned(),
-        Event::Ended(Outcome::Refused(_)) => "the server refuses this client".to_owned(),
+        Event::Ended(Outcome::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
     }
 }
 
@@ -113,8 +123,9 @@ fn notice_text(notice: &Notice) -> String {
 
 fn object(event: &Event) -> Value {
     match event {
-        Event::Started { client, samples, shape, state } => json!({
-            "event": "started", "client": client, "samples": samples, "shape": shape, "state": state.display().to_string(),
+        Event::Started { client, samples, shape, device, threads, state } => json!({
+            "event": "started", "client": client, "samples": samples, "shape": shape, "device": device,
+            "threads": threads, "state": state.display().to_string(),
         }),
         Event::Pinned { fingerprint, path } => json!({
             "event": "pinned", "fingerprint": to_hex(fingerprint), "path": path.display().to_string(),
@@ -123,7 +134,9 @@ fn object(event: &Event) -> Value {
         Event::Stopping => json!({ "event": "stopping" }),
         Event::Ended(Outcome::Completed { rounds }) => json!({ "event": "completed", "rounds": rounds }),
         Event::Ended(Outcome::Stopped) => json!({ "event": "stopped" }),
-        Event::Ended(Outcome::Refused(refusal)) => json!({ "event": "refused", "reason": refusal.to_string() }),
+        Event::Ended(Outcome::Refused(refusal)) => {
+            json!({ "event": "refused", "reason": refusal.to_string() })
+        }
     }
 }
 
@@ -158,13 +171,14 @@ fn notice_object(notice: &Notice) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use shared::message::{Discard, Rejection, Refusal, TrainReport};
+    use shared::message::{Discard, Refusal, Rejection, TrainReport};
     use shared::spec::RunSpec;
 
     use super::*;
 
     fn events() -> Vec<Event> {
-        let report = TrainReport { samples: 600, steps: 60, loss: 0.25, duration: Duration::from_millis(1500) };
+        let report =
+            TrainReport { samples: 600, steps: 60, loss: 0.25, duration: Duration::from_millis(1500) };
         let receipt = |verdict| Notice::Receipt { round: 2, verdict };
         let notices = [
             Notice::Connected { server: "lab:4433".to_owned() },
@@ -182,6 +196,8 @@ mod tests {
                 client: ClientId::from_bytes([0xab; 16]),
                 samples: 600,
                 shape: vec![1, 28, 28],
+                device: "cpu",
+                threads: 2,
                 state: "s".into(),
             },
             Event::Pinned { fingerprint: [0xcd; 32], path: "s/server".into() },
@@ -210,6 +226,17 @@ mod tests {
         let expected = "started pinned connected disconnected joined training trained failed receipt receipt receipt \
                         stopping completed stopped refused";
         assert_eq!(names.join(" "), expected);
+    }
+
+    #[test]
+    fn what_the_server_says_does_not_steer_the_terminal() {
+        let reason = "gone\x1b[2J\nround 9: update accepted".to_owned();
+        let event = Event::Notice(Notice::Disconnected { reason, retry: Duration::ZERO });
+        let line = printable(&text(&event));
+        assert!(
+            line.contains("gone\u{fffd}[2J\u{fffd}round 9") && !line.contains(char::is_control),
+            "{line}"
+        );
     }
 
     #[test]

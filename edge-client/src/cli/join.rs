@@ -24,32 +24,43 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let data = idx::load_split(&arguments.data, idx::Split::Train, usize::from(arguments.classes))?;
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state_directory(arguments)?)?;
-    let pin = Pinning::new(store.server_pin(), arguments.fingerprint, output)?;
+    let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output)?;
+    let threads = threads(arguments);
     let participant = Participant {
         client: store.client(),
         data,
         backend: Backend::best(),
-        workshop: Workshop::new(1, threads(arguments))?,
+        workshop: Workshop::new(1, threads)?,
     };
-    output.show(&Event::Started {
+    let started = Event::Started {
         client: participant.client,
         samples: participant.data.len(),
         shape: participant.data.shape().to_vec(),
+        device: participant.backend.name(),
+        threads,
         state: store.directory().to_path_buf(),
-    });
+    };
     // The driver runs on this thread; one more is enough for the connection.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
-    let connector = QuicConnector::new(arguments.server.clone(), pin.trust.clone());
-    let result = runtime.block_on(take_part(participant, connector, store, pin, output));
+    let connector = QuicConnector::new(arguments.server.clone(), pinning.trust.clone());
+    let result = runtime.block_on(async {
+        let signals =
+            Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
+        output.show(&started);
+        take_part(participant, connector, store, pinning, signals, output).await
+    });
     if matches!(result, Err(CliError::Interrupted)) {
         runtime.shutdown_background();
     }
     let outcome = result?;
-    output.show(&Event::Ended(outcome.clone()));
+    // For people, a refusal is the error that this command ends with.
+    if output == Output::Json || !matches!(outcome, Outcome::Refused(_)) {
+        output.show(&Event::Ended(outcome.clone()));
+    }
     match outcome {
         Outcome::Completed { .. } | Outcome::Stopped => Ok(()),
         Outcome::Refused(refusal) => Err(CliError::Refused(refusal)),
@@ -62,9 +73,9 @@ async fn take_part(
     connector: QuicConnector,
     store: DiskStore,
     mut pinning: Pinning,
+    mut signals: Signals,
     output: Output,
 ) -> Result<Outcome, CliError> {
-    let mut signals = Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
     let (stop, stopped) = watch::channel(false);
     let mut unpinned = None;
     let result = {

@@ -23,9 +23,11 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliError> {
     let predictor = Predictor::open(&arguments.model, &Backend::best())?;
     let classes = predictor.architecture().classes;
-    let data = idx::load_split(&arguments.data, arguments.split.into(), classes).map_err(PredictError::Data)?;
+    let data =
+        idx::load_split(&arguments.data, arguments.split.into(), classes).map_err(PredictError::Data)?;
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
-    let view = View::select(Arc::new(data), (0..limit as u32).collect::<Vec<_>>()).map_err(PredictError::Data)?;
+    let view =
+        View::select(Arc::new(data), (0..limit as u32).collect::<Vec<_>>()).map_err(PredictError::Data)?;
     let shown = if arguments.json || arguments.limit.is_some() { limit } else { TABLE_ROWS };
 
     let mut written = Ok(());
@@ -38,7 +40,9 @@ fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliErr
     };
     let score = predictor.predict(&view, &mut row)?;
     written
-        .and_then(|()| if arguments.json { write_json_score(score, out) } else { write_score(score, shown, out) })
+        .and_then(
+            |()| if arguments.json { write_json_score(score, out) } else { write_score(score, shown, out) },
+        )
         .and_then(|()| out.flush())
         .map_err(CliError::Output)
 }

@@ -103,7 +103,8 @@ pub(super) fn read<H: DeserializeOwned>(path: &Path, kind: Kind) -> Result<Optio
     }
     let mut head = vec![0; head_length];
     file.read_exact(&mut head).map_err(failed)?;
-    let mut body = vec![0; usize::try_from(body_length).map_err(|_| OpenError::Damaged(too_long(body_length)))?];
+    let mut body =
+        vec![0; usize::try_from(body_length).map_err(|_| OpenError::Damaged(too_long(body_length)))?];
     file.read_exact(&mut body).map_err(failed)?;
     if checksum(&[&fixed[..CHECKED], &head, &body]).to_le_bytes() != fixed[CHECKED..] {
         return Err(OpenError::Damaged("fails its checksum".to_owned()));
@@ -194,7 +195,8 @@ mod tests {
     #[test]
     fn the_longest_head_fits() {
         let held = Held { run: RunId::from_bytes([0xff; 8]), round: u32::MAX };
-        let report = TrainReport { samples: u64::MAX, steps: u64::MAX, loss: f64::MAX, duration: Duration::MAX };
+        let report =
+            TrainReport { samples: u64::MAX, steps: u64::MAX, loss: f64::MAX, duration: Duration::MAX };
         assert!(postcard::to_stdvec(&(held, report)).unwrap().len() <= MAX_HEAD);
     }
 

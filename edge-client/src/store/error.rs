@@ -113,7 +113,9 @@ fn advice(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             "a file is in the way: remove it, or choose another state directory"
         }
-        io::ErrorKind::Unsupported => "this file system cannot do that: choose a state directory on another disk",
+        io::ErrorKind::Unsupported => {
+            "this file system cannot do that: choose a state directory on another disk"
+        }
         _ => "check the state directory, or choose another one",
     }
 }
@@ -124,9 +126,8 @@ mod tests {
 
     #[test]
     fn the_advice_follows_the_cause() {
-        let message = |kind: io::ErrorKind| {
-            StoreError::io("write", Path::new("state/outbox"))(kind.into()).to_string()
-        };
+        let message =
+            |kind: io::ErrorKind| StoreError::io("write", Path::new("state/outbox"))(kind.into()).to_string();
         assert!(message(io::ErrorKind::StorageFull).contains("make some space"));
         assert!(message(io::ErrorKind::ReadOnlyFilesystem).contains("writable"));
         assert!(message(io::ErrorKind::PermissionDenied).contains("writable"));

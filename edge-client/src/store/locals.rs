@@ -31,13 +31,19 @@ impl Locals {
     /// are too many.
     pub(super) fn adopt(&self, run: RunId, file: &Path) -> Result<(), StoreError> {
         let path = self.path(run);
+        let of_run = durable::parent(&path);
+        let new = !durable::exists(of_run)?;
+        durable::create_dir(of_run)?;
         // The file replaces one that is durable, so it must be durable itself before it does.
         durable::sync_file(file)?;
-        durable::create_dir(durable::parent(&path))?;
         durable::rename(file, &path)?;
-        durable::sync_dir(durable::parent(&path))?;
-        durable::sync_dir(&self.directory)?;
-        self.remove_oldest(run)
+        durable::sync_dir(of_run)?;
+        if new {
+            durable::sync_dir(&self.directory)?;
+            durable::sync_dir(durable::parent(&self.directory))?;
+            self.remove_oldest(run)?;
+        }
+        Ok(())
     }
 
     fn path(&self, run: RunId) -> PathBuf {
@@ -76,18 +82,6 @@ pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreErro
         Ok(Some((found, local))) if found == run => Ok(Some(local.into())),
         Ok(Some((found, _))) => Err(damaged(format!("it is of run {found}"))),
         Err(OpenError::Damaged(problem)) => Err(damaged(format!("it {problem}"))),
-        Err(OpenError::Store(error)) => Err(error),
-    }
-}
-
-/// The run whose client state a file holds.
-pub(super) fn run_of(path: &Path) -> Result<RunId, StoreError> {
-    match envelope::read::<RunId>(path, Kind::Local) {
-        Ok(Some((run, _))) => Ok(run),
-        Ok(None) => Err(StoreError::Local { path: path.to_path_buf(), problem: "it is gone".to_owned() }),
-        Err(OpenError::Damaged(problem)) => {
-            Err(StoreError::Local { path: path.to_path_buf(), problem: format!("it {problem}") })
-        }
         Err(OpenError::Store(error)) => Err(error),
     }
 }

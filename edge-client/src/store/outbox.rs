@@ -30,8 +30,14 @@ impl Outbox {
         let mut outbox = Self { directory, held: None, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
-            Ok(Some(held)) => outbox.held = Some(held),
-            Ok(None) => outbox.clear(locals)?,
+            Ok((Some(held), _)) => outbox.held = Some(held),
+            Ok((None, run)) => {
+                // The two come into the outbox together, so an update was being forgotten here.
+                if let Some(run) = run {
+                    locals.adopt(run, &outbox.local_path())?;
+                }
+                outbox.clear(locals)?;
+            }
             Err(OpenError::Damaged(problem)) => {
                 let path = outbox.directory.display();
                 tracing::warn!("removing the unsent update in {path}, which is damaged: it {problem}");
@@ -52,14 +58,14 @@ impl Outbox {
         if let Some(payload) = &self.payload {
             return Ok(payload.clone());
         }
-        let problem = match envelope::read::<(Held, TrainReport)>(&self.update(), Kind::Update) {
+        let problem = match envelope::read::<(Held, TrainReport)>(&self.update_path(), Kind::Update) {
             Ok(Some(((held, _), payload))) if held == expected => return Ok(payload),
             Ok(Some(_)) => "holds another update than before".to_owned(),
             Ok(None) => "is gone".to_owned(),
             Err(OpenError::Damaged(problem)) => problem,
             Err(OpenError::Store(error)) => return Err(error),
         };
-        let path = self.update();
+        let path = self.update_path();
         self.discard()?;
         Err(StoreError::Lost { path, problem })
     }
@@ -104,15 +110,14 @@ impl Outbox {
         durable::rename(&partial, &self.directory)
     }
 
-    /// Removes the update, after its client state has moved to the run's directory. Also finishes what a
-    /// crash interrupted: client state without an update is of an update that was being forgotten, since
-    /// the two come into the outbox together.
+    /// Removes the update, after its client state has moved to the run's directory.
     pub(super) fn clear(&mut self, locals: &Locals) -> Result<(), StoreError> {
-        let local = self.directory.join("local");
-        if durable::exists(&local)? {
-            locals.adopt(locals::run_of(&local)?, &local)?;
+        if let Some((held, _)) = self.held
+            && durable::exists(&self.local_path())?
+        {
+            locals.adopt(held.run, &self.local_path())?;
         }
-        durable::remove_file(&self.update())?;
+        durable::remove_file(&self.update_path())?;
         (self.held, self.payload) = (None, None);
         durable::remove_dir(&self.directory)
     }
@@ -120,7 +125,7 @@ impl Outbox {
     /// What the algorithm keeps in `run` as of the held update, if that is of this run and has any.
     pub(super) fn local(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         match self.held {
-            Some((held, _)) if held.run == run => locals::read(&self.directory.join("local"), run),
+            Some((held, _)) if held.run == run => locals::read(&self.local_path(), run),
             _ => Ok(None),
         }
     }
@@ -135,16 +140,16 @@ impl Outbox {
         })
     }
 
-    fn look(&self) -> Result<Option<(Held, TrainReport)>, OpenError> {
-        let Some(((held, report), _)) = envelope::read::<(Held, TrainReport)>(&self.update(), Kind::Update)?
-        else {
-            return Ok(None);
-        };
-        match envelope::read::<RunId>(&self.directory.join("local"), Kind::Local)? {
-            Some((run, _)) if run != held.run => {
+    /// The update, and the run of the client state, as far as they are there.
+    fn look(&self) -> Result<(Option<(Held, TrainReport)>, Option<RunId>), OpenError> {
+        let update = envelope::read::<(Held, TrainReport)>(&self.update_path(), Kind::Update)?;
+        let local = envelope::read::<RunId>(&self.local_path(), Kind::Local)?;
+        let (update, local) = (update.map(|(head, _)| head), local.map(|(run, _)| run));
+        match (&update, local) {
+            (Some((held, _)), Some(run)) if run != held.run => {
                 Err(OpenError::Damaged(format!("has client state of run {run} beside it")))
             }
-            _ => Ok(Some((held, report))),
+            _ => Ok((update, local)),
         }
     }
 
@@ -159,8 +164,12 @@ impl Outbox {
         durable::remove_dir(&partial)
     }
 
-    fn update(&self) -> PathBuf {
+    fn update_path(&self) -> PathBuf {
         self.directory.join("update")
+    }
+
+    fn local_path(&self) -> PathBuf {
+        self.directory.join("local")
     }
 
     fn partial(&self) -> PathBuf {

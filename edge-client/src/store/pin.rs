@@ -42,8 +42,7 @@ impl ServerPin {
 #[must_use]
 pub fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
     let mut fingerprint = Fingerprint::default();
-    let digits: String =
-        if text.contains(':') { pairs(text)?.concat() } else { text.to_owned() };
+    let digits: String = if text.contains(':') { pairs(text)?.concat() } else { text.to_owned() };
     let digits = digits.chars().map(|digit| digit.to_digit(16)).collect::<Option<Vec<_>>>()?;
     if digits.len() != 2 * fingerprint.len() {
         return None;
@@ -89,13 +88,14 @@ mod tests {
 
     #[test]
     fn fingerprints_are_read_as_people_write_them() {
-        let fingerprint = std::array::from_fn(|index| 37 * index as u8);
+        let fingerprint = std::array::from_fn(|index| (37 * index) as u8);
         let hex = to_hex(&fingerprint);
         assert_eq!(parse_fingerprint(&hex), Some(fingerprint));
         assert_eq!(parse_fingerprint(&hex.to_uppercase()), Some(fingerprint));
         let with_colons = fingerprint.map(|byte| format!("{byte:02X}")).join(":");
         assert_eq!(parse_fingerprint(&with_colons), Some(fingerprint));
-        for wrong in [&hex[1..], &format!("{hex}0"), &hex.replace('0', "g"), &with_colons[1..], "", ":", "é"] {
+        for wrong in [&hex[1..], &format!("{hex}0"), &hex.replace('0', "g"), &with_colons[1..], "", ":", "é"]
+        {
             assert_eq!(parse_fingerprint(wrong), None, "{wrong}");
         }
     }

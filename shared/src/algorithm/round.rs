@@ -111,7 +111,7 @@ mod tests {
     fn set(tensors: &[(&str, &[f32])]) -> ParamSet {
         let mut params = ParamSet::new();
         for (name, values) in tensors {
-            params.insert(name, Array::new(vec![values.len()], values.to_vec()).expect("one axis"));
+            params.insert(*name, Array::new(vec![values.len()], values.to_vec()).expect("one axis"));
         }
         params
     }

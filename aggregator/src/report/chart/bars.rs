@@ -1,5 +1,7 @@
 //! Amounts per round, as stacked bars. Many rounds are drawn as means over groups of them, so that a page stays small.
 
+use std::fmt::Write as _;
+
 use maud::{Markup, html};
 
 use super::frame::{Content, Frame, px};
@@ -36,7 +38,8 @@ impl Bars<'_> {
     pub(in crate::report) fn draw(&self) -> Option<Markup> {
         let last = *self.rounds.last()?;
         let size = self.rounds.len().div_ceil(BARS);
-        let groups: Vec<_> = (0..self.rounds.len()).step_by(size).map(|start| self.group(start, size)).collect();
+        let groups: Vec<_> =
+            (0..self.rounds.len()).step_by(size).map(|start| self.group(start, size)).collect();
         let highest = groups.iter().map(|group| group.means.iter().sum()).fold(0.0, f64::max);
         let frame = Frame::new(last, Scale::containing(0.0, highest, 4));
         let marks = html! {
@@ -68,7 +71,10 @@ impl Bars<'_> {
     fn group(&self, start: usize, size: usize) -> Group {
         let end = (start + size).min(self.rounds.len());
         let mean = |stack: &Stack<'_>| {
-            stack.amounts.get(start..end).map_or(0.0, |amounts| amounts.iter().sum::<f64>() / amounts.len() as f64)
+            stack
+                .amounts
+                .get(start..end)
+                .map_or(0.0, |amounts| amounts.iter().sum::<f64>() / amounts.len() as f64)
         };
         Group {
             first: self.rounds[start],
@@ -80,7 +86,11 @@ impl Bars<'_> {
     fn says(&self, group: &Group, size: usize) -> String {
         let decimals = if size > 1 { self.decimals.max(1) } else { self.decimals };
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
-        let parts = self.stacks.iter().zip(&group.means).map(|(stack, mean)| format!("{} {mean:.decimals$}{unit}", stack.name));
+        let parts = self
+            .stacks
+            .iter()
+            .zip(&group.means)
+            .map(|(stack, mean)| format!("{} {mean:.decimals$}{unit}", stack.name));
         let rounds = if group.first == group.last {
             format!("round {}", group.first)
         } else {
@@ -109,7 +119,7 @@ fn outline(frame: &Frame, groups: &[Group], index: usize) -> String {
         let margin = gap.max((end - start - 64.0) / 2.0);
         let (low, high) = (frame.y(below), frame.y(below + group.means[index]));
         let (left, width, height) = (px(start + margin), px(end - start - 2.0 * margin), px(low - high));
-        path.push_str(&format!("M{left} {}h{width}v{height}h-{width}z", px(high)));
+        let _ = write!(path, "M{left} {}h{width}v{height}h-{width}z", px(high));
     }
     path
 }
@@ -151,10 +161,15 @@ mod tests {
         let rounds: Vec<u32> = (1..=1000).collect();
         let bars = bars(&rounds);
         let svg = bars.draw().expect("rounds").into_string();
-        assert!(svg.matches("<title>rounds ").count() <= BARS && svg.contains("the mean of 6 rounds"), "{svg}");
-        let total: f64 = (0..1000).step_by(6).map(|start| bars.group(start, 6)).map(|group| {
-            group.means[0] * f64::from(group.last - group.first + 1)
-        }).sum();
+        assert!(
+            svg.matches("<title>rounds ").count() <= BARS && svg.contains("the mean of 6 rounds"),
+            "{svg}"
+        );
+        let total: f64 = (0..1000)
+            .step_by(6)
+            .map(|start| bars.group(start, 6))
+            .map(|group| group.means[0] * f64::from(group.last - group.first + 1))
+            .sum();
         assert!((total - 500_500.0).abs() < 1e-6, "{total}");
         assert!(svg.contains("rounds 997 to 1000, mean: down 998.5 MB"), "{svg}");
     }

@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn every_cell_is_drawn_in_exactly_one_shade() {
-        let clients: Vec<_> = (0..30_usize).map(|k| (format!("client {k}"), (0..10).map(|c| k * c % 37).collect())).collect();
+        let clients: Vec<_> =
+            (0..30_usize).map(|k| (format!("client {k}"), (0..10).map(|c| k * c % 37).collect())).collect();
         let greatest = 36;
         let drawn: usize = (0..=SHADES).map(|level| cells(&clients, level, greatest).count()).sum();
         assert_eq!(drawn, 300);

@@ -1,5 +1,7 @@
 //! Values over rounds, as lines.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
 use super::frame::{Content, Frame, px};
@@ -36,7 +38,7 @@ pub(in crate::report) struct Lines<'a> {
     pub(in crate::report) target: Option<(f64, String)>,
     /// The last round on the axis.
     pub(in crate::report) rounds: u32,
-    pub(in crate::report) lines: Vec<Line<'a>>,
+    pub(in crate::report) series: Vec<Line<'a>>,
 }
 
 /// From this many points on, each is not marked any more.
@@ -47,15 +49,15 @@ const POINTED: u32 = 400;
 impl Lines<'_> {
     /// The chart; `None` if there is no value to show.
     pub(in crate::report) fn draw(mut self) -> Option<Markup> {
-        for line in &mut self.lines {
+        for line in &mut self.series {
             line.points.retain(|(_, value)| value.is_finite());
         }
-        self.lines.retain(|line| !line.points.is_empty());
+        self.series.retain(|line| !line.points.is_empty());
         let values = || {
-            let points = self.lines.iter().flat_map(|line| &line.points).map(|&(_, value)| value);
+            let points = self.series.iter().flat_map(|line| &line.points).map(|&(_, value)| value);
             points.chain(self.target.iter().map(|&(level, _)| level))
         };
-        if self.lines.is_empty() {
+        if self.series.is_empty() {
             return None;
         }
         let least = match self.floor {
@@ -74,7 +76,7 @@ impl Lines<'_> {
                 @let beside = if frame.is_high(*level) { 15.0 } else { -6.0 };
                 text.target x=(px(Frame::right() - 4.0)) y=(px(frame.y(*level) + beside)) text-anchor="end" { (name) }
             }
-            @for line in &self.lines {
+            @for line in &self.series {
                 @if line.points.len() > 1 {
                     polyline class=(line.class) points=(path(&frame, &line.points)) {}
                 }
@@ -94,8 +96,8 @@ impl Lines<'_> {
             columns: &columns,
         });
         Some(html! {
-            @if self.lines.len() > 1 {
-                ul.legend { @for line in &self.lines { li class=(line.class) { (line.name) } } }
+            @if self.series.len() > 1 {
+                ul.legend { @for line in &self.series { li class=(line.class) { (line.name) } } }
             }
             (svg)
         })
@@ -103,20 +105,23 @@ impl Lines<'_> {
 
     /// What each round shows under a pointer.
     fn columns(&self) -> Vec<(u32, u32, String)> {
-        let mut said: std::collections::BTreeMap<u32, Vec<String>> = std::collections::BTreeMap::new();
-        for line in &self.lines {
+        let mut said: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for line in &self.series {
             for &(round, value) in &line.points {
                 let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
                 let digits = if self.unit.is_empty() { 3 } else { 1 };
                 said.entry(round).or_default().push(format!("{} {value:.digits$}{unit}", line.name));
             }
         }
-        said.into_iter().map(|(round, values)| (round, round, format!("round {round}: {}", values.join(", ")))).collect()
+        said.into_iter()
+            .map(|(round, values)| (round, round, format!("round {round}: {}", values.join(", "))))
+            .collect()
     }
 }
 
 fn path(frame: &Frame, points: &[(u32, f64)]) -> String {
-    let place = |&(round, value): &(u32, f64)| format!("{},{}", px(frame.x(f64::from(round))), px(frame.y(value)));
+    let place =
+        |&(round, value): &(u32, f64)| format!("{},{}", px(frame.x(f64::from(round))), px(frame.y(value)));
     points.iter().map(place).collect::<Vec<_>>().join(" ")
 }
 
@@ -133,7 +138,7 @@ mod tests {
             ceiling: Some(100.0),
             target: None,
             rounds: 3,
-            lines: vec![Line { name: "test", class: "series-1", points }],
+            series: vec![Line { name: "test", class: "series-1", points }],
         }
     }
 

@@ -14,6 +14,7 @@ use shared::id::ClientId;
 use shared::message::{Held, Progress, ToClient, TrainReport, Verdict};
 use shared::spec::RunSpec;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
@@ -99,7 +100,7 @@ pub enum DriverError {
 /// Takes part in runs of one server until it says that the run is over, or `stop` turns true.
 pub async fn take_part<C: Connector, S: Store>(
     participant: Participant,
-    mut connector: C,
+    connector: C,
     mut store: S,
     mut stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice) + Send),
@@ -114,9 +115,9 @@ pub async fn take_part<C: Connector, S: Store>(
     let session = Session::new(device, store.held()?, started.elapsed());
     let (finished, mut trained) = mpsc::unbounded_channel();
     let mut driver =
-        Driver { participant, session, link: None, connect: false, task: None, running: None, finished, lost: None, outcome: None };
+        Driver { participant, session, link: None, connecting: None, task: None, running: None, finished, lost: None, outcome: None };
     loop {
-        driver.act(&mut store, notice)?;
+        driver.act(started.elapsed(), &connector, &mut store, notice)?;
         if let Some(outcome) = driver.outcome.take() {
             driver.hang_up().await;
             return Ok(outcome);
@@ -125,9 +126,9 @@ pub async fn take_part<C: Connector, S: Store>(
             moment.saturating_sub(started.elapsed())
         });
         let event = tokio::select! {
-            result = connector.connect(), if driver.connect => driver.connected(result, notice)?,
+            result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
             incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
-            Some(result) = trained.recv() => driver.trained(result, &mut store, notice)?,
+            Some(result) = trained.recv() => driver.trained(result, &mut store, notice),
             () = tokio::time::sleep(wake) => Some(Event::Tick),
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
@@ -138,6 +139,18 @@ pub async fn take_part<C: Connector, S: Store>(
             if lost && let (Some(reason), Some(next)) = (driver.lost.take(), driver.session.deadline()) {
                 notice(Notice::Disconnected { reason, retry: next.saturating_sub(started.elapsed()) });
             }
+        }
+    }
+}
+
+/// The outcome of an attempt to connect; never, without one under way.
+async fn attempt(connecting: &mut Option<JoinHandle<Result<Link, ConnectError>>>) -> Result<Link, ConnectError> {
+    match connecting {
+        None => std::future::pending().await,
+        Some(attempt) => {
+            let result = attempt.await;
+            *connecting = None;
+            result.unwrap_or_else(|error| Err(ConnectError::Local(error.to_string())))
         }
     }
 }
@@ -169,7 +182,7 @@ struct Driver {
     participant: Participant,
     session: Session,
     link: Option<Link>,
-    connect: bool,
+    connecting: Option<JoinHandle<Result<Link, ConnectError>>>,
     task: Option<(u32, Bytes)>,
     running: Option<Running>,
     finished: mpsc::UnboundedSender<Finished>,
@@ -178,17 +191,28 @@ struct Driver {
 }
 
 impl Driver {
-    fn act<S: Store>(
+    fn act<C: Connector, S: Store>(
         &mut self,
+        now: Duration,
+        connector: &C,
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Result<(), DriverError> {
         while let Some(action) = self.session.poll() {
             debug!(?action);
             match action {
-                Action::Connect => self.connect = true,
+                Action::Connect => {
+                    let mut connector = connector.clone();
+                    self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
+                }
                 Action::Send(message) => self.send(Outgoing::Message(message)),
-                Action::Upload(header) => self.send(Outgoing::Update(header, store.payload()?)),
+                Action::Upload(header) => match store.payload() {
+                    Ok(payload) => self.send(Outgoing::Update(header, payload)),
+                    Err(error) => {
+                        warn!("the finished update of round {} cannot be read: {error}", header.round);
+                        self.session.handle(now, Event::Lost { round: header.round, reason: error.to_string() });
+                    }
+                },
                 Action::Train { round, spec } => {
                     notice(Notice::Training { round });
                     self.train(round, spec, store)?;
@@ -200,7 +224,8 @@ impl Driver {
                         notice(Notice::Receipt { round, verdict });
                     }
                 }
-                Action::Disconnect => self.connect = false,
+                // The loop ends with the outcome that follows, and hangs up.
+                Action::Disconnect => {}
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
@@ -219,7 +244,6 @@ impl Driver {
         result: Result<Link, ConnectError>,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Result<Option<Event>, DriverError> {
-        self.connect = false;
         match result {
             Ok(link) => {
                 notice(Notice::Connected { server: link.server.clone() });
@@ -290,15 +314,20 @@ impl Driver {
         finished: Finished,
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Result<Option<Event>, DriverError> {
+    ) -> Option<Event> {
         let Finished { round, handle, result } = finished;
         // A cancelled task may finish all the same; nobody waits for it.
         let Some(running) = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle)) else {
-            return Ok(None);
+            return None;
         };
-        let outcome = match result {
+        let kept = result.and_then(|result| {
+            store
+                .keep(running.held, &result.report, &result.update, result.local.as_deref())
+                .map_err(|error| error.to_string())?;
+            Ok(result)
+        });
+        let outcome = match kept {
             Ok(result) => {
-                store.keep(running.held, &result.report, &result.update, result.local.as_deref())?;
                 let sync = store.sync_handle();
                 tokio::task::spawn_blocking(move || {
                     if let Err(error) = sync() {
@@ -313,7 +342,7 @@ impl Driver {
                 Err(reason)
             }
         };
-        Ok(Some(Event::Trained { round, outcome }))
+        Some(Event::Trained { round, outcome })
     }
 
     fn report_progress(&mut self, now: Duration) {
@@ -326,6 +355,9 @@ impl Driver {
     /// Lets the connection deliver what was sent.
     async fn hang_up(&mut self) {
         self.cancel();
+        if let Some(attempt) = self.connecting.take() {
+            attempt.abort();
+        }
         if let Some(Link { outgoing, mut incoming, .. }) = self.link.take() {
             drop(outgoing);
             while let Some(event) = incoming.recv().await {

@@ -78,8 +78,8 @@ pub enum ConnectError {
     Local(String),
 }
 
-/// Makes connections to one server.
-pub trait Connector: Send {
+/// Makes connections to one server. A clone makes one attempt, on a task of its own.
+pub trait Connector: Clone + Send + 'static {
     /// Tries once.
     fn connect(&mut self) -> impl Future<Output = Result<Link, ConnectError>> + Send;
 }

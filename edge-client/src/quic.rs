@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
@@ -20,6 +21,8 @@ pub const ALPN: &[u8] = b"federation/1";
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
 /// QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
+/// Datagrams of that size in the first flight. The usual first flight is smaller than one of them.
+const LOOPBACK_WINDOW: u64 = 32;
 /// Silence after which the connection counts as gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Keeps a NAT's mapping and the connection alive between heart-beats.
@@ -50,7 +53,7 @@ impl QuicConnector {
         Self { server: server.into(), trust }
     }
 
-    fn unreachable(&self, reason: impl ToString) -> ConnectError {
+    fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
         ConnectError::Unreachable { server: self.server.clone(), reason: reason.to_string() }
     }
 
@@ -73,7 +76,12 @@ impl QuicConnector {
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .max_concurrent_uni_streams(VarInt::from_u32(2));
         if loopback {
-            transport.initial_mtu(LOOPBACK_MTU).mtu_discovery_config(None);
+            let mut congestion = CubicConfig::default();
+            congestion.initial_window(u64::from(LOOPBACK_MTU) * LOOPBACK_WINDOW);
+            transport
+                .initial_mtu(LOOPBACK_MTU)
+                .mtu_discovery_config(None)
+                .congestion_controller_factory(Arc::new(congestion));
         }
         let crypto = QuicClientConfig::try_from(tls).map_err(|error| local(&error))?;
         let mut config = ClientConfig::new(Arc::new(crypto));
@@ -116,6 +124,7 @@ impl QuicConnector {
 impl Connector for QuicConnector {
     async fn connect(&mut self) -> Result<Link, ConnectError> {
         let (endpoint, connection) = self.dial().await?;
+        self.trust.confirm();
         let (control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (events, incoming) = mpsc::unbounded_channel();

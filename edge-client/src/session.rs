@@ -26,6 +26,7 @@
 //! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
 //! | `Training` | could not train | `Idle` | says failed |
 //! | `Holding` | receipt | `Idle` | `Forget` |
+//! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
 
 use std::collections::VecDeque;
@@ -76,6 +77,13 @@ pub enum Event {
         round: u32,
         /// How it went, or why there is no update.
         outcome: Result<TrainReport, String>,
+    },
+    /// The held update cannot be read back.
+    Lost {
+        /// Its round.
+        round: u32,
+        /// Why.
+        reason: String,
     },
     /// Time has passed.
     Tick,
@@ -226,6 +234,12 @@ impl Session {
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome } => self.trained(round, outcome),
+            Event::Lost { round, reason } => {
+                if matches!(self.work, Work::Holding(held) if held.round == round) {
+                    self.forget(None);
+                    self.say_failed(round, reason);
+                }
+            }
             Event::Tick => {}
             Event::Stop => {
                 if matches!(self.link, Link::Joined(_)) {
@@ -324,11 +338,15 @@ impl Session {
             }
             Err(reason) => {
                 self.work = Work::Idle;
-                // Without a connection the server learns of it at the next hello: nothing is held then.
-                if matches!(self.link, Link::Joined(_)) {
-                    self.actions.push_back(Action::Send(ToServer::Failed { round, reason }));
-                }
+                self.say_failed(round, reason);
             }
+        }
+    }
+
+    /// Without a connection the server learns of it at the next hello: nothing is held then.
+    fn say_failed(&mut self, round: u32, reason: String) {
+        if matches!(self.link, Link::Joined(_)) {
+            self.actions.push_back(Action::Send(ToServer::Failed { round, reason }));
         }
     }
 

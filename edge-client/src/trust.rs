@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 /// SHA-256 of a server's certificate.
 pub type Fingerprint = [u8; 32];
 
-/// Checks servers against a pin, which the first handshake sets if there is none.
+/// Checks servers against a pin, which the first complete handshake sets if there is none.
 #[derive(Clone, Debug)]
 pub struct Trust {
     pinned: Arc<Mutex<Pin>>,
@@ -24,6 +24,8 @@ pub struct Trust {
 #[derive(Debug, Default)]
 struct Pin {
     trusted: Option<Fingerprint>,
+    /// Shown by a peer that has not yet proved that the certificate is its own.
+    shown: Option<Fingerprint>,
     refused: Option<Fingerprint>,
 }
 
@@ -31,7 +33,7 @@ impl Trust {
     /// Trusts the server with this fingerprint, or without one the first server that answers.
     #[must_use]
     pub fn new(pinned: Option<Fingerprint>) -> Self {
-        let pin = Pin { trusted: pinned, refused: None };
+        let pin = Pin { trusted: pinned, ..Pin::default() };
         Self { pinned: Arc::new(Mutex::new(pin)), provider: Arc::new(provider()) }
     }
 
@@ -47,6 +49,12 @@ impl Trust {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).refused
     }
 
+    /// The handshake is complete: whoever showed the certificate holds its key. The first one is trusted from now on.
+    pub(crate) fn confirm(&self) {
+        let mut pin = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        pin.trusted = pin.trusted.or(pin.shown);
+    }
+
     pub(crate) fn provider(&self) -> Arc<CryptoProvider> {
         self.provider.clone()
     }
@@ -59,7 +67,7 @@ fn provider() -> CryptoProvider {
     let aes = cipher_instructions();
     provider.cipher_suites.sort_by_key(|suite| {
         let name = format!("{:?}", suite.suite());
-        (name.contains("CHACHA") == aes, name.contains("256_GCM"))
+        (name.contains("CHACHA") == aes, name.contains("AES_256"))
     });
     provider
 }
@@ -90,8 +98,9 @@ impl ServerCertVerifier for Trust {
     ) -> Result<ServerCertVerified, Error> {
         let found: Fingerprint = Sha256::digest(certificate).into();
         let mut pin = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if *pin.trusted.get_or_insert(found) == found {
+        if pin.trusted.is_none_or(|trusted| trusted == found) {
             pin.refused = None;
+            pin.shown = Some(found);
             Ok(ServerCertVerified::assertion())
         } else {
             pin.refused = Some(found);

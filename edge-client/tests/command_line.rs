@@ -1,4 +1,5 @@
 //! The program as a shell sees it: exit codes, what is printed where.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -36,6 +37,18 @@ fn assert_fails(arguments: &[&str], code: i32, parts: &[&str]) {
     }
 }
 
+/// A linear model of two classes: the first input speaks for class 0, the last for class 1.
+fn linear_model(path: &Path, input: &[usize]) {
+    let architecture = Architecture::by_name("linear", input, 2).unwrap();
+    let inputs = input.iter().product::<usize>();
+    let mut weight = vec![0.0; 2 * inputs];
+    (weight[0], weight[2 * inputs - 1]) = (10.0, 10.0);
+    let mut params = ParamSet::new();
+    params.insert("head.fc.weight", Array::new([2, inputs], weight).unwrap());
+    params.insert("head.fc.bias", Array::zeros([2]));
+    write_model(&architecture, &params, &BTreeMap::new(), &mut File::create(path).unwrap()).unwrap();
+}
+
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -47,19 +60,8 @@ impl Folder {
         pixels[48..].copy_from_slice(&[0, 255]);
         let data = Dataset::new(vec![1, 1, 2], pixels, labels, 2).unwrap();
         write_split(folder.0.path(), Split::Test, &data).unwrap();
-        folder.write_model(&folder.path("model.safetensors"), &[1, 1, 2]);
+        linear_model(&folder.path("model.safetensors"), &[1, 1, 2]);
         folder
-    }
-
-    fn write_model(&self, path: &Path, input: &[usize]) {
-        let architecture = Architecture::by_name("linear", input, 2).unwrap();
-        let inputs = input.iter().product::<usize>();
-        let mut weight = vec![0.0; 2 * inputs];
-        (weight[0], weight[2 * inputs - 1]) = (10.0, 10.0);
-        let mut params = ParamSet::new();
-        params.insert("head.fc.weight", Array::new([2, inputs], weight).unwrap());
-        params.insert("head.fc.bias", Array::zeros([2]));
-        write_model(&architecture, &params, &BTreeMap::new(), &mut File::create(path).unwrap()).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -126,7 +128,7 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     fs::write(folder.path("text"), "accuracy,loss\n0.9,0.1\n").unwrap();
     predict(&folder.name("text"), &data, &[], &["text", "not a readable safetensors file"]);
     predict(&data, &data, &[], &["safetensors"]);
-    folder.write_model(&folder.path("wide"), &[1, 1, 3]);
+    linear_model(&folder.path("wide"), &[1, 1, 3]);
     predict(&folder.name("wide"), &data, &[], &["[1, 1, 3]", "[1, 1, 2]"]);
 
     predict(&model, &absent, &[], &[&absent, "no such directory"]);

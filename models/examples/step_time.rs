@@ -27,18 +27,18 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         .map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build())
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
-    println!("{:<12} {:>5} {:>12} {:>12}", "model", "batch", "1 thread, ms", "2 threads, ms");
+    println!("{:<12} {:>5} {:>13} {:>13}", "model", "batch", "1 thread, ms", "2 threads, ms");
     for built_in in BUILT_INS {
         if !chosen.is_empty() && !chosen.iter().any(|name| name == built_in.name) {
             continue;
         }
         for samples in BATCHES {
-            let mut line = format!("{:<12} {samples:>5}", built_in.name);
+            print!("{:<12} {samples:>5}", built_in.name);
             for pool in &pools {
                 let median = pool.install(|| median_step(built_in.name, built_in.input, samples))?;
-                line += &format!(" {:>12.3}", median.as_secs_f64() * 1e3);
+                print!(" {:>13.3}", median.as_secs_f64() * 1e3);
             }
-            println!("{line}");
+            println!();
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 use candle_core::{D, Result, Tensor, Var};
 
 use crate::architecture::Layer;
+use crate::kernels;
 
 /// A layer with its variables.
 #[derive(Debug)]
@@ -29,8 +30,23 @@ impl Step {
         }
     }
 
+    /// Moves rectifiers behind the pooling that follows them, where they have fewer values to go over. The rectifier keeps
+    /// order, so values and gradients stay the same: the maximum of a window is found in the same place, and where it is
+    /// not positive no gradient passes either way.
+    pub(crate) fn pool_first(steps: &mut [Self]) {
+        for second in 1..steps.len() {
+            if matches!(steps[second - 1..=second], [Self::Relu, Self::MaxPool { .. }]) {
+                steps.swap(second - 1, second);
+            }
+        }
+    }
+
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let cpu = x.device().is_cpu();
         match self {
+            Self::Conv { weight, bias, stride, padding } if cpu => {
+                kernels::conv2d(x, weight, bias.as_deref(), *stride, *padding)
+            }
             Self::Conv { weight, bias, stride, padding } => {
                 let y = x.conv2d(weight, *padding, *stride, 1, 1)?;
                 match bias {
@@ -38,6 +54,7 @@ impl Step {
                     None => Ok(y),
                 }
             }
+            Self::Linear { weight, bias } if cpu => kernels::linear(x, weight, bias.as_deref()),
             Self::Linear { weight, bias } => {
                 let y = x.matmul(&weight.t()?)?;
                 match bias {
@@ -45,7 +62,9 @@ impl Step {
                     None => Ok(y),
                 }
             }
+            Self::Relu if cpu => kernels::relu(x),
             Self::Relu => x.relu(),
+            Self::MaxPool { size } if cpu => kernels::max_pool(x, *size),
             Self::MaxPool { size } => max_pool(x, *size),
             Self::Flatten => x.flatten_from(1),
         }
@@ -76,10 +95,20 @@ mod tests {
 
     use super::*;
 
+    type Pool = fn(&Tensor, usize) -> Result<Tensor>;
+
+    /// What runs on the CPU, and what runs elsewhere.
+    const POOLS: [Pool; 2] = [kernels::max_pool, max_pool];
+
     /// Values and gradient, where each output weighs its position, counted from 1.
-    fn pooled(input: &[f32], shape: (usize, usize, usize, usize), size: usize) -> (Vec<f32>, Vec<f32>) {
+    fn pooled(
+        pool: Pool,
+        input: &[f32],
+        shape: (usize, usize, usize, usize),
+        size: usize,
+    ) -> (Vec<f32>, Vec<f32>) {
         let x = Var::from_slice(input, shape, &Device::Cpu).unwrap();
-        let y = max_pool(&x, size).unwrap().flatten_all().unwrap();
+        let y = pool(&x, size).unwrap().flatten_all().unwrap();
         let weights = Tensor::arange(1.0f32, y.elem_count() as f32 + 1.0, &Device::Cpu).unwrap();
         let gradients = (&y * weights).unwrap().sum_all().unwrap().backward().unwrap();
         let gradient = gradients.get(&x).unwrap().flatten_all().unwrap();
@@ -92,24 +121,62 @@ mod tests {
         // 0 7 14 | 6 13      two windows and a column dropped, a row dropped
         // 5 12 4 | 11 3
         // 10 2 9 | 1 8
-        let (values, gradient) = pooled(&input, (1, 1, 3, 5), 2);
-        assert_eq!(values, [12.0, 14.0]);
-        let mut expected = vec![0.0; 15];
-        (expected[6], expected[2]) = (1.0, 2.0);
-        assert_eq!(gradient, expected);
+        for pool in POOLS {
+            let (values, gradient) = pooled(pool, &input, (1, 1, 3, 5), 2);
+            assert_eq!(values, [12.0, 14.0]);
+            let mut expected = vec![0.0; 15];
+            (expected[6], expected[2]) = (1.0, 2.0);
+            assert_eq!(gradient, expected);
+        }
     }
 
     #[test]
     fn the_first_of_equal_maxima_gets_the_whole_gradient() {
-        let (values, gradient) = pooled(&[1.0, 3.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0], (1, 2, 2, 2), 2);
-        assert_eq!(values, [3.0, 0.0]);
-        assert_eq!(gradient, [0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]);
+        for pool in POOLS {
+            let (values, gradient) = pooled(pool, &[1.0, 3.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0], (1, 2, 2, 2), 2);
+            assert_eq!(values, [3.0, 0.0]);
+            assert_eq!(gradient, [0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]);
+        }
     }
 
     #[test]
     fn samples_and_channels_stay_apart() {
         let input: Vec<f32> = (0u8..32).map(f32::from).collect();
-        let (values, _) = pooled(&input, (2, 2, 2, 4), 2);
-        assert_eq!(values, [5.0, 7.0, 13.0, 15.0, 21.0, 23.0, 29.0, 31.0]);
+        for pool in POOLS {
+            let (values, _) = pooled(pool, &input, (2, 2, 2, 4), 2);
+            assert_eq!(values, [5.0, 7.0, 13.0, 15.0, 21.0, 23.0, 29.0, 31.0]);
+        }
+    }
+
+    #[test]
+    fn both_ways_to_pool_agree() {
+        // Small integers, so that there are many equal maxima; every size and rest.
+        for (size, height, width) in (1..=4).flat_map(|size| [(size, 8, 11), (size, 9, 4), (size, 7, 7)]) {
+            let input: Vec<f32> = (0..2 * 3 * height * width).map(|i| (i * i * 31 % 7) as f32).collect();
+            let [ours, theirs] = POOLS.map(|pool| pooled(pool, &input, (2, 3, height, width), size));
+            assert_eq!(ours, theirs, "{size} {height} {width}");
+        }
+    }
+
+    #[test]
+    fn pooling_first_changes_neither_values_nor_gradients() {
+        let pool = |size| Layer::MaxPool { size, stride: size };
+        let layers = [Layer::Relu, pool(2), pool(3), Layer::Relu, Layer::Flatten];
+        let mut steps = layers.map(|layer| Step::new(&layer, |_| None));
+        let run = |steps: &[Step]| {
+            // Integers around zero: windows without a positive value, and equal maxima.
+            let input: Vec<f32> = (0..2 * 12 * 12).map(|i| (i * i * 17 % 11) as f32 - 8.0).collect();
+            let x = Var::from_vec(input, (1, 2, 12, 12), &Device::Cpu).unwrap();
+            let y = steps.iter().try_fold(x.as_tensor().clone(), |x, step| step.forward(&x)).unwrap();
+            let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            let list = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            (list(&y), list(gradients.get(&x).unwrap()))
+        };
+        let before = run(&steps);
+        assert!(before.1.iter().any(|&g| g != 0.0));
+        Step::pool_first(&mut steps);
+        let kinds = steps.each_ref().map(|step| matches!(step, Step::Relu));
+        assert_eq!(kinds, [false, false, true, true, false]);
+        assert_eq!(run(&steps), before);
     }
 }

@@ -42,6 +42,7 @@ mod batch;
 mod device;
 mod error;
 mod forward;
+mod kernels;
 mod loss;
 mod metrics;
 pub mod model_file;

@@ -171,14 +171,13 @@ fn check_shapes<'a>(
 
 /// The steps of one part, with their variables looked up once.
 fn plan(part: &str, layers: &[Layer], variables: &BTreeMap<String, Var>) -> Vec<Step> {
-    layers
-        .iter()
-        .enumerate()
-        .map(|(index, layer)| {
-            let label = layer.label(part, index);
-            Step::new(layer, |kind| variables.get(&format!("{label}.{kind}")).cloned())
-        })
-        .collect()
+    let step = |(index, layer): (usize, &Layer)| {
+        let label = layer.label(part, index);
+        Step::new(layer, |kind| variables.get(&format!("{label}.{kind}")).cloned())
+    };
+    let mut steps: Vec<Step> = layers.iter().enumerate().map(step).collect();
+    Step::pool_first(&mut steps);
+    steps
 }
 
 fn run(steps: &[Step], x: Tensor) -> Result<Tensor, ModelError> {

@@ -1,9 +1,12 @@
 //! Stochastic gradient descent.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use candle_core::{Tensor, Var};
 use serde::{Deserialize, Serialize};
+
+use crate::kernels::{accumulate, descend};
 
 /// Stochastic gradient descent with momentum and weight decay, as `torch.optim.SGD` defines it.
 ///
@@ -38,6 +41,9 @@ impl Sgd {
         gradient: &Tensor,
         velocity: &mut BTreeMap<String, Tensor>,
     ) -> candle_core::Result<()> {
+        if variable.device().is_cpu() {
+            return self.step_in_place(name, variable, gradient, velocity);
+        }
         let mut direction = gradient.clone();
         if self.decay != 0.0 {
             direction = (direction + (variable.as_detached_tensor() * self.decay)?)?;
@@ -50,6 +56,26 @@ impl Sgd {
             velocity.insert(name.to_owned(), direction.clone());
         }
         variable.set(&(variable.as_detached_tensor() - (direction * self.rate)?)?)
+    }
+
+    /// The same on the CPU, where one pass instead of seven is most of the time of a large linear layer.
+    fn step_in_place(
+        &self,
+        name: &str,
+        variable: &Var,
+        gradient: &Tensor,
+        velocity: &mut BTreeMap<String, Tensor>,
+    ) -> candle_core::Result<()> {
+        if self.momentum == 0.0 {
+            return descend(variable, gradient, self.rate, self.decay);
+        }
+        // The entry owns its memory: it starts as fresh zeros, and no tensor is ever made from it.
+        let v = match velocity.entry(name.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(variable.zeros_like()?.detach()),
+        };
+        accumulate(v, gradient, variable, self.momentum, self.decay)?;
+        descend(variable, v, self.rate, 0.0)
     }
 }
 

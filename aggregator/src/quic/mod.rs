@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::mpsc;
@@ -28,6 +29,8 @@ pub const ALPN: &[u8] = b"federation/1";
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
 /// QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
+/// Datagrams of that size in the first flight. The usual first flight is smaller than one of them.
+const LOOPBACK_WINDOW: u64 = 32;
 /// Unread bytes of one upload that are buffered for a peer. Bounds memory, and bandwidth to this much per round trip.
 const STREAM_WINDOW: u32 = 4 << 20;
 /// Sent bytes that are kept for retransmission, per connection.
@@ -143,7 +146,12 @@ fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(2));
     if let Some(mtu) = mtu {
-        transport.initial_mtu(mtu).mtu_discovery_config(None);
+        let mut congestion = CubicConfig::default();
+        congestion.initial_window(u64::from(mtu) * LOOPBACK_WINDOW);
+        transport
+            .initial_mtu(mtu)
+            .mtu_discovery_config(None)
+            .congestion_controller_factory(Arc::new(congestion));
     }
     transport
 }

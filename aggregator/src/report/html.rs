@@ -333,7 +333,7 @@ mod tests {
     fn histograms(clients: usize) -> Vec<(String, Vec<usize>)> {
         let count =
             |k: usize, c: usize| (k * 37 + c * 101 + k * c * 13) % 97 * usize::from((k + 3 * c) % 5 < 3);
-        (0..clients).map(|k| (format!("client {}", k + 1), (0..10).map(|c| count(k, c)).collect())).collect()
+        (0..clients).map(|k| (format!("client {k}"), (0..10).map(|c| count(k, c)).collect())).collect()
     }
 
     fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {

@@ -1,6 +1,6 @@
 //! The log on standard error: for those who look for a fault.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -14,5 +14,5 @@ pub(super) fn start(verbose: u8) {
         _ => EnvFilter::new("trace"),
     };
     // It fails if there is a log already, as in a program that calls this one as a library: then that one serves.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).try_init();
 }

@@ -163,7 +163,9 @@ mod tests {
 
     use super::*;
 
-    fn head() -> (Held, TrainReport) {
+    type Head = (Held, TrainReport);
+
+    fn head() -> Head {
         let report = TrainReport { samples: 300, steps: 5, loss: 0.5, duration: Duration::new(2, 7) };
         (Held { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
     }
@@ -175,7 +177,7 @@ mod tests {
         (path, bytes)
     }
 
-    fn read_update(path: &Path) -> Result<Option<((Held, TrainReport), Bytes)>, OpenError> {
+    fn read_update(path: &Path) -> Result<Option<(Head, Bytes)>, OpenError> {
         read(path, Kind::Update)
     }
 

@@ -23,6 +23,13 @@ pub(super) struct Outbox {
     payload: Option<Bytes>,
 }
 
+/// What is in the directory, as far as it is there.
+struct Found {
+    update: Option<(Held, TrainReport)>,
+    /// The run that the client state is of.
+    local: Option<RunId>,
+}
+
 impl Outbox {
     /// Looks into the outbox that an earlier process left. What cannot be used is removed with a warning:
     /// the server gives the task again.
@@ -30,10 +37,10 @@ impl Outbox {
         let mut outbox = Self { directory, held: None, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
-            Ok((Some(held), _)) => outbox.held = Some(held),
-            Ok((None, run)) => {
+            Ok(Found { update: Some(held), .. }) => outbox.held = Some(held),
+            Ok(Found { update: None, local }) => {
                 // The two come into the outbox together, so an update was being forgotten here.
-                if let Some(run) = run {
+                if let Some(run) = local {
                     locals.adopt(run, &outbox.local_path())?;
                 }
                 outbox.clear(locals)?;
@@ -140,8 +147,7 @@ impl Outbox {
         })
     }
 
-    /// The update, and the run of the client state, as far as they are there.
-    fn look(&self) -> Result<(Option<(Held, TrainReport)>, Option<RunId>), OpenError> {
+    fn look(&self) -> Result<Found, OpenError> {
         let update = envelope::read::<(Held, TrainReport)>(&self.update_path(), Kind::Update)?;
         let local = envelope::read::<RunId>(&self.local_path(), Kind::Local)?;
         let (update, local) = (update.map(|(head, _)| head), local.map(|(run, _)| run));
@@ -149,7 +155,7 @@ impl Outbox {
             (Some((held, _)), Some(run)) if run != held.run => {
                 Err(OpenError::Damaged(format!("has client state of run {run} beside it")))
             }
-            _ => Ok((update, local)),
+            _ => Ok(Found { update, local }),
         }
     }
 

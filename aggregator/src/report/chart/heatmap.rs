@@ -58,8 +58,8 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
                     @for class in 0..classes {
                         text x=(px(LEFT - 8.0)) y=(px(class_y(class) + ROW / 2.0 + 4.0)) text-anchor="end" { (class) }
                     }
-                    @for client in (0..clients.len()).filter(|client| labelled(client + 1, cell)) {
-                        text x=(px(x(client) + cell / 2.0)) y=(px(class_y(classes) + 16.0)) text-anchor="middle" { (client + 1) }
+                    @for client in (0..clients.len()).filter(|&client| labelled(client, cell)) {
+                        text x=(px(x(client) + cell / 2.0)) y=(px(class_y(classes) + 16.0)) text-anchor="middle" { (client) }
                     }
                     text x=(px(f64::midpoint(LEFT, width - RIGHT))) y=(px(height - 5.0)) text-anchor="middle" { "client" }
                     text x=(px(LEFT - 8.0)) y=(px(class_y(classes) + 16.0)) text-anchor="end" { "class" }
@@ -100,9 +100,9 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
     }
 }
 
-/// Whether client number `client`, counted from 1, has its number below it.
+/// Whether client number `client`, counted from 0 like the classes, has its number below it.
 fn labelled(client: usize, cell: f64) -> bool {
-    if cell >= 20.0 { true } else { client == 1 || client.is_multiple_of(10) }
+    cell >= 20.0 || client.is_multiple_of(10)
 }
 
 /// 0 for no sample, [`SHADES`] for the greatest count there is.

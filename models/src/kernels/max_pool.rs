@@ -1,0 +1,84 @@
+//! The maximum over windows.
+
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+
+use super::{values, with_values};
+
+/// The maximum over windows of `size` x `size` that do not overlap, on the CPU: `[n, c, h, w]` to
+/// `[n, c, h / size, w / size]`. The first of equal maxima, by rows, gets the gradient. NaN is larger than all.
+///
+/// Nothing is kept for the backward pass but the input, in which the maxima are searched again.
+pub(crate) fn max_pool(x: &Tensor, size: usize) -> Result<Tensor> {
+    if size == 0 {
+        bail!("windows without pixels have no maximum");
+    }
+    x.contiguous()?.apply_op1(MaxPool { size })
+}
+
+struct MaxPool {
+    size: usize,
+}
+
+impl MaxPool {
+    /// Calls `found` with the index of each window's maximum, by planes, rows and columns of windows.
+    fn maxima(&self, x: &[f32], (height, width): (usize, usize), found: impl FnMut(usize)) {
+        // The usual sizes are known to the compiler, which unrolls them.
+        match self.size {
+            2 => maxima(x, height, width, 2, found),
+            3 => maxima(x, height, width, 3, found),
+            size => maxima(x, height, width, size, found),
+        }
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a size known to the compiler makes it three times as fast")]
+fn maxima(x: &[f32], height: usize, width: usize, size: usize, mut found: impl FnMut(usize)) {
+    let (rows, columns) = (height / size, width / size);
+    for (plane, pixels) in x.chunks_exact((height * width).max(1)).enumerate() {
+        for row in 0..rows {
+            for column in 0..columns {
+                let corner = row * size * width + column * size;
+                let (mut best, mut maximum) = (corner, pixels[corner]);
+                for down in 0..size {
+                    let start = corner + down * width;
+                    for (across, &value) in pixels[start..start + size].iter().enumerate() {
+                        if value > maximum || value.is_nan() {
+                            (best, maximum) = (start + across, value);
+                        }
+                    }
+                }
+                found(plane * height * width + best);
+            }
+        }
+    }
+}
+
+impl CustomOp1 for MaxPool {
+    fn name(&self) -> &'static str {
+        "max-pool"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (n, c, height, width) = layout.shape().dims4()?;
+        let x = values(x, layout)?;
+        let shape = (n, c, height / self.size, width / self.size);
+        let mut y = Vec::with_capacity(n * c * shape.2 * shape.3);
+        self.maxima(x, (height, width), |index| y.push(x[index]));
+        Ok((CpuStorage::F32(y), shape.into()))
+    }
+
+    fn bwd(&self, x: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let (_, _, height, width) = x.dims4()?;
+        let mut for_x = vec![0.0f32; x.elem_count()];
+        with_values(x, |x| {
+            with_values(gradient, |gradient| {
+                let mut gradient = gradient.iter();
+                self.maxima(x, (height, width), |index| {
+                    for_x[index] = *gradient.next().expect("there are as many gradients as windows");
+                });
+            })
+        })??;
+        Tensor::from_vec(for_x, x.shape(), x.device()).map(Some)
+    }
+}

@@ -248,6 +248,7 @@ impl Driver {
             Ok(link) => {
                 notice(Notice::Connected { server: link.server.clone() });
                 self.link = Some(link);
+                self.task = None;
                 Ok(Some(Event::Connected))
             }
             Err(ConnectError::Unreachable { server, reason }) => {
@@ -268,7 +269,10 @@ impl Driver {
                 Some(Event::Message(message))
             }
             Incoming::Task { round, payload } => {
-                self.task = Some((round, payload));
+                // Tasks come on streams of their own: an older one may be overtaken.
+                if self.task.as_ref().is_none_or(|(newest, _)| *newest <= round) {
+                    self.task = Some((round, payload));
+                }
                 Some(Event::Message(ToClient::Task { round }))
             }
             Incoming::Closed { reason } => {

@@ -24,7 +24,7 @@
 //! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
 //! | `Training`, `Holding` | task of the same or an older round | same | |
 //! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
-//! | `Training` | could not train | `Idle` | says failed |
+//! | `Training` | could not train | `Idle` | says failed, now or after the welcome that still wants it |
 //! | `Holding` | receipt | `Idle` | `Forget` |
 //! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
@@ -169,6 +169,8 @@ pub struct Session {
     progress: Progress,
     /// A task that overtook the welcome: it comes on a stream of its own.
     early: Option<u32>,
+    /// A task that failed after the hello had declared it held: the server will not send it again.
+    failed: Option<(Held, String)>,
     attempts: u32,
     jitter: ChaCha8Rng,
     actions: VecDeque<Action>,
@@ -191,6 +193,7 @@ impl Session {
             report,
             progress: Progress::default(),
             early: None,
+            failed: None,
             attempts: 0,
             jitter,
             actions: VecDeque::new(),
@@ -235,9 +238,11 @@ impl Session {
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome } => self.trained(round, outcome),
             Event::Lost { round, reason } => {
-                if matches!(self.work, Work::Holding(held) if held.round == round) {
+                if let Work::Holding(held) = self.work
+                    && held.round == round
+                {
                     self.forget(None);
-                    self.say_failed(round, reason);
+                    self.say_failed(held, reason);
                 }
             }
             Event::Tick => {}
@@ -254,6 +259,7 @@ impl Session {
     fn greet(&mut self) {
         self.link = Link::Greeting;
         self.early = None;
+        self.failed = None;
         let holds = match &self.work {
             Work::Idle => None,
             Work::Training(held) | Work::Holding(held) => Some(*held),
@@ -296,6 +302,9 @@ impl Session {
             Work::Training(held) if wanted(held) => {}
             _ => self.abandon(),
         }
+        if let Some((held, reason)) = self.failed.take().filter(|(held, _)| wanted(held)) {
+            self.say_failed(held, reason);
+        }
         self.spec = Some(spec);
         if let Some(round) = self.early.take() {
             self.task(round);
@@ -304,7 +313,7 @@ impl Session {
 
     fn task(&mut self, round: u32) {
         let (Link::Joined(_), Some(spec)) = (self.link, &self.spec) else {
-            self.early = Some(round);
+            self.early = self.early.max(Some(round));
             return;
         };
         let held = Held { run: spec.run, round };
@@ -338,15 +347,19 @@ impl Session {
             }
             Err(reason) => {
                 self.work = Work::Idle;
-                self.say_failed(round, reason);
+                self.say_failed(held, reason);
             }
         }
     }
 
     /// Without a connection the server learns of it at the next hello: nothing is held then.
-    fn say_failed(&mut self, round: u32, reason: String) {
-        if matches!(self.link, Link::Joined(_)) {
-            self.actions.push_back(Action::Send(ToServer::Failed { round, reason }));
+    fn say_failed(&mut self, held: Held, reason: String) {
+        match self.link {
+            Link::Joined(_) => {
+                self.actions.push_back(Action::Send(ToServer::Failed { round: held.round, reason }));
+            }
+            Link::Greeting => self.failed = Some((held, reason)),
+            Link::Waiting(_) | Link::Connecting | Link::Over => {}
         }
     }
 
@@ -394,7 +407,8 @@ impl Session {
             }
             Link::Joined(moment) if now >= moment => {
                 let heartbeat = self.spec.as_ref().map_or(LONGEST_DELAY, |spec| spec.heartbeat);
-                self.link = Link::Joined(now + heartbeat);
+                // The server's number: any is survived.
+                self.link = Link::Joined(now.saturating_add(heartbeat));
                 self.actions.push_back(Action::Send(ToServer::Heartbeat(self.progress)));
             }
             _ => {}

@@ -32,7 +32,7 @@ impl Step {
 
     /// Moves rectifiers behind the pooling that follows them, where they have fewer values to go over. The rectifier keeps
     /// order, so values and gradients stay the same: the maximum of a window is found in the same place, and where it is
-    /// not positive no gradient passes either way.
+    /// not positive no gradient passes either way. (candle's rectifier, used off the CPU, lets one through at exactly 0.)
     pub(crate) fn pool_first(steps: &mut [Self]) {
         for second in 1..steps.len() {
             if matches!(steps[second - 1..=second], [Self::Relu, Self::MaxPool { .. }]) {

@@ -1,6 +1,6 @@
 //! Losses.
 
-use candle_core::{D, Tensor};
+use candle_core::Tensor;
 
 use crate::error::ModelError;
 
@@ -12,12 +12,7 @@ use crate::error::ModelError;
 /// # Errors
 /// [`ModelError::Candle`] if the shapes do not fit or the device fails.
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor, ModelError> {
-    let mean = || {
-        let log_total = logits.log_sum_exp(D::Minus1)?;
-        let own = logits.gather(&labels.unsqueeze(D::Minus1)?, D::Minus1)?.squeeze(D::Minus1)?;
-        (log_total - own)?.mean_all()
-    };
-    mean().map_err(ModelError::candle("computing the cross-entropy"))
+    candle_nn::loss::cross_entropy(logits, labels).map_err(ModelError::candle("computing the cross-entropy"))
 }
 
 #[cfg(test)]

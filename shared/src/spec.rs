@@ -40,7 +40,7 @@ pub struct RunSpec {
 /// Local training: E epochs over shuffled data in batches of B with SGD.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Training {
-    /// Local epochs, E >= 1.
+    /// Local epochs, E; 0 trains nothing, to measure the system alone.
     pub epochs: u32,
     /// Batch size B; `0` means the client's whole data set in one batch (B = infinity in the paper).
     pub batch: u32,

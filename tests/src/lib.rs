@@ -6,10 +6,20 @@
 //! | [`device`] | one simulated device of that world |
 //! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation |
+//! | [`serving`] | an aggregator that serves and clients that join, for the benches |
 //! | [`scenario`] | small configurations and data |
+//! | [`programs`] | the two programs, built once |
+//! | [`process`] | a running program: its lines, its end, signals |
+//! | [`lab`] | a folder with configuration, data and states: a federation of processes |
+//! | [`gate`] | a client whose training waits until the test lets it go on |
 
 pub mod device;
 pub mod faulty_disk;
+pub mod gate;
+pub mod lab;
+pub mod process;
+pub mod programs;
 pub mod scenario;
 pub mod server;
+pub mod serving;
 pub mod world;

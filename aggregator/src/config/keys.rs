@@ -89,7 +89,7 @@ pub const KEYS: &[Key] = &[
     ),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key("model.name", Kind::Model, "a built-in architecture"),
-    key("training.epochs", POSITIVE, "local epochs E"),
+    key("training.epochs", Kind::Whole(0, COUNT), "local epochs E; 0 trains nothing, to measure the system alone"),
     key("training.batch", Kind::Whole(0, COUNT), "batch size B; 0 is all local data at once"),
     key("training.optimizer.sgd.rate", Kind::Number(Excluded(0.0), FINITE), "learning rate"),
     key("training.optimizer.sgd.momentum", Kind::Number(Included(0.0), Excluded(1.0)), "0 is plain SGD"),
@@ -278,7 +278,8 @@ mod tests {
     #[test]
     fn ranges_are_said_in_words() {
         let says = |path: &str| find(path).expect("a key").kind.accepts();
-        assert_eq!(says("training.epochs"), "a whole number, at least 1 and at most 4294967295");
+        assert_eq!(says("training.epochs"), "a whole number, at least 0 and at most 4294967295");
+        assert_eq!(says("run.rounds"), "a whole number, at least 1 and at most 4294967295");
         assert_eq!(says("round.fraction"), "a number of at least 0 and at most 1");
         assert_eq!(says("training.optimizer.sgd.momentum"), "a number of at least 0 and less than 1");
         assert_eq!(says("training.optimizer.sgd.rate"), "a number greater than 0");

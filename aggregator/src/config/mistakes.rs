@@ -100,9 +100,9 @@ fn wrong_type() {
 
 #[test]
 fn out_of_range() {
-    let error = set(&["training.epochs=0"]);
+    let error = set(&["run.rounds=0"]);
     assert!(matches!(&error, ConfigError::OutOfRange(mistake) if mistake.key == "training.epochs"));
-    says(&error, &["--set training.epochs=0", "`training.epochs` = 0", "at least 1"]);
+    says(&error, &["--set run.rounds=0", "`run.rounds` = 0", "at least 1"]);
     for (given, accepted) in [
         ("round.fraction=1.5", "at least 0 and at most 1"),
         ("round.fraction=-0.1", "at least 0 and at most 1"),

@@ -348,9 +348,9 @@ mod tests {
     #[test]
     fn a_handmade_configuration_is_checked_too() {
         let mut handmade = raw(&[]);
-        handmade.training.epochs = 0;
-        let message = validate(handmade, Path::new("."), None, RUN).expect_err("no epochs").to_string();
-        assert!(message.contains("training.epochs") && message.contains("the configuration"), "{message}");
+        handmade.run.rounds = 0;
+        let message = validate(handmade, Path::new("."), None, RUN).expect_err("no rounds").to_string();
+        assert!(message.contains("run.rounds") && message.contains("the configuration"), "{message}");
     }
 
     #[test]

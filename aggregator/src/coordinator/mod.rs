@@ -17,6 +17,7 @@
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
+//! | `Open` after a restart | any | the same, and `regather` over or no member away | `Closing` | `Close` |
 //! | `Open` | time | `time.max` over, `count.min` accepted | `Closing` | `Close` |
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
@@ -266,7 +267,7 @@ impl Coordinator {
             .map(|(client, samples)| (client, Member { samples, link: None }))
             .collect();
         let state = match resume.open {
-            Some(reopened) => State::Open { round: OpenRound::resume(reopened, now) },
+            Some(reopened) => State::Open { round: OpenRound::resume(reopened, &policy, now) },
             None => State::Gathering {
                 since: now,
                 need: if members.is_empty() { policy.start } else { policy.min },
@@ -362,7 +363,7 @@ impl Coordinator {
                 }
             }
             ToServer::Failed { round, reason } => {
-                if let State::Open { round: open } = &mut self.state
+                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
                     && open.number() == round
                 {
                     open.failed(client, reason);
@@ -435,7 +436,10 @@ impl Coordinator {
                 }
             }
             State::Closing { .. } if round == self.closed + 1 => Verdict::Discarded(Discard::Late),
-            _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed }),
+            State::Gathering { .. } | State::Finished => {
+                Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed })
+            }
+            _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed + 1 }),
         };
         if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
             open.count(&verdict);
@@ -474,11 +478,13 @@ impl Coordinator {
     }
 
     fn after_close(&mut self, now: Duration, number: u32) {
-        let State::Closing { void, reasons } = std::mem::replace(&mut self.state, State::Finished) else {
+        let State::Closing { void, reasons } = &mut self.state else { return };
+        if number != self.closed + 1 {
             return;
-        };
+        }
+        let reasons = std::mem::take(reasons);
+        self.void = if *void { self.void + 1 } else { 0 };
         self.closed = number;
-        self.void = if void { self.void + 1 } else { 0 };
         if self.closed >= self.spec.rounds {
             self.dismiss(Outcome::Completed);
         } else if self.void >= MAX_VOID_ROUNDS {

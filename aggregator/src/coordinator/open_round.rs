@@ -71,6 +71,9 @@ pub(super) struct OpenRound {
     opened: Duration,
     /// Start of the current `time.max` window; moves when replacements join.
     window: Duration,
+    /// Until then, members that are away are waited for even after `time.min`: a restart of this machine has cut
+    /// every connection, so nobody disappeared.
+    regather: Duration,
     /// `time.max` went by with fewer than `count.min` updates.
     short_handed: bool,
     rejected: usize,
@@ -86,14 +89,16 @@ impl OpenRound {
             parts: opening.cohort.into_iter().map(part).collect(),
             opened: now,
             window: now,
+            regather: now,
             short_handed: false,
             rejected: 0,
             discarded: 0,
         }
     }
 
-    pub(super) fn resume(reopened: Reopened, now: Duration) -> Self {
+    pub(super) fn resume(reopened: Reopened, policy: &RoundPolicy, now: Duration) -> Self {
         let mut round = Self::new(reopened.opening, now);
+        round.regather = now + policy.regather;
         for (client, part) in &mut round.parts {
             part.stage = if reopened.accepted.contains(client) { Stage::Accepted } else { Stage::Asked };
         }
@@ -234,7 +239,8 @@ impl OpenRound {
         let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
         let overdue = now >= self.window + policy.time_max;
         if accepted >= policy.min {
-            let settled = pending_here == 0 && now >= self.opened + policy.time_min;
+            let given_up = pending_away == 0 || now >= self.regather;
+            let settled = pending_here == 0 && given_up && now >= self.opened + policy.time_min;
             return if accepted >= target && target < self.parts.len() {
                 Next::Close(WaitedFor::Count)
             } else if accepted >= target || settled {
@@ -261,7 +267,7 @@ impl OpenRound {
 
     /// When, after `now`, [`next`](Self::next) can change by time alone.
     pub(super) fn deadline(&self, policy: &RoundPolicy, now: Duration) -> Option<Duration> {
-        let moments = [self.opened + policy.time_min, self.window + policy.time_max];
+        let moments = [self.opened + policy.time_min, self.window + policy.time_max, self.regather];
         moments.into_iter().filter(|moment| *moment > now).min()
     }
 

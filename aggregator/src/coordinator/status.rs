@@ -114,7 +114,9 @@ impl fmt::Display for Status {
                 if let Some((client, progress)) = working.first() {
                     write!(out, ", {} at work ({}", working.len(), client.short())?;
                     if progress.round == Some(*round) && progress.total > 0 {
-                        write!(out, " {} %", 100 * progress.done / progress.total)?;
+                        // The client's numbers are not to be trusted.
+                        let done = u128::from(progress.done.min(progress.total));
+                        write!(out, " {} %", 100 * done / u128::from(progress.total))?;
                     }
                     if working.len() > 1 {
                         write!(out, ", ...")?;

@@ -59,6 +59,12 @@ pub const BUILT_INS: &[BuiltIn] = &[
         build: linear_model,
     },
     BuiltIn {
+        name: "mlp-25m",
+        summary: "two hidden layers of 4 620 units, 100 MB in f32: to measure the system with",
+        input: &[1, 28, 28],
+        build: mlp_25m,
+    },
+    BuiltIn {
         name: "mlp-2nn",
         summary: "the 2NN of `McMahan` et al. 2017: two hidden layers of 200 units",
         input: &[1, 28, 28],
@@ -74,6 +80,12 @@ fn linear_model(_input: &[usize]) -> Parts {
 /// 2NN of `McMahan` et al., AISTATS 2017, section 3: 199 210 parameters for 784 inputs and ten classes.
 fn mlp_2nn(_input: &[usize]) -> Parts {
     let extractor = vec![Layer::Flatten, linear("fc1", 200), Layer::Relu, linear("fc2", 200), Layer::Relu];
+    Parts { extractor, head: vec![], output: "fc3" }
+}
+
+/// A model whose 25 021 930 parameters take 100 MB.
+fn mlp_25m(_input: &[usize]) -> Parts {
+    let extractor = vec![Layer::Flatten, linear("fc1", 4620), Layer::Relu, linear("fc2", 4620), Layer::Relu];
     Parts { extractor, head: vec![], output: "fc3" }
 }
 
@@ -150,6 +162,7 @@ mod tests {
     fn parameter_counts_are_those_of_the_papers() {
         for (name, input, count) in [
             ("mlp-2nn", [1, 28, 28], 199_210),
+            ("mlp-25m", [1, 28, 28], 25_021_930),
             ("cnn-mnist", [1, 28, 28], 1_663_370),
             ("lenet-5", [1, 28, 28], 61_706),
             ("lenet-5", [3, 32, 32], 62_006),

@@ -82,3 +82,29 @@ impl CustomOp1 for MaxPool {
         Tensor::from_vec(for_x, x.shape(), x.device()).map(Some)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn nan_does_not_hide() {
+        for place in 0..9 {
+            let mut input = [0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+            input[place] = f32::NAN;
+            let x = Tensor::from_slice(&input, (1, 1, 3, 3), &Device::Cpu).unwrap();
+            let y = max_pool(&x, 3).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            assert!(y[0].is_nan(), "{place}");
+        }
+    }
+
+    #[test]
+    fn windows_must_have_pixels() {
+        let x = Tensor::new(&[[[[1.0f32]]]], &Device::Cpu).unwrap();
+        assert!(max_pool(&x, 0).is_err());
+        // No window fits: nothing comes out.
+        assert_eq!(max_pool(&x, 2).unwrap().dims(), [1, 1, 0, 0]);
+    }
+}

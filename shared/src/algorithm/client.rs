@@ -95,9 +95,13 @@ impl<'a> Client<'a> {
     }
 
     /// E epochs of minibatch SGD over freshly shuffled data, from `start`
-    /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller.
+    /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller. No epochs leave
+    /// `start` as it is.
     pub fn sgd(&mut self, start: &ParamSet) -> Result<ParamSet, TrainError> {
         let training = self.spec.training;
+        if training.epochs == 0 {
+            return Ok(start.clone());
+        }
         let samples = self.data.len();
         let size = if training.batch == 0 { samples } else { (training.batch as usize).min(samples) };
         let total = u64::from(training.epochs) * samples.div_ceil(size.max(1)) as u64;

@@ -1,0 +1,199 @@
+//! Hello, silence, reconnection, stop.
+
+use super::*;
+
+#[test]
+fn unfit_clients_are_refused_with_the_reason() {
+    let cases = [
+        (
+            Hello { shape: vec![1, 3, 3], ..hello(1, None) },
+            Refusal::Shape { expected: vec![1, 2, 2], found: vec![1, 3, 3] },
+        ),
+        (Hello { classes: 3, ..hello(1, None) }, Refusal::Classes { expected: 2, found: 3 }),
+        (Hello { samples: 0, ..hello(1, None) }, Refusal::NoSamples),
+    ];
+    for (hello, refusal) in cases {
+        let mut bench = Bench::new(policy(1));
+        let actions = bench.greets(1, hello);
+        assert_eq!(actions, refused(bench.peer(1), refusal));
+        assert_eq!(bench.coordinator.status(bench.now).known, 0, "it is not known after that");
+    }
+}
+
+#[test]
+fn a_second_hello_breaks_the_protocol() {
+    let mut bench = Bench::new(policy(2));
+    bench.joins(1);
+    let actions = bench.says(1, ToServer::Hello(hello(1, None)));
+    let refusal = Refusal::Protocol("it said hello twice on one connection".to_owned());
+    assert_eq!(actions, refused(bench.peer(1), refusal));
+    assert_eq!(bench.coordinator.status(bench.now).connected, 0);
+}
+
+#[test]
+fn an_update_without_a_payload_breaks_the_protocol() {
+    let mut bench = Bench::open(policy(2), 2);
+    let header = shared::message::UpdateHeader { round: 1, report: report(1) };
+    let actions = bench.says(1, ToServer::Update(header));
+    let refusal = Refusal::Protocol("it sent an update without a payload".to_owned());
+    assert_eq!(actions, refused(bench.peer(1), refusal));
+    assert_eq!(bench.coordinator.status(bench.now).connected, 1);
+}
+
+#[test]
+fn a_message_before_hello_ends_the_connection() {
+    let messages = [
+        ToServer::Heartbeat(Progress::default()),
+        ToServer::Failed { round: 1, reason: String::new() },
+        ToServer::Goodbye,
+    ];
+    for message in messages {
+        let mut bench = Bench::new(policy(1));
+        let actions = bench.give(Event::Message { peer: PeerId(7), message });
+        assert_eq!(actions, [Action::Disconnect { peer: PeerId(7) }]);
+    }
+}
+
+#[test]
+fn a_second_connection_takes_over() {
+    let mut bench = Bench::open(policy(2), 2);
+    let old = bench.peer(1);
+    let actions = bench.joins_holding(1, spec().run, 1);
+    let mut expected = refused(old, Refusal::Replaced).to_vec();
+    expected.push(welcome(bench.peer(1), Some(1)));
+    assert_eq!(actions, expected);
+    // What still comes from the old one does not disturb the new one.
+    let upload = UploadId(50);
+    assert_eq!(
+        bench.give(Event::Uploaded { peer: old, round: 1, report: report(1), upload }),
+        [Action::Drop { upload }]
+    );
+    assert_eq!(bench.give(Event::Disconnected { peer: old }), []);
+    assert_eq!(bench.coordinator.status(bench.now).connected, 2);
+    let accepted = bench.delivers(1, 1);
+    assert_eq!(accepted, [bench.accepted(1, 1)]);
+}
+
+#[test]
+fn a_member_that_holds_the_task_is_not_sent_it_again() {
+    let mut bench = Bench::open(policy(2), 2);
+    bench.leaves(1);
+    let actions = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(actions, [welcome(bench.peer(1), Some(1))]);
+}
+
+#[test]
+fn a_member_that_holds_anything_else_is_sent_the_task() {
+    let other_run = RunId::from_bytes([1; 8]);
+    let held = [None, Some((spec().run, 0)), Some((spec().run, 2)), Some((other_run, 1))];
+    for held in held {
+        let mut bench = Bench::open(policy(2), 2);
+        bench.leaves(1);
+        let holds = held.map(|(run, round)| Held { run, round });
+        let actions = bench.greets(1, hello(1, holds));
+        assert_eq!(actions, [welcome(bench.peer(1), Some(1)), bench.task(1, 1)], "{held:?}");
+    }
+}
+
+#[test]
+fn a_member_whose_receipt_was_lost_is_told_that_nothing_is_wanted() {
+    let mut bench = Bench::open(policy(3), 3);
+    bench.uploads(1, 1, report(1));
+    bench.leaves(1);
+    let folding = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(folding, [welcome(bench.peer(1), None)], "it is being folded");
+    bench.leaves(1);
+    bench.folded(1, 1, Ok(()));
+    let accepted = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(accepted, [welcome(bench.peer(1), None)], "it was accepted");
+    bench.uploads(2, 1, TrainReport { samples: 1, ..report(2) });
+    bench.leaves(2);
+    let rejected = bench.joins_holding(2, spec().run, 1);
+    assert_eq!(rejected, [welcome(bench.peer(2), None)], "it was rejected");
+}
+
+#[test]
+fn a_newcomer_in_an_open_round_waits_for_the_next() {
+    let mut bench = Bench::open(policy(1), 1);
+    let actions = bench.joins(2);
+    assert_eq!(actions, [welcome(bench.peer(2), None)]);
+    let end = bench.delivers(1, 1);
+    assert_eq!(end.len(), 2, "accepted, close: {end:?}");
+    assert_eq!(bench.closed(1), [Action::Open(opening(2, &[1, 2], &[1, 2]))]);
+}
+
+#[test]
+fn silence_disconnects_and_the_round_goes_on() {
+    let lost_after = Duration::from_secs(15);
+    let mut bench = Bench::open(RoundPolicy { lost_after, ..policy(2) }, 2);
+    bench.now = Duration::from_secs(10);
+    bench.delivers(1, 1);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(lost_after));
+    assert_eq!(bench.at(lost_after - NANOSECOND), []);
+    let actions = bench.at(lost_after);
+    let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
+    assert_eq!(actions, [Action::Disconnect { peer: bench.peer(2) }, Action::Close { round: 1, tally: lost }]);
+    // It knows nothing of it yet: it is not refused, so that it comes back.
+    let heartbeat = bench.says(2, ToServer::Heartbeat(Progress::default()));
+    assert_eq!(heartbeat, [Action::Disconnect { peer: bench.peer(2) }]);
+}
+
+#[test]
+fn every_message_is_a_sign_of_life() {
+    let lost_after = Duration::from_secs(15);
+    let mut bench = Bench::open(RoundPolicy { lost_after, ..policy(2) }, 2);
+    bench.now = Duration::from_secs(10);
+    bench.says(1, ToServer::Heartbeat(Progress::default()));
+    bench.uploads(2, 1, TrainReport { samples: 1, ..report(2) });
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(Duration::from_secs(25)));
+    assert_eq!(bench.at(Duration::from_secs(25) - NANOSECOND), []);
+    assert_eq!(bench.coordinator.status(bench.now).connected, 2);
+}
+
+#[test]
+fn silence_is_noticed_in_every_state() {
+    let lost_after = Duration::from_secs(15);
+    let quick = RoundPolicy { lost_after, ..policy(1) };
+    let mut gathering = Bench::new(RoundPolicy { start: 2, ..quick });
+    gathering.joins(1);
+    let mut opening = Bench::new(quick);
+    opening.joins(1);
+    let mut closing = Bench::open(quick, 1);
+    closing.delivers(1, 1);
+    for (state, mut bench) in [("gathering", gathering), ("opening", opening), ("closing", closing)] {
+        assert_eq!(bench.coordinator.deadline(bench.now), Some(lost_after), "{state}");
+        assert_eq!(bench.at(lost_after), [Action::Disconnect { peer: bench.peer(1) }], "{state}");
+    }
+}
+
+#[test]
+fn stop_disconnects_everyone_in_every_state() {
+    let mut gathering = Bench::new(policy(2));
+    gathering.joins(1);
+    let mut opening = Bench::new(policy(1));
+    opening.joins(1);
+    let open = Bench::open(policy(1), 1);
+    let mut closing = Bench::open(policy(1), 1);
+    closing.delivers(1, 1);
+    let benches = [("gathering", gathering), ("opening", opening), ("open", open), ("closing", closing)];
+    for (state, mut bench) in benches {
+        let expected = [Action::Disconnect { peer: bench.peer(1) }, Action::Finish(Outcome::Stopped)];
+        assert_eq!(bench.give(Event::Stop), expected, "{state}");
+        assert_eq!(bench.give(Event::Stop), [], "{state}: once");
+        assert_eq!(bench.coordinator.deadline(bench.now).filter(|_| bench.status() != "the run is over"), None);
+    }
+}
+
+#[test]
+fn a_finished_coordinator_only_drops_uploads() {
+    let mut bench = Bench::open(policy(2), 2);
+    bench.uploads(1, 1, report(1));
+    bench.give(Event::Stop);
+    assert_eq!(bench.joins(3), []);
+    assert_eq!(bench.folded(1, 1, Ok(())), []);
+    assert_eq!(bench.opened(1), []);
+    assert_eq!(bench.closed(1), []);
+    assert_eq!(bench.at(TIME_MAX * 100), []);
+    assert_eq!(bench.uploads(2, 1, report(2)), [Action::Drop { upload: UploadId(2) }]);
+    assert_eq!(bench.coordinator.closed(), 0);
+}

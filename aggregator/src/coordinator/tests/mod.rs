@@ -1,0 +1,196 @@
+//! The coordinator, driven by hand: what goes in, and exactly what comes out.
+
+mod closing;
+mod connections;
+mod open;
+mod opening;
+mod properties;
+mod time;
+
+use shared::id::RunId;
+use shared::message::Held;
+
+use super::*;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const NANOSECOND: Duration = Duration::from_nanos(1);
+const TIME_MAX: Duration = Duration::from_secs(100);
+const REGATHER: Duration = Duration::from_secs(30);
+
+/// Three rounds of the example run.
+fn spec() -> RunSpec {
+    RunSpec::example("fedavg")
+}
+
+/// Everyone is asked; a round closes with what it has after 100 s, and with everyone's update before.
+fn policy(start: usize) -> RoundPolicy {
+    RoundPolicy {
+        fraction: 1.0,
+        min: 1,
+        max: None,
+        time_min: Duration::ZERO,
+        time_max: TIME_MAX,
+        start,
+        regather: REGATHER,
+        lost_after: Duration::from_secs(3600),
+        max_abs: 1000.0,
+    }
+}
+
+fn client(n: u8) -> ClientId {
+    ClientId::from_bytes([n; 16])
+}
+
+/// Client `n` has `10 n` samples.
+fn samples(n: u8) -> u64 {
+    10 * u64::from(n)
+}
+
+fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
+    clients.iter().map(|&n| (client(n), samples(n))).collect()
+}
+
+fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
+    Opening { round, cohort: shares(cohort), roster: shares(roster) }
+}
+
+fn report(n: u8) -> TrainReport {
+    TrainReport { samples: samples(n), steps: 3, loss: 0.5, duration: Duration::from_secs(2) }
+}
+
+fn hello(n: u8, holds: Option<Held>) -> Hello {
+    let software = "test 1".to_owned();
+    Hello { client: client(n), software, samples: samples(n), shape: vec![1, 2, 2], classes: 2, holds }
+}
+
+fn welcome(peer: PeerId, wants: Option<u32>) -> Action {
+    Action::Send { peer, message: ToClient::Welcome { spec: Box::new(spec()), wants } }
+}
+
+fn receipt(peer: PeerId, round: u32, verdict: Verdict) -> Action {
+    Action::Send { peer, message: ToClient::Receipt { round, verdict } }
+}
+
+fn refused(peer: PeerId, refusal: Refusal) -> [Action; 2] {
+    [Action::Send { peer, message: ToClient::Refused(refusal) }, Action::Disconnect { peer }]
+}
+
+/// The tally of a round in which nothing went wrong.
+fn tally(sampled: usize, accepted: usize, waited_for: WaitedFor) -> Tally {
+    Tally { sampled, accepted, waited_for, ..Tally::default() }
+}
+
+/// A coordinator, its clock, and clients numbered from 1, each with its newest connection.
+struct Bench {
+    coordinator: Coordinator,
+    now: Duration,
+    peers: BTreeMap<u8, PeerId>,
+    next_peer: u64,
+    next_upload: u64,
+}
+
+impl Bench {
+    fn new(policy: RoundPolicy) -> Self {
+        Self::resume(policy, Resume::default())
+    }
+
+    fn resume(policy: RoundPolicy, resume: Resume) -> Self {
+        let coordinator = Coordinator::new(spec(), policy, resume, Duration::ZERO);
+        Self { coordinator, now: Duration::ZERO, peers: BTreeMap::new(), next_peer: 0, next_upload: 0 }
+    }
+
+    /// Clients 1 to `clients` are connected and round 1 is open.
+    fn open(policy: RoundPolicy, clients: u8) -> Self {
+        let mut bench = Self::new(RoundPolicy { start: usize::from(clients), ..policy });
+        for n in 1..=clients {
+            bench.joins(n);
+        }
+        bench.opened(1);
+        bench
+    }
+
+    fn drain(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.coordinator.poll()).collect()
+    }
+
+    fn give(&mut self, event: Event) -> Vec<Action> {
+        self.coordinator.handle(self.now, event);
+        self.drain()
+    }
+
+    /// Time passes until `now`.
+    fn at(&mut self, now: Duration) -> Vec<Action> {
+        self.now = now;
+        self.give(Event::Tick)
+    }
+
+    fn peer(&self, n: u8) -> PeerId {
+        self.peers[&n]
+    }
+
+    /// Client `n` says hello on a new connection.
+    fn joins(&mut self, n: u8) -> Vec<Action> {
+        self.greets(n, hello(n, None))
+    }
+
+    fn joins_holding(&mut self, n: u8, run: RunId, round: u32) -> Vec<Action> {
+        self.greets(n, hello(n, Some(Held { run, round })))
+    }
+
+    fn greets(&mut self, n: u8, hello: Hello) -> Vec<Action> {
+        let peer = PeerId(self.next_peer);
+        self.next_peer += 1;
+        self.peers.insert(n, peer);
+        self.give(Event::Message { peer, message: ToServer::Hello(hello) })
+    }
+
+    fn says(&mut self, n: u8, message: ToServer) -> Vec<Action> {
+        self.give(Event::Message { peer: self.peer(n), message })
+    }
+
+    fn fails(&mut self, n: u8, round: u32) -> Vec<Action> {
+        self.says(n, ToServer::Failed { round, reason: "out of memory".to_owned() })
+    }
+
+    fn leaves(&mut self, n: u8) -> Vec<Action> {
+        self.give(Event::Disconnected { peer: self.peer(n) })
+    }
+
+    fn opened(&mut self, round: u32) -> Vec<Action> {
+        self.give(Event::Opened { round })
+    }
+
+    /// An update arrives on client `n`'s newest connection.
+    fn uploads(&mut self, n: u8, round: u32, report: TrainReport) -> Vec<Action> {
+        self.next_upload += 1;
+        let upload = UploadId(self.next_upload);
+        self.give(Event::Uploaded { peer: self.peer(n), round, report, upload })
+    }
+
+    fn folded(&mut self, n: u8, round: u32, outcome: Result<(), Rejection>) -> Vec<Action> {
+        self.give(Event::Folded { round, client: client(n), outcome })
+    }
+
+    /// Client `n`'s update arrives and is folded.
+    fn delivers(&mut self, n: u8, round: u32) -> Vec<Action> {
+        let fold = self.uploads(n, round, report(n));
+        assert!(matches!(fold[..], [Action::Fold { .. }]), "{fold:?}");
+        self.folded(n, round, Ok(()))
+    }
+
+    fn closed(&mut self, round: u32) -> Vec<Action> {
+        self.give(Event::Closed { round })
+    }
+
+    fn accepted(&self, n: u8, round: u32) -> Action {
+        receipt(self.peer(n), round, Verdict::Accepted)
+    }
+
+    fn task(&self, n: u8, round: u32) -> Action {
+        Action::Broadcast { peer: self.peer(n), round }
+    }
+
+    fn status(&self) -> String {
+        self.coordinator.status(self.now).to_string()
+    }
+}

@@ -1,0 +1,200 @@
+//! Whatever happens, in whatever order.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// Client says hello on a new connection, holding the task of that many rounds ago, if any.
+    Hello(u8, Option<u32>),
+    Disconnect(u8),
+    Heartbeat(u8),
+    Fails(u8),
+    /// An update for the newest round plus this, less one; honest or not.
+    Upload(u8, u32, bool),
+    /// The oldest or the newest fold ends; well or not.
+    Folded(bool, bool),
+    Opened(u32),
+    Closed(u32),
+    /// Time passes until just before the next deadline, then until the deadline.
+    Deadline,
+    Pause,
+    Stop,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let n = 1_u8..=4;
+    prop_oneof![
+        6 => (n.clone(), prop::option::of(0_u32..3)).prop_map(|(n, ago)| Op::Hello(n, ago)),
+        2 => n.clone().prop_map(Op::Disconnect),
+        1 => n.clone().prop_map(Op::Heartbeat),
+        2 => n.clone().prop_map(Op::Fails),
+        8 => (n, prop_oneof![1 => Just(0_u32), 8 => Just(1), 1 => Just(2)], prop::bool::weighted(0.9))
+            .prop_map(|(n, round, honest)| Op::Upload(n, round, honest)),
+        6 => (any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(oldest, fine)| Op::Folded(oldest, fine)),
+        5 => (0_u32..2).prop_map(Op::Opened),
+        5 => (0_u32..2).prop_map(Op::Closed),
+        3 => Just(Op::Deadline),
+        1 => Just(Op::Pause),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    (prop::collection::vec(op(), 1..120), prop::bool::weighted(0.2)).prop_map(|(mut ops, stop)| {
+        if stop {
+            let middle = ops.len() / 2;
+            ops.insert(middle, Op::Stop);
+        }
+        ops
+    })
+}
+
+fn any_policy() -> impl Strategy<Value = RoundPolicy> {
+    let counts = (1_usize..=3, prop::option::of(0_usize..2), 1_usize..=3, 0.0..=1.0_f64);
+    (counts, prop_oneof![Just(0_u64), Just(20), Just(100)], prop_oneof![Just(15_u64), Just(1000)]).prop_map(
+        |((min, above, start, fraction), time_min, lost_after)| RoundPolicy {
+            fraction,
+            min,
+            max: above.map(|above| min + above),
+            time_min: Duration::from_secs(time_min),
+            lost_after: Duration::from_secs(lost_after),
+            ..policy(start)
+        },
+    )
+}
+
+/// What the driver would know, and what must hold of the actions it is given.
+struct Ledger {
+    uploads: BTreeSet<u64>,
+    folding: Vec<(u32, ClientId)>,
+    opening: Option<u32>,
+    closing: Option<(u32, bool)>,
+    opened: BTreeMap<u32, BTreeSet<ClientId>>,
+    asked: BTreeSet<(PeerId, u32)>,
+    finished: bool,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        Self {
+            uploads: BTreeSet::new(),
+            folding: Vec::new(),
+            opening: None,
+            closing: None,
+            opened: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            finished: false,
+        }
+    }
+
+    fn take(&mut self, actions: Vec<Action>, closed: u32, policy: &RoundPolicy) {
+        for action in actions {
+            assert!(!self.finished || matches!(action, Action::Drop { .. }), "after the end: {action:?}");
+            match action {
+                Action::Fold { round, client, upload, .. } => {
+                    assert!(self.uploads.remove(&upload.0), "upload {upload:?} is given away once");
+                    assert!(self.opened[&round].contains(&client), "only members are folded");
+                    assert!(self.closing.is_none(), "nothing is folded into a closing round");
+                    self.folding.push((round, client));
+                }
+                Action::Drop { upload } => assert!(self.uploads.remove(&upload.0), "upload {upload:?} twice"),
+                Action::Open(opening) => {
+                    assert_eq!(opening.round, closed + 1, "one round after the other");
+                    assert!(self.opening.replace(opening.round).is_none() && self.closing.is_none());
+                    let members: BTreeSet<_> = opening.cohort.keys().copied().collect();
+                    let before = self.opened.insert(opening.round, members).unwrap_or_default();
+                    let now = &self.opened[&opening.round];
+                    assert!(before.is_subset(now) && before.len() < now.len(), "a cohort only grows");
+                }
+                Action::Broadcast { peer, round } => {
+                    assert_eq!(round, closed + 1);
+                    assert!(self.asked.insert((peer, round)), "once per connection and round");
+                }
+                Action::Close { round, tally } => {
+                    assert_eq!(round, closed + 1);
+                    assert!(self.folding.is_empty(), "what is being folded is waited for");
+                    assert!(self.closing.replace((round, tally.void)).is_none() && self.opening.is_none());
+                    assert_eq!(tally.sampled, self.opened[&round].len());
+                    assert!(tally.accepted + tally.failed + tally.lost <= tally.sampled, "{tally:?}");
+                    assert_eq!(tally.void, tally.accepted < policy.min, "{tally:?}");
+                }
+                Action::Finish(_) => self.finished = true,
+                Action::Send { .. } | Action::Disconnect { .. } => {}
+            }
+        }
+    }
+}
+
+fn play(policy: RoundPolicy, ops: &[Op]) {
+    let mut bench = Bench::new(policy);
+    let mut ledger = Ledger::new();
+    for &op in ops {
+        let closed = bench.coordinator.closed();
+        let newest = closed + u32::from(ledger.opened.contains_key(&(closed + 1)));
+        let mut closes = false;
+        let actions = match op {
+            Op::Hello(n, ago) => {
+                let held = ago.map(|ago| Held { run: spec().run, round: newest.saturating_sub(ago) });
+                bench.greets(n, hello(n, held))
+            }
+            Op::Stop => bench.give(Event::Stop),
+            Op::Disconnect(n) if bench.peers.contains_key(&n) => bench.leaves(n),
+            Op::Heartbeat(n) if bench.peers.contains_key(&n) => {
+                bench.says(n, ToServer::Heartbeat(Progress { round: Some(newest), done: 1, total: 2 }))
+            }
+            Op::Fails(n) if bench.peers.contains_key(&n) => bench.fails(n, newest),
+            Op::Upload(n, round, honest) if bench.peers.contains_key(&n) => {
+                ledger.uploads.insert(bench.next_upload + 1);
+                let report = TrainReport { samples: samples(n) + u64::from(!honest), ..report(n) };
+                bench.uploads(n, (newest + round).saturating_sub(1), report)
+            }
+            Op::Folded(oldest, fine) if !ledger.folding.is_empty() => {
+                let index = if oldest { 0 } else { ledger.folding.len() - 1 };
+                let (round, client) = ledger.folding.remove(index);
+                let outcome = if fine { Ok(()) } else { Err(Rejection::NotFinite { tensor: "w".to_owned() }) };
+                bench.give(Event::Folded { round, client, outcome })
+            }
+            Op::Opened(off) => {
+                let round = ledger.opening.take_if(|_| off == 0).unwrap_or(closed + 1 + off);
+                bench.opened(round)
+            }
+            Op::Closed(off) => {
+                closes = off == 0 && ledger.closing.take().is_some() && !ledger.finished;
+                bench.closed(closed + 1 + off)
+            }
+            Op::Deadline => {
+                let Some(deadline) = bench.coordinator.deadline(bench.now) else {
+                    assert_eq!(bench.at(bench.now + Duration::from_secs(1_000_000)), [], "time alone matters");
+                    continue;
+                };
+                assert!(deadline > bench.now, "a deadline that is over is a busy loop");
+                if deadline - NANOSECOND > bench.now {
+                    assert_eq!(bench.at(deadline - NANOSECOND), [], "time alone matters before the deadline");
+                }
+                bench.at(deadline)
+            }
+            Op::Pause => bench.at(bench.now + MILLISECOND),
+            _ => continue,
+        };
+        assert_eq!(bench.coordinator.closed(), closed + u32::from(closes), "{op:?}");
+        ledger.take(actions, bench.coordinator.closed(), &policy);
+        assert!(ledger.uploads.is_empty(), "an upload is folded or dropped at once");
+        let status = bench.coordinator.status(bench.now);
+        assert!(!status.to_string().is_empty() && status.connected <= status.known);
+        if let WaitingFor::Updates { accepted, cohort, working, away, .. } = status.waiting_for {
+            assert!(accepted + working.len() + away.len() <= cohort);
+        }
+        let later = bench.coordinator.deadline(bench.now);
+        assert!(later.is_none_or(|moment| moment > bench.now));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order_of_events_keeps_the_books_straight(policy in any_policy(), ops in ops()) {
+        play(policy, &ops);
+    }
+}

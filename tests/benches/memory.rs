@@ -1,0 +1,52 @@
+//! The aggregator's peak memory with a 100 MB model, and its growth with the number of clients.
+//!
+//! Real processes over QUIC, `mlp-25m` (25,021,930 parameters), no local epochs, two rounds.
+//!
+//! `cargo bench -p federation-tests --bench memory [-- CLIENTS...]`   (default: 2 20; needs 10 GB for 20 clients)
+
+use federation_tests::serving::{Serving, split_data};
+
+const MODEL_BYTES: f64 = 25_021_930.0 * 4.0;
+
+fn main() {
+    let mut counts: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    if counts.is_empty() {
+        counts = vec![2, 20];
+    }
+    println!("aggregator's peak memory, model of {:.1} MB, real processes over QUIC", MODEL_BYTES / 1e6);
+    let mut first = None;
+    for clients in counts {
+        let peak = peak(clients) as f64;
+        let base = *first.get_or_insert(peak);
+        println!(
+            "  {clients:3} clients: {:6.1} MB = {:.2} x the model, {:+.1} % against the first line",
+            peak / 1e6,
+            peak / MODEL_BYTES,
+            100.0 * (peak / base - 1.0)
+        );
+    }
+    println!("for reference, at 2 clients: Flower 8.6 x the model, NVFLARE 19 x");
+}
+
+fn peak(clients: usize) -> u64 {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let overrides = [
+        "model.name=mlp-25m",
+        "training.epochs=0",
+        "evaluate.every=0",
+        "run.rounds=2",
+        &format!("data.clients={clients}"),
+        &format!("data.limit={}", 10 * clients),
+        &format!("round.count.min={clients}"),
+    ]
+    .map(str::to_owned);
+    split_data(directory.path(), &overrides);
+    let mut serving = Serving::start(directory.path(), &overrides);
+    let processes: Vec<_> = (0..clients).map(|index| serving.join(directory.path(), index)).collect();
+    let mut peak = 0;
+    while serving.next_round().is_some() {
+        peak = serving.process.memory("VmHWM").unwrap_or(0).max(peak);
+    }
+    drop(processes);
+    peak
+}

@@ -1,0 +1,115 @@
+//! A client in this process whose training waits until the test lets it go on.
+//!
+//! Tiny federations rush through their rounds faster than a test can look. With one of these among the clients, and
+//! a round that needs all of them, a round stays open for as long as the test likes, without any sleep. All else about
+//! it is the real client.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use edge_client::driver::{Notice, Participant, take_part};
+use edge_client::quic::QuicConnector;
+use edge_client::session::Outcome;
+use edge_client::store::MemoryStore;
+use edge_client::trust::{Fingerprint, Trust};
+use edge_client::workshop::Workshop;
+use models::Backend;
+use shared::data::View;
+use shared::id::ClientId;
+use shared::message::Verdict;
+use tokio::sync::watch;
+
+use crate::process::PATIENCE;
+
+/// The held client. It leaves when this is dropped.
+pub struct Gate {
+    reached: Receiver<(u32, Sender<()>)>,
+    receipts: Receiver<(u32, Verdict)>,
+    ended: Receiver<Outcome>,
+    _leave: watch::Sender<bool>,
+}
+
+/// A training that waits.
+#[must_use = "the training waits until this is opened or dropped"]
+pub struct Held {
+    /// The round.
+    pub round: u32,
+    _open: Sender<()>,
+}
+
+impl Held {
+    /// Lets the training begin.
+    pub fn open(self) {}
+}
+
+impl Gate {
+    /// Joins the server at `address` as `client`.
+    ///
+    /// # Panics
+    /// If the system gives no threads.
+    #[must_use]
+    pub fn join(address: String, pin: Fingerprint, client: ClientId, data: View) -> Self {
+        let (reach, reached) = mpsc::channel();
+        let (receive, receipts) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let (leave, left) = watch::channel(false);
+        let workshop = Workshop::new(1, 1).expect("the system gives two threads");
+        let participant = Participant { client, data, backend: Backend::cpu(), workshop: workshop.clone() };
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let outcome = runtime.expect("the system gives two threads").block_on(async {
+                let mut notice = |notice: Notice| match notice {
+                    Notice::Training { round } => {
+                        let (open, opened) = mpsc::channel::<()>();
+                        let _ = reach.send((round, open));
+                        // The one worker takes jobs in turn: the training is queued behind this.
+                        workshop.submit(move || {
+                            let _ = opened.recv();
+                        });
+                    }
+                    Notice::Receipt { round, verdict } => drop(receive.send((round, verdict))),
+                    _ => {}
+                };
+                let connector = QuicConnector::new(address, Trust::new(Some(pin)));
+                take_part(participant, connector, MemoryStore::new(), left, &mut notice).await
+            });
+            if let Ok(outcome) = outcome {
+                let _ = end.send(outcome);
+            }
+        });
+        Self { reached, receipts, ended, _leave: leave }
+    }
+
+    /// Waits until a training is due, and holds it.
+    ///
+    /// # Panics
+    /// If none ever is.
+    pub fn held(&self) -> Held {
+        let (round, open) = self.reached.recv_timeout(PATIENCE).expect("the held client is asked to train");
+        Held { round, _open: open }
+    }
+
+    /// Waits for the receipt of `round`: what became of the update. Receipts of earlier rounds are passed over; one may
+    /// also have been lost with its connection.
+    ///
+    /// # Panics
+    /// If it never comes.
+    #[must_use]
+    pub fn receipt(&self, round: u32) -> Verdict {
+        loop {
+            let (of, verdict) = self.receipts.recv_timeout(PATIENCE).expect("an update is answered");
+            assert!(of <= round, "the receipt of round {round} never came, that of {of} did");
+            if of == round {
+                return verdict;
+            }
+        }
+    }
+
+    /// Waits until the run is over for this client.
+    ///
+    /// # Panics
+    /// If it never is, or the client failed.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.ended.recv_timeout(PATIENCE).expect("the held client comes to an end")
+    }
+}

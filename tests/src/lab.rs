@@ -1,0 +1,244 @@
+//! A federation of processes: one folder with the configuration, every device's data and state, and the runs.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use aggregator::report::{RoundRecord, jsonl};
+use edge_client::store::parse_fingerprint;
+use edge_client::trust::Fingerprint;
+use serde_json::Value;
+use shared::id::ClientId;
+
+use crate::gate::Gate;
+use crate::process::{Ended, PATIENCE, Process, run};
+use crate::programs::programs;
+use crate::scenario::Scenario;
+
+/// Below the ports that systems give to sockets which ask for any: while an aggregator is down, no client's own socket
+/// takes its port.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A folder with all that a federation of processes needs. Devices have the identities of simulated clients, so the
+/// model must be the simulation's, byte for byte.
+pub struct Lab {
+    folder: tempfile::TempDir,
+    scenario: Scenario,
+    port: u16,
+}
+
+impl Lab {
+    /// A federation as [`Scenario::small`] that waits for each of its clients in every round; `overrides` as on the
+    /// command line. Clients that vanish are noticed after two seconds.
+    ///
+    /// # Panics
+    /// If the folder cannot be made.
+    #[must_use]
+    pub fn new(clients: u32, overrides: &[&str]) -> Self {
+        let sizes = [format!("data.clients={clients}"), format!("round.count.min={clients}")];
+        let mut all = vec!["connection.heartbeat=0.5", "connection.lost-after=2"];
+        all.extend(sizes.iter().map(String::as_str));
+        all.extend(overrides);
+        let scenario = Scenario::small(&all);
+        let folder = tempfile::tempdir().expect("the system has a place for temporary files");
+        let lab = Self { folder, scenario, port: free_port() };
+        fs::write(lab.path("run.toml"), lab.scenario.config.effective.to_toml()).expect("written");
+        let (config, data) = (lab.name("run.toml"), lab.name("data"));
+        let split = run(&programs().aggregator, &["data", "split", &config, "--out", &data]);
+        assert_eq!(split.code, Some(0), "{}", split.text);
+        for index in 0..clients {
+            fs::create_dir(lab.state(index)).expect("created");
+            fs::write(lab.state(index).join("identity"), format!("{}\n", lab.client(index))).expect("written");
+        }
+        lab
+    }
+
+    /// A path in the folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The same, as an argument.
+    #[must_use]
+    pub fn name(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Where the aggregator listens.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The identity of a device.
+    #[must_use]
+    pub fn client(&self, index: u32) -> ClientId {
+        ClientId::virtual_client(index, &self.scenario.config.spec.root_seed())
+    }
+
+    /// The state directory of a device.
+    #[must_use]
+    pub fn state(&self, index: u32) -> PathBuf {
+        self.path(&format!("state-{index}"))
+    }
+
+    /// The directory of the run.
+    #[must_use]
+    pub fn run(&self) -> PathBuf {
+        self.path("runs").join(&self.scenario.config.spec.name)
+    }
+
+    /// Starts the aggregator and waits until devices can join. The command is the same every time.
+    ///
+    /// # Panics
+    /// If it does not come so far.
+    #[must_use]
+    pub fn serve(&self) -> Process {
+        self.serve_as("identity")
+    }
+
+    /// The same, with another directory for the server's certificate.
+    ///
+    /// # Panics
+    /// As [`serve`](Self::serve).
+    #[must_use]
+    pub fn serve_as(&self, identity: &str) -> Process {
+        let ready = self.path("ready.json");
+        let _ = fs::remove_file(&ready);
+        let mut command = Command::new(&programs().aggregator);
+        command.arg("serve").args(self.serve_arguments(identity));
+        let mut server = Process::start("the aggregator", &mut command);
+        server.line("listening", |line| line.starts_with("listening on"));
+        let deadline = Instant::now() + PATIENCE;
+        while !ready.exists() {
+            assert!(server.alive() && Instant::now() < deadline, "the aggregator never wrote its ready file");
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        server
+    }
+
+    /// The arguments of `aggregator serve`.
+    #[must_use]
+    pub fn serve_arguments(&self, identity: &str) -> Vec<String> {
+        let given = [("--runs", self.name("runs")), ("--listen", self.address())];
+        let files = [("--ready-file", self.name("ready.json")), ("--identity", self.name(identity))];
+        let options = given.into_iter().chain(files).flat_map(|(option, value)| [option.to_owned(), value]);
+        [self.name("run.toml"), "--json".to_owned()].into_iter().chain(options).collect()
+    }
+
+    /// What the aggregator says in its ready file.
+    ///
+    /// # Panics
+    /// If it has not written it.
+    #[must_use]
+    pub fn ready(&self) -> Value {
+        let text = fs::read_to_string(self.path("ready.json")).expect("the aggregator is ready");
+        serde_json::from_str(&text).expect("the ready file is JSON")
+    }
+
+    /// The server's fingerprint.
+    ///
+    /// # Panics
+    /// If the aggregator was never ready.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        let ready = self.ready();
+        ready["fingerprint"].as_str().and_then(parse_fingerprint).expect("a fingerprint of 64 digits")
+    }
+
+    /// Starts a device. It believes the first server that it meets.
+    #[must_use]
+    pub fn join(&self, index: u32) -> Process {
+        self.join_with(index, &[])
+    }
+
+    /// The same, with more arguments.
+    #[must_use]
+    pub fn join_with(&self, index: u32, more: &[&str]) -> Process {
+        let mut command = Command::new(&programs().edge_client);
+        command.args(["join", &self.address(), "--json", "--threads", "1"]).args(more);
+        command.arg("--data").arg(self.data(index)).arg("--state").arg(self.state(index));
+        Process::start(&format!("device {index}"), &mut command)
+    }
+
+    /// The data directory of a device.
+    #[must_use]
+    pub fn data(&self, index: u32) -> PathBuf {
+        self.path(&format!("data/client-{index:03}"))
+    }
+
+    /// Joins a device in this process, whose training waits.
+    #[must_use]
+    pub fn gate(&self, index: u32) -> Gate {
+        let share = self.scenario.shares[index as usize].clone();
+        Gate::join(self.address(), self.fingerprint(), self.client(index), share)
+    }
+
+    /// The model that `aggregator simulate` makes of the same configuration, as a file's bytes.
+    ///
+    /// # Panics
+    /// If it makes none.
+    #[must_use]
+    pub fn simulated(&self) -> Vec<u8> {
+        let (config, runs) = (self.name("run.toml"), self.name("simulated"));
+        let simulated = run(&programs().aggregator, &["simulate", &config, "--runs", &runs, "--threads", "1"]);
+        assert_eq!(simulated.code, Some(0), "{}", simulated.text);
+        model_in(&self.path("simulated").join(&self.scenario.config.spec.name))
+    }
+
+    /// The run is over with the simulation's model, and every device knows.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_completed(&self, server: Process, devices: Vec<Process>) {
+        let rounds = self.scenario.config.spec.rounds;
+        let clients = self.scenario.shares.len();
+        let server = server.wait();
+        assert_eq!(server.code, Some(0), "{}", server.text);
+        for device in devices {
+            let Ended { code, text } = device.wait();
+            assert_eq!(code, Some(0), "{text}");
+            let last: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
+            assert_eq!(last, serde_json::json!({ "event": "completed", "rounds": rounds }), "{text}");
+        }
+        let records = self.rounds();
+        let accepted: Vec<_> = records.iter().map(|record| (record.round, record.accepted)).collect();
+        assert_eq!(accepted, (1..=rounds).map(|round| (round, clients)).collect::<Vec<_>>());
+        assert!(model_in(&self.run()) == self.simulated(), "the model is not the simulation's");
+        assert!(self.run().join("report.html").is_file());
+    }
+
+    /// The closed rounds.
+    ///
+    /// # Panics
+    /// If `rounds.jsonl` cannot be read.
+    #[must_use]
+    pub fn rounds(&self) -> Vec<RoundRecord> {
+        let text = fs::read_to_string(self.run().join("rounds.jsonl")).expect("a round was closed");
+        jsonl::read(&text).expect("whole lines").records
+    }
+}
+
+fn model_in(run: &Path) -> Vec<u8> {
+    let path = run.join("model.safetensors");
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A port that nobody uses now, and no other test of this process will be given.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Suites that run at the same time begin at different ports.
+    let begin = std::process::id() as u16;
+    for _ in PORTS {
+        let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
+        let port = PORTS.start + offset;
+        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port from {PORTS:?} is free");
+}

@@ -1,0 +1,162 @@
+//! A running program: its lines as they come, its end, and signals to it.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Nothing here takes nearly so long on any machine; it turns a hang into a failure.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program that was started. Dropping it kills it.
+pub struct Process {
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+    /// Lines of both outputs in the order in which they were read.
+    seen: Vec<String>,
+    /// How many of them [`line`](Self::line) has looked at.
+    looked: usize,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// All that it printed, standard output and standard error line by line.
+    pub text: String,
+}
+
+impl Process {
+    /// Starts a program with nothing to read and without the user's environment for it. `name` is for messages.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(name: &str, command: &mut Command) -> Self {
+        command.env_remove("RUST_LOG").env_remove("XDG_STATE_HOME").stdin(Stdio::null());
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
+        let (sender, lines) = mpsc::channel();
+        let outputs: [Option<Box<dyn Read + Send>>; 2] =
+            [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|out| Box::new(out) as _)];
+        for output in outputs.into_iter().flatten() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Self { name: name.to_owned(), child, lines, seen: Vec::new(), looked: 0 }
+    }
+
+    /// Waits for the next line that `wanted` likes, and passes over those before it.
+    ///
+    /// # Panics
+    /// If the program ends before, or takes for ever.
+    pub fn line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            while let Some(line) = self.seen.get(self.looked) {
+                self.looked += 1;
+                if wanted(line) {
+                    return line.clone();
+                }
+            }
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => panic!("{} ended before {what}:\n{}", self.name, self.text()),
+                Err(RecvTimeoutError::Timeout) => panic!("{} never came to {what}:\n{}", self.name, self.text()),
+            }
+        }
+    }
+
+    /// Waits for the next line of JSON whose members are at least those of `expected`.
+    ///
+    /// # Panics
+    /// As [`line`](Self::line).
+    pub fn object(&mut self, expected: &Value) -> Value {
+        let fits = |line: &str| {
+            let object: Value = serde_json::from_str(line).ok()?;
+            let wanted = expected.as_object().expect("objects are waited for");
+            wanted.iter().all(|(key, value)| object.get(key) == Some(value)).then_some(object)
+        };
+        let line = self.line(&expected.to_string(), |line| fits(line).is_some());
+        fits(&line).expect("it did just now")
+    }
+
+    /// Waits until the program has ended by itself.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        // Its outputs are closed when it ends.
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("{} does not end:\n{}", self.name, self.text()),
+            }
+        }
+        let status = self.child.wait().expect("an own child can be waited for");
+        Ended { code: status.code(), text: self.text() }
+    }
+
+    /// Has the program not ended yet?
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    pub fn alive(&mut self) -> bool {
+        self.child.try_wait().expect("an own child can be asked for").is_none()
+    }
+
+    /// Kills the program as `kill -9` does, and waits until it is gone.
+    ///
+    /// # Panics
+    /// If it has ended before: the test did not test what it should.
+    pub fn kill(mut self) {
+        assert!(self.alive(), "{} ended before it was killed:\n{}", self.name, self.text());
+        self.child.kill().expect("a living child can be killed");
+        self.child.wait().expect("an own child can be waited for");
+    }
+
+    /// Sends the signal of Ctrl-C.
+    ///
+    /// # Panics
+    /// If there is no program `kill`.
+    pub fn interrupt(&self) {
+        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(status.expect("there is a program kill").success(), "{} cannot be interrupted", self.name);
+    }
+
+    fn text(&self) -> String {
+        self.seen.join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a program to its end.
+///
+/// # Panics
+/// If it cannot be started, or does not end.
+#[must_use]
+pub fn run(program: &Path, arguments: &[&str]) -> Ended {
+    Process::start(&program.display().to_string(), Command::new(program).args(arguments)).wait()
+}

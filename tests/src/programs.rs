@@ -1,0 +1,54 @@
+//! The two programs, as a user would start them.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The lab's program.
+    pub aggregator: PathBuf,
+    /// The device's program.
+    pub edge_client: PathBuf,
+}
+
+/// Builds both programs, once per process, in the profile and the target directory of the running test.
+///
+/// `cargo test` builds the programs of a package for that package's own tests alone, so a suite of another package has
+/// to see to it itself: on a fresh clone they are not there, and after a change they would be old.
+///
+/// # Panics
+/// If they cannot be built; the message holds what cargo said.
+#[must_use]
+pub fn programs() -> &'static Programs {
+    static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    PROGRAMS.get_or_init(build)
+}
+
+fn build() -> Programs {
+    let test = std::env::current_exe().expect("the system knows the running program");
+    // TARGET/PROFILE/deps/TEST
+    let folder = test.ancestors().nth(2).expect("tests lie in the target directory's PROFILE/deps");
+    let target = folder.parent().expect("a profile's folder lies in the target directory");
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") => "dev",
+        Some(profile) => profile,
+        None => panic!("{} is not the folder of a profile", folder.display()),
+    };
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "aggregator", "--package", "edge-client", "--bins"])
+        .args(["--profile", profile, "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo, which built this test, can be started");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the programs under test cannot be built:\n{errors}");
+    let program = |name: &str| {
+        let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+        assert!(path.is_file(), "cargo built the programs and {} is not there", path.display());
+        path
+    };
+    Programs { aggregator: program("aggregator"), edge_client: program("edge-client") }
+}

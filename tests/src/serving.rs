@@ -1,0 +1,112 @@
+//! Real processes as the benches want them: an aggregator that serves, clients that join, and what they cost.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::programs::programs;
+
+/// A child process that does not outlive its owner.
+pub struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+
+    /// A figure of `/proc/PID/status`, in bytes: `VmRSS` (resident now) or `VmHWM` (resident at most).
+    #[must_use]
+    pub fn memory(&self, field: &str) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
+        let line = status.lines().find(|line| line.starts_with(field))?;
+        let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kilobytes * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An aggregator that serves a run, and where to join it.
+pub struct Serving {
+    /// The process.
+    pub process: Process,
+    address: String,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    /// `aggregator serve --json` with these overrides, its runs below `directory`.
+    ///
+    /// # Panics
+    /// If it does not get ready.
+    #[must_use]
+    pub fn start(directory: &Path, overrides: &[String]) -> Self {
+        let ready = directory.join("ready.json");
+        let _ = std::fs::remove_file(&ready);
+        let mut command = Command::new(&programs().aggregator);
+        command.args(["serve", "--json", "--fresh", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
+        command.arg("--runs").arg(directory.join("runs"));
+        for change in overrides {
+            command.args(["--set", change]);
+        }
+        let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !ready.is_file() {
+            assert!(Instant::now() < deadline, "the aggregator did not get ready");
+            let ended = process.0.try_wait().expect("a child can be asked");
+            assert!(ended.is_none(), "the aggregator ended: {ended:?}");
+            std::thread::yield_now();
+        }
+        let json = std::fs::read_to_string(&ready).expect("the ready file was written");
+        let json: serde_json::Value = serde_json::from_str(&json).expect("the ready file is JSON");
+        let address = json["address"].as_str().expect("it names the address").to_owned();
+        let lines = BufReader::new(process.0.stdout.take().expect("it was piped"));
+        Self { process, address, lines }
+    }
+
+    /// The next closed round's line, and when it came; `None` when the run is over.
+    pub fn next_round(&mut self) -> Option<(Instant, serde_json::Value)> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).ok().filter(|length| *length > 0)?;
+        Some((Instant::now(), serde_json::from_str(&line).ok()?))
+    }
+
+    /// `edge-client join`, number `index`, with the data and a state directory of that number below `directory`.
+    #[must_use]
+    pub fn join(&self, directory: &Path, index: usize) -> Process {
+        let mut command = Command::new(&programs().edge_client);
+        command.args(["join", &self.address, "--data"]).arg(directory.join(format!("data/client-{index:03}")));
+        command.arg("--state").arg(directory.join(format!("state-{index}")));
+        Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+}
+
+/// `aggregator data split` with these overrides, into `directory/data`.
+///
+/// # Panics
+/// If it fails.
+pub fn split_data(directory: &Path, overrides: &[String]) {
+    let mut command = Command::new(&programs().aggregator);
+    command.args(["data", "split", "--out"]).arg(directory.join("data")).stdout(Stdio::null());
+    for change in overrides {
+        command.args(["--set", change]);
+    }
+    assert!(command.status().expect("the aggregator can be started").success(), "{command:?} failed");
+}
+
+/// The middle value.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
+    assert!(!values.is_empty(), "a median needs a value");
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,85 @@
+//! Whole federations in this process: the transport and the number of threads leave no trace in the model.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::coordinator::{Outcome, Resume};
+use aggregator::files::Disk;
+use aggregator::run::Run;
+use aggregator::run::directory::RunDirectory;
+use aggregator::simulate::{Transport, simulate};
+use federation_tests::scenario::Scenario;
+use models::ParamSet;
+use tokio::sync::watch;
+
+/// Far more than any of these runs takes; a run that hangs fails instead of hanging the suite.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a simulation leaves behind.
+#[derive(PartialEq)]
+struct Left {
+    model: ParamSet,
+    file: Vec<u8>,
+    accepted: Vec<usize>,
+}
+
+async fn simulated(scenario: &Scenario, transport: Transport, threads: usize) -> Left {
+    let directory = tempfile::tempdir().unwrap();
+    let root = RunDirectory::new(directory.path().join("run"));
+    let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), None).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let (run, outcome) = tokio::time::timeout(
+        PATIENCE,
+        simulate(run, Resume::default(), scenario.shares.clone(), transport, threads, stopped, &mut |_| {}),
+    )
+    .await
+    .expect("the simulation ends in time")
+    .unwrap();
+    assert_eq!(outcome, Outcome::Completed);
+    let file = fs::read(run.write_model().unwrap()).unwrap();
+    let accepted = run.records().iter().map(|record| record.accepted).collect();
+    Left { model: run.published().unwrap(), file, accepted }
+}
+
+/// Both transports, one and two threads. Returns what all of them left.
+async fn the_same_everywhere(overrides: &[&str]) -> Left {
+    let scenario = Scenario::small(overrides);
+    let first = simulated(&scenario, Transport::Memory, 1).await;
+    for (transport, threads) in [(Transport::Memory, 2), (Transport::Quic, 1), (Transport::Quic, 2)] {
+        let other = simulated(&scenario, transport, threads).await;
+        let case = format!("{overrides:?} over {transport:?} with {threads} threads");
+        assert_eq!(other.accepted, first.accepted, "{case}");
+        assert!(other.model == first.model, "{case}: another model");
+        assert!(other.file == first.file, "{case}: another file");
+    }
+    let seed = scenario.config.spec.root_seed().derive("initial parameters");
+    let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
+    assert!(first.model.distance(&initial).unwrap() > 0.01, "{overrides:?}: the model was trained");
+    first
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transport_and_threads_leave_no_trace() {
+    let left = the_same_everywhere(&[]).await;
+    assert_eq!(left.accepted, [4, 4, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_with_half_of_the_clients_in_a_round() {
+    let left = the_same_everywhere(&["round.fraction=0.5", "training.epochs=2"]).await;
+    assert_eq!(left.accepted, [2, 2, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_with_16_bits_on_the_wire() {
+    let half = the_same_everywhere(&["update.precision=f16", "run.rounds=2"]).await;
+    let full = the_same_everywhere(&["run.rounds=2"]).await;
+    assert!(half.model != full.model, "sixteen bits do round");
+    assert!(half.model.distance(&full.model).unwrap() < 0.01, "and round little");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_with_hidden_layers_and_skewed_shares() {
+    the_same_everywhere(&["model.name=mlp-2nn", "data.partition.shards.per-client=2", "run.rounds=2"]).await;
+}

@@ -1,0 +1,150 @@
+//! The two programs as real processes over QUIC: whole runs, and every way of ending one that a person or a power cut
+//! can think of. Wherever a run completes, its model is the simulation's, byte for byte.
+#![cfg(unix)]
+
+use federation_tests::gate::Gate;
+use federation_tests::lab::Lab;
+use federation_tests::process::Process;
+use serde_json::json;
+use shared::message::Verdict;
+
+/// Four devices of their own process and one that waits in this one.
+fn with_gate() -> Lab {
+    Lab::new(5, &["data.limit=200"])
+}
+
+fn join(lab: &Lab) -> Vec<Process> {
+    (0..4).map(|index| lab.join(index)).collect()
+}
+
+fn accepted(devices: &mut [Process], round: u32) {
+    for device in devices {
+        device.object(&json!({ "event": "receipt", "round": round, "verdict": "accepted" }));
+    }
+}
+
+/// Lets the held training of `round` through and waits for the next round's.
+fn pass(gate: &Gate, round: u32) {
+    let held = gate.held();
+    assert_eq!(held.round, round);
+    held.open();
+    assert_eq!(gate.receipt(round), Verdict::Accepted);
+}
+
+#[test]
+fn four_devices_train_the_model_of_the_simulation() {
+    let lab = Lab::new(4, &[]);
+    let server = lab.serve();
+    assert_eq!(lab.ready()["address"], lab.address());
+    let devices = join(&lab);
+    lab.assert_completed(server, devices);
+}
+
+#[test]
+fn half_the_bits_and_other_clocks_change_nothing() {
+    let lab = Lab::new(4, &["update.precision=f16", "training.epochs=3"]);
+    // Devices that come first wait for the server.
+    let devices: Vec<_> = (0..4).rev().map(|index| lab.join(index)).collect();
+    let server = lab.serve();
+    lab.assert_completed(server, devices);
+}
+
+#[test]
+fn an_aggregator_that_is_killed_continues_where_it_was() {
+    let lab = with_gate();
+    // Before anybody came.
+    lab.serve().kill();
+    let server = lab.serve();
+    let mut devices = join(&lab);
+    let gate = lab.gate(4);
+
+    // In the middle of a round, with four updates durable.
+    let held = gate.held();
+    assert_eq!(held.round, 1);
+    accepted(&mut devices, 1);
+    server.kill();
+    let mut server = lab.serve();
+    held.open();
+    assert_eq!(gate.receipt(1), Verdict::Accepted);
+
+    // Between two rounds.
+    server.object(&json!({ "round": 1, "accepted": 5 }));
+    server.kill();
+    assert_eq!(lab.rounds().len(), 1);
+    let server = lab.serve();
+
+    // Somewhere between the last upload and the next round.
+    let held = gate.held();
+    assert_eq!(held.round, 2);
+    held.open();
+    server.kill();
+    let server = lab.serve();
+
+    pass(&gate, 3);
+    lab.assert_completed(server, devices);
+}
+
+#[test]
+fn a_device_that_is_killed_goes_on_where_it_was() {
+    let lab = with_gate();
+    let server = lab.serve();
+    let mut devices = join(&lab);
+    let gate = lab.gate(4);
+    for (round, moment) in [(1, "training"), (2, "trained"), (3, "receipt")] {
+        let held = gate.held();
+        assert_eq!(held.round, round);
+        let mut device = devices.remove(0);
+        device.object(&json!({ "event": moment, "round": round }));
+        device.kill();
+        // The first in the list is another device every time.
+        devices.push(lab.join(round - 1));
+        accepted(&mut devices[..3], round);
+        held.open();
+        assert_eq!(gate.receipt(round), Verdict::Accepted);
+    }
+    lab.assert_completed(server, devices);
+}
+
+#[test]
+fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
+    let lab = with_gate();
+    let server = lab.serve();
+    let mut devices = join(&lab);
+    let gate = lab.gate(4);
+    pass(&gate, 1);
+    accepted(&mut devices, 1);
+    let held = gate.held();
+    assert_eq!(held.round, 2);
+
+    server.interrupt();
+    let stopped = server.wait();
+    assert_eq!(stopped.code, Some(0), "{}", stopped.text);
+    let says = "stopped after round 1 of 3: the same command continues the run";
+    assert!(stopped.text.contains(says), "{}", stopped.text);
+    for device in &mut devices {
+        device.object(&json!({ "event": "disconnected" }));
+        assert!(device.alive());
+    }
+    // The device that leaves meanwhile comes back with its finished update.
+    devices[0].interrupt();
+    let left = devices.remove(0).wait();
+    assert_eq!(left.code, Some(0), "{}", left.text);
+    assert!(left.text.ends_with(r#"{"event":"stopped"}"#), "{}", left.text);
+
+    let mut server = lab.serve();
+    for device in &mut devices {
+        device.object(&json!({ "event": "connected" }));
+    }
+    devices.push(lab.join(0));
+    server.line("the device that left", |line| line.contains(&lab.client(0).short()));
+    // Ctrl-C on a device in the middle of a run.
+    let mut leaving = devices.remove(0);
+    leaving.object(&json!({ "event": "joined" }));
+    leaving.interrupt();
+    let left = leaving.wait();
+    assert_eq!(left.code, Some(0), "{}", left.text);
+    devices.push(lab.join(1));
+    held.open();
+    pass(&gate, 3);
+    lab.assert_completed(server, devices);
+}

@@ -1,0 +1,302 @@
+//! What each program says, and with which exit code it ends, when a person or a machine has put something in its way:
+//! trust, addresses, directories, data, configurations, disks.
+#![cfg(unix)]
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use federation_tests::lab::Lab;
+use federation_tests::process::{Ended, run};
+use federation_tests::programs::programs;
+use serde_json::json;
+
+/// It ended with this code, and named all of `parts`.
+fn assert_ended(ended: &Ended, code: i32, parts: &[&str]) {
+    assert_eq!(ended.code, Some(code), "{}", ended.text);
+    for part in parts {
+        assert!(ended.text.contains(part), "{part:?} is not in:\n{}", ended.text);
+    }
+    assert!(!ended.text.contains("panicked"), "{}", ended.text);
+}
+
+fn assert_refused(program: &Path, arguments: &[&str], code: i32, parts: &[&str]) {
+    let ended = run(program, arguments);
+    assert_ended(&ended, code, parts);
+}
+
+#[test]
+fn a_device_that_was_told_another_fingerprint_does_not_join() {
+    let lab = Lab::new(4, &[]);
+    let _server = lab.serve();
+    let (told, shown) = ("00".repeat(32), lab.ready()["fingerprint"].as_str().unwrap().to_owned());
+    let ended = lab.join_with(0, &["--fingerprint", &told]).wait();
+    assert_ended(&ended, 4, &[&told, &shown, &lab.address(), "--fingerprint"]);
+    assert!(!lab.state(0).join("server").exists(), "nothing was remembered");
+
+    // The right one is remembered, in any spelling.
+    let mut device = lab.join_with(0, &["--fingerprint", &shown.to_uppercase()]);
+    device.object(&json!({ "event": "pinned", "fingerprint": shown }));
+    device.object(&json!({ "event": "joined" }));
+}
+
+#[test]
+fn the_first_server_is_remembered_and_no_other_believed() {
+    let lab = Lab::new(4, &[]);
+    let server = lab.serve();
+    let first = lab.ready()["fingerprint"].as_str().unwrap().to_owned();
+    let mut device = lab.join(0);
+    device.object(&json!({ "event": "pinned", "fingerprint": first }));
+    device.object(&json!({ "event": "joined" }));
+    device.interrupt();
+    assert_ended(&device.wait(), 0, &[]);
+    let pin = lab.state(0).join("server");
+    assert_eq!(fs::read_to_string(&pin).unwrap().trim(), first);
+    // Also while a device waits for its server to come back.
+    let mut waiting = lab.join(1);
+    waiting.object(&json!({ "event": "joined" }));
+    server.kill();
+
+    let _server = lab.serve_as("other identity");
+    let other = lab.ready()["fingerprint"].as_str().unwrap().to_owned();
+    assert_ne!(other, first);
+    let parts = [first.as_str(), &other, "another server", "remove the file `server`"];
+    assert_ended(&lab.join(0).wait(), 4, &parts);
+    assert_ended(&waiting.wait(), 4, &parts);
+    assert_eq!(fs::read_to_string(&pin).unwrap().trim(), first, "the pin is the user's to remove");
+
+    // The advice works.
+    fs::remove_file(&pin).unwrap();
+    lab.join(0).object(&json!({ "event": "pinned", "fingerprint": other }));
+}
+
+#[test]
+fn addresses_and_directories_are_for_one_process() {
+    let lab = Lab::new(4, &[]);
+    let taken = UdpSocket::bind(lab.address()).unwrap();
+    let arguments = lab.serve_arguments("identity");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let aggregator = [&["serve"], &arguments[..]].concat();
+    assert_refused(&programs().aggregator, &aggregator, 3, &[&lab.address(), "in use", "--listen"]);
+    assert!(!lab.path("ready.json").exists(), "nobody is told of an address that does not work");
+    drop(taken);
+
+    // The run that could not be served can be continued.
+    let _server = lab.serve();
+    let parts = [lab.run().to_str().unwrap().to_owned(), "in use by another aggregator".to_owned()];
+    assert_refused(&programs().aggregator, &aggregator, 3, &parts.each_ref().map(String::as_str));
+
+    let mut device = lab.join(0);
+    device.object(&json!({ "event": "joined" }));
+    let state = lab.state(0);
+    let parts = [state.to_str().unwrap(), "in use by another process", "a state directory of its own"];
+    assert_ended(&lab.join(0).wait(), 3, &parts);
+    assert!(device.alive());
+}
+
+/// Data directories that are wrong, each with what has to be said of it.
+fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
+    let (images, labels) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
+    let copy = |name: &str| {
+        let folder = lab.path(name);
+        fs::create_dir(&folder).unwrap();
+        for file in [images, labels] {
+            fs::copy(lab.data(0).join(file), folder.join(file)).unwrap();
+        }
+        folder
+    };
+    let change = |path: PathBuf, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    };
+    let empty = lab.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let truncated = copy("truncated");
+    change(truncated.join(images), &|bytes| bytes.truncate(bytes.len() - 1));
+    let longer = copy("longer");
+    change(longer.join(labels), &|bytes| bytes.push(0));
+    let mislabelled = copy("mislabelled");
+    change(mislabelled.join(labels), &|bytes| bytes[8] = 10);
+    let exchanged = copy("exchanged");
+    fs::copy(exchanged.join(labels), exchanged.join(images)).unwrap();
+    let fewer = copy("fewer");
+    change(fewer.join(labels), &|bytes| {
+        bytes.pop();
+        bytes[7] -= 1;
+    });
+    let nothing = copy("nothing");
+    change(nothing.join(labels), &|bytes| {
+        bytes.truncate(8);
+        bytes[4..8].fill(0);
+    });
+    vec![
+        (lab.path("absent"), vec!["absent", "no such directory"]),
+        (empty, vec!["empty", "neither `train-images-idx3-ubyte` nor `train-images-idx3-ubyte.gz`"]),
+        (truncated, vec!["truncated/train-images-idx3-ubyte", "is truncated", "31360 bytes", "31359"]),
+        (longer, vec!["longer/train-labels-idx1-ubyte", "continues after the 40 bytes"]),
+        (mislabelled, vec!["mislabelled/train-labels-idx1-ubyte", "label 10"]),
+        (exchanged, vec!["exchanged/train-images-idx3-ubyte", "not an IDX file of images"]),
+        (fewer, vec!["fewer/train-labels-idx1-ubyte", "40 images", "39 labels"]),
+        (nothing, vec!["nothing/train-labels-idx1-ubyte", "no sample"]),
+    ]
+}
+
+#[test]
+fn data_that_cannot_be_used_is_named() {
+    let lab = Lab::new(4, &[]);
+    let (state, runs) = (lab.name("state"), lab.name("runs"));
+    for (folder, parts) in wrong_data(&lab) {
+        let data = folder.to_str().unwrap();
+        let join = ["join", &lab.address(), "--data", data, "--state", &state];
+        assert_refused(&programs().edge_client, &join, 3, &parts);
+        let path = format!("data.path={data}");
+        let sets = ["--set", "data.set=mnist", "--set", &path, "--set", "evaluate.every=0"];
+        for command in ["simulate", "serve"] {
+            if command == "serve" {
+                // It needs no training data: that is the devices'.
+                continue;
+            }
+            let arguments = [&[command, "--runs", &runs], &sets[..]].concat();
+            assert_refused(&programs().aggregator, &arguments, 3, &parts);
+        }
+    }
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_explained() {
+    let lab = Lab::new(4, &[]);
+    let runs = lab.name("runs");
+    let file = lab.name("wrong.toml");
+    for (text, parts) in [
+        ("[training]\nepoch = 5\n", &["training.epoch", "5", "accepted", "epochs, batch, optimizer"][..]),
+        ("[training]\nepochs = \"5\"\n", &["training.epochs", "\"5\" (a text)", "a whole number, at least 1"]),
+        ("[training]\nepochs = 0\n", &["training.epochs", "0", "at least 1"]),
+        ("[round]\nfraction = 1.5\n", &["round.fraction", "1.5", "at most 1"]),
+        ("[model]\nname = \"cnn-smal\"\n", &["model.name", "cnn-smal", "accepted", "cnn-small"]),
+        ("[algorithm.fedagv]\n", &["algorithm", "fedagv", "accepted", "fedavg"]),
+        ("[data]\nset = \"cifar\"\n", &["data.set", "cifar", "accepted", "mnist"]),
+        ("rounds = 5\n", &["rounds", "5", "accepted", "run"]),
+        ("[run\nrounds = 5\n", &["line 1", "TOML"]),
+        ("[data]\nclients = 3\n[round.count]\nmin = 4\n", &["round.count.min", "4", "data.clients", "3"]),
+    ] {
+        fs::write(&file, text).unwrap();
+        for command in [&["simulate", &file, "--runs", &runs][..], &["serve", &file, "--runs", &runs], &["config", &file]] {
+            let parts = [&[file.as_str()], parts].concat();
+            // What no single line is to blame for has no file either.
+            let parts = if text.contains("clients = 3") { &parts[1..] } else { &parts[..] };
+            assert_refused(&programs().aggregator, command, 2, parts);
+        }
+    }
+    let set = |given: &str, parts: &[&str]| {
+        let arguments = ["simulate", "--runs", &runs, "--set", given];
+        assert_refused(&programs().aggregator, &arguments, 2, &[&[given], parts].concat());
+    };
+    set("training.epochs=", &["training.epochs"]);
+    set("training.epochs=-1", &["training.epochs", "-1", "at least 1"]);
+    set("training", &["KEY=VALUE"]);
+    set("update.precision=f8", &["update.precision", "f8", "f32", "f16", "bf16"]);
+    let absent = lab.name("absent.toml");
+    assert_refused(&programs().aggregator, &["simulate", &absent], 2, &[&absent, "cannot read"]);
+    assert!(!lab.path("runs").exists(), "no run was begun for a configuration that makes no sense");
+}
+
+#[test]
+fn places_that_cannot_be_written_are_named() {
+    let lab = Lab::new(4, &[]);
+    let (config, file, data) = (lab.name("run.toml"), lab.name("file"), lab.data(0));
+    fs::write(&file, "").unwrap();
+    let below = format!("{file}/below");
+    let (aggregator, edge_client) = (&programs().aggregator, &programs().edge_client);
+    let (runs, listen) = (lab.name("runs"), lab.address());
+    let parts = [below.as_str()];
+    for runs in [&file, &below] {
+        assert_refused(aggregator, &["simulate", &config, "--runs", runs], 3, &[runs]);
+        assert_refused(aggregator, &["serve", &config, "--runs", runs, "--listen", &listen], 3, &[runs]);
+    }
+    let serve = ["serve", &config, "--runs", &runs, "--listen", &listen];
+    assert_refused(aggregator, &[&serve[..], &["--identity", &below]].concat(), 3, &parts);
+    assert_refused(aggregator, &[&serve[..], &["--ready-file", &below]].concat(), 3, &parts);
+    assert_refused(aggregator, &["data", "split", &config, "--out", &below], 3, &parts);
+    let join = ["join", &listen, "--data", data.to_str().unwrap(), "--state"];
+    for state in [&file, &below] {
+        assert_refused(edge_client, &[&join[..], &[state]].concat(), 3, &[state, "a file is in the way"]);
+    }
+}
+
+/// A file system of its own in memory; unmounted when dropped.
+struct Small(PathBuf);
+
+impl Small {
+    /// `None` where this user may not mount.
+    fn mount(path: PathBuf, options: &str) -> Option<Self> {
+        fs::create_dir(&path).unwrap();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(path)),
+            _ => {
+                println!("skipped: this user may not mount a tmpfs, so there is no full or read-only disk to test with");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn full_and_read_only_disks_are_said_to_be_so() {
+    let lab = Lab::new(4, &[]);
+    let Some(full) = Small::mount(lab.path("full"), "size=64k") else { return };
+    let Some(closed) = Small::mount(lab.path("closed"), "ro") else { return };
+    let config = lab.name("run.toml");
+    let join = |state: &Path| {
+        let (data, address) = (lab.data(0), lab.address());
+        let arguments = ["join", &address, "--data", data.to_str().unwrap(), "--state", state.to_str().unwrap()];
+        run(&programs().edge_client, &arguments)
+    };
+
+    let runs = closed.0.join("runs");
+    let simulate = |runs: &Path| {
+        let arguments = ["simulate", &config, "--runs", runs.to_str().unwrap()];
+        run(&programs().aggregator, &arguments)
+    };
+    assert_ended(&simulate(&runs), 3, &[runs.to_str().unwrap(), "Read-only"]);
+    let state = closed.0.join("state");
+    assert_ended(&join(&state), 3, &[state.to_str().unwrap(), "Read-only", "writable"]);
+
+    let runs = full.0.join("runs");
+    assert_ended(&simulate(&runs), 3, &[runs.to_str().unwrap(), "No space", "continues when started again"]);
+    // The advice is true: once there is space, the same command goes on.
+    let more = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&full.0).status().unwrap();
+    assert!(more.success());
+    assert_ended(&simulate(&runs), 0, &[]);
+
+    // A device whose disk fills up while it trains.
+    let server = lab.serve();
+    let state = full.0.join("state");
+    let mut device = Command::new(&programs().edge_client);
+    device.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    let mut device = federation_tests::process::Process::start("a device", &mut device);
+    device.object(&json!({ "event": "joined" }));
+    let less = Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&full.0).output().unwrap();
+    assert!(!less.status.success(), "the disk is full now");
+    let others: Vec<_> = (1..4).map(|index| lab.join(index)).collect();
+    let ended = device.wait();
+    assert_ended(&ended, 3, &[state.to_str().unwrap(), "No space", "make some space"]);
+    // Once there is space it goes on, as the same client.
+    fs::remove_file(full.0.join("zeros")).unwrap();
+    let mut device = Command::new(&programs().edge_client);
+    device.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    let device = federation_tests::process::Process::start("a device", &mut device);
+    let server = server.wait();
+    assert_ended(&server, 0, &[]);
+    for device in others.into_iter().chain([device]) {
+        assert_ended(&device.wait(), 0, &["completed"]);
+    }
+}

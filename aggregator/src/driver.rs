@@ -132,6 +132,7 @@ pub async fn drive(
     };
 
     let mut failure = None;
+    let mut handled = Duration::ZERO;
     let mut ticker = tokio::time::interval(STATUS_INTERVAL);
     loop {
         driver.act();
@@ -139,7 +140,8 @@ pub async fn drive(
         if driver.outcome.is_some() {
             break;
         }
-        let deadline = driver.coordinator.deadline(started.elapsed());
+        // Counted from what the coordinator has last seen: a moment that went by since then is due at once.
+        let deadline = driver.coordinator.deadline(handled);
         let wake = deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             Some(event) = peers.recv() => driver.from_peer(event, notice),
@@ -155,7 +157,8 @@ pub async fn drive(
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
         if let Some(event) = event {
-            driver.coordinator.handle(started.elapsed(), event);
+            handled = started.elapsed();
+            driver.coordinator.handle(handled, event);
         }
     }
     driver.farewell(&mut peers).await;

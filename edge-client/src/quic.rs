@@ -10,6 +10,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{ToClient, ToServer, UpdateHeader};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -21,8 +22,11 @@ pub const ALPN: &[u8] = b"federation/1";
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
 /// QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Datagrams of that size in the first flight. The usual first flight is smaller than one of them.
-const LOOPBACK_WINDOW: u64 = 32;
+/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
+/// usual first flight is smaller than one such datagram.
+const LOOPBACK_WINDOW: u32 = 1 << 20;
+/// What is asked of the system for each direction of the socket.
+const SOCKET_BUFFER: usize = 4 << 20;
 /// Silence after which the connection counts as gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Keeps a NAT's mapping and the connection alive between heart-beats.
@@ -77,9 +81,14 @@ impl QuicConnector {
             .max_concurrent_uni_streams(VarInt::from_u32(2));
         if loopback {
             let mut congestion = CubicConfig::default();
-            congestion.initial_window(u64::from(LOOPBACK_MTU) * LOOPBACK_WINDOW);
+            congestion.initial_window(u64::from(LOOPBACK_WINDOW));
             transport
+                .stream_receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
+                .receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
+                .send_window(u64::from(LOOPBACK_WINDOW))
                 .initial_mtu(LOOPBACK_MTU)
+                // One datagram fills a whole batch: there is nothing to segment.
+                .enable_segmentation_offload(false)
                 .mtu_discovery_config(None)
                 .congestion_controller_factory(Arc::new(congestion));
         }
@@ -98,7 +107,7 @@ impl QuicConnector {
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let local = |error: std::io::Error| ConnectError::Local(error.to_string());
-        let socket = std::net::UdpSocket::bind(any).map_err(local)?;
+        let socket = bind(any).map_err(local)?;
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("connections are made inside the tokio runtime");
@@ -119,6 +128,16 @@ impl QuicConnector {
             })?;
         Ok((endpoint, connection))
     }
+}
+
+/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the
+/// system does not grant is done without.
+fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    socket.bind(&address.into())?;
+    Ok(socket.into())
 }
 
 impl Connector for QuicConnector {

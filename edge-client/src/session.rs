@@ -35,7 +35,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::id::ClientId;
-use shared::message::{Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::message::{self, Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
 
@@ -354,6 +354,7 @@ impl Session {
 
     /// Without a connection the server learns of it at the next hello: nothing is held then.
     fn say_failed(&mut self, held: Held, reason: String) {
+        let reason = message::reason(&reason);
         match self.link {
             Link::Joined(_) => {
                 self.actions.push_back(Action::Send(ToServer::Failed { round: held.round, reason }));

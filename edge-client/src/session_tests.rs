@@ -297,6 +297,14 @@ fn a_failure_is_said_at_once_when_joined() {
 }
 
 #[test]
+fn a_failure_fits_into_a_message_however_long_its_reason() {
+    let outcome = Err("x".repeat(1_000_000));
+    let actions = Bench::training(1).give(Event::Trained { round: 1, outcome });
+    let [Action::Send(message)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(shared::frame::encode(message, 0).len() < 1000);
+}
+
+#[test]
 fn a_failure_without_a_connection_shows_in_the_next_hello() {
     let mut bench = Bench::training(1);
     bench.cut();
@@ -482,14 +490,20 @@ impl Books {
                     assert!(!self.connected && !self.connecting, "one connection at a time");
                     self.connecting = true;
                 }
-                Action::Send(ToServer::Hello(_)) => assert!(self.connected && !self.welcomed, "hello comes first"),
-                Action::Send(message) => assert!(self.connected && self.welcomed, "{message:?} before the welcome"),
+                Action::Send(ToServer::Hello(_)) => {
+                    assert!(self.connected && !self.welcomed, "hello comes first")
+                }
+                Action::Send(message) => {
+                    assert!(self.connected && self.welcomed, "{message:?} before the welcome")
+                }
                 Action::Upload(header) => {
                     assert!(self.connected && self.welcomed);
                     assert_eq!(self.holding, Some(header.round));
                 }
                 Action::Train { round, .. } => {
-                    assert!(self.connected && self.welcomed && self.training.is_none() && self.holding.is_none());
+                    assert!(
+                        self.connected && self.welcomed && self.training.is_none() && self.holding.is_none()
+                    );
                     self.training = Some(round);
                 }
                 Action::Cancel => assert!(self.training.take().is_some()),
@@ -519,7 +533,8 @@ fn op() -> impl Strategy<Value = Op> {
     let welcome = (1_u8..3, prop::option::of(round()))
         .prop_map(|(run, wants)| Op::Hears(ToClient::Welcome { spec: spec(run), wants }));
     let task = round().prop_map(|round| Op::Hears(ToClient::Task { round }));
-    let receipt = round().prop_map(|round| Op::Hears(ToClient::Receipt { round, verdict: Verdict::Accepted }));
+    let receipt =
+        round().prop_map(|round| Op::Hears(ToClient::Receipt { round, verdict: Verdict::Accepted }));
     let end = prop_oneof![
         Just(Op::Stop),
         Just(Op::Hears(ToClient::Refused(Refusal::Replaced))),

@@ -5,12 +5,23 @@
 //! model never delays a heart-beat. postcard is not self-describing: enum variants are numbered by their
 //! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ClientId, RunId};
 use crate::spec::RunSpec;
+
+/// Characters of a reason that a message carries.
+const MAX_REASON: usize = 300;
+
+/// What `error` says, cut to a length that any message has room for. Errors quote what a peer sent, a tensor's name of
+/// a megabyte for example, and a message that does not fit into a frame cannot be sent.
+#[must_use]
+pub fn reason(error: &impl fmt::Display) -> String {
+    error.to_string().chars().take(MAX_REASON).collect()
+}
 
 /// Client to server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -293,7 +293,8 @@ impl Coordinator {
         self.actions.pop_front()
     }
 
-    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest.
+    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest. `now` is the time of the newest
+    /// event: with a later one, a moment between the two would be missed.
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let silent = self.members.values().filter_map(|member| member.link);

@@ -16,6 +16,7 @@ use std::time::Duration;
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -29,8 +30,11 @@ pub const ALPN: &[u8] = b"federation/1";
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
 /// QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Datagrams of that size in the first flight. The usual first flight is smaller than one of them.
-const LOOPBACK_WINDOW: u64 = 32;
+/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
+/// usual first flight is smaller than one such datagram.
+const LOOPBACK_WINDOW: u32 = 1 << 20;
+/// What is asked of the system for each direction of the socket.
+const SOCKET_BUFFER: usize = 4 << 20;
 /// Unread bytes of one upload that are buffered for a peer. Bounds memory, and bandwidth to this much per round trip.
 const STREAM_WINDOW: u32 = 4 << 20;
 /// Sent bytes that are kept for retransmission, per connection.
@@ -84,8 +88,7 @@ impl Listener {
             Arc::new(config)
         };
         let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };
-        let socket =
-            std::net::UdpSocket::bind(address).map_err(|source| ListenError::Bind { address, source })?;
+        let socket = bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
@@ -135,6 +138,16 @@ impl Listener {
     }
 }
 
+/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the
+/// system does not grant is done without.
+fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
 fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let idle = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
@@ -147,9 +160,14 @@ fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
         .max_concurrent_uni_streams(VarInt::from_u32(2));
     if let Some(mtu) = mtu {
         let mut congestion = CubicConfig::default();
-        congestion.initial_window(u64::from(mtu) * LOOPBACK_WINDOW);
+        congestion.initial_window(u64::from(LOOPBACK_WINDOW));
         transport
+            .stream_receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
+            .receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
+            .send_window(u64::from(LOOPBACK_WINDOW))
             .initial_mtu(mtu)
+            // One datagram fills a whole batch: there is nothing to segment.
+            .enable_segmentation_offload(false)
             .mtu_discovery_config(None)
             .congestion_controller_factory(Arc::new(congestion));
     }

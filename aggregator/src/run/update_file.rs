@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 
 use models::Limits;
 use shared::frame::{self, HEADER_LEN, Header};
-use shared::message::{Rejection, ToServer, UpdateHeader};
+use shared::message::{Rejection, ToServer, UpdateHeader, reason};
 use shared::parcel::Parcel;
 
 /// Reads one update. Whatever the bytes are, the outcome is an update or a reason why not.
@@ -12,16 +12,16 @@ pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHead
     let malformed = |reason: String| Rejection::Malformed { reason };
     let mut header = [0; HEADER_LEN];
     exactly(input, &mut header)?;
-    let header = Header::parse(header, max_payload).map_err(|error| malformed(error.to_string()))?;
+    let header = Header::parse(header, max_payload).map_err(|error| malformed(reason(&error)))?;
     let mut message = vec![0; header.message as usize];
     exactly(input, &mut message)?;
     let ToServer::Update(update) =
-        frame::decode(&message).map_err(|error| malformed(error.to_string()))?
+        frame::decode(&message).map_err(|error| malformed(reason(&error)))?
     else {
         return Err(malformed("the message with this payload is not an update".to_owned()));
     };
     let limits = Limits { max_bytes: header.payload, ..Limits::default() };
-    let parcel = Parcel::read_from(input, limits).map_err(|error| malformed(error.to_string()))?;
+    let parcel = Parcel::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, parcel))
 }
 
@@ -33,4 +33,26 @@ fn exactly(input: &mut dyn Read, bytes: &mut [u8]) -> Result<(), Rejection> {
         };
         Rejection::Malformed { reason }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shared::message::{ToClient, TrainReport, Verdict};
+
+    #[test]
+    fn a_rejection_fits_into_a_message_however_much_the_decoder_quotes() {
+        // A safetensors header that repeats a name of 100 kB.
+        let name = "w".repeat(100_000);
+        let entry = format!(r#""{name}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#);
+        let json = format!("{{{entry},{entry}}}");
+        let payload = [&(json.len() as u64).to_le_bytes(), json.as_bytes()].concat();
+        let update = ToServer::Update(UpdateHeader { round: 1, report: TrainReport::default() });
+        let bytes = [frame::encode(&update, payload.len() as u64), payload].concat();
+        let rejection = read(&mut bytes.as_slice(), 1 << 20).unwrap_err();
+        let Rejection::Malformed { reason } = &rejection else { panic!("{rejection:?}") };
+        assert!(reason.contains("the name `www"), "{reason}");
+        let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Rejected(rejection.clone()) };
+        assert!(frame::encode(&receipt, 0).len() < 1000);
+    }
 }

@@ -9,7 +9,7 @@ use models::params::ParamSet;
 
 use super::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
 use crate::id::ClientId;
-use crate::message::{Rejection, TrainReport};
+use crate::message::{Rejection, TrainReport, reason};
 use crate::parcel::{Parcel, ParcelError, Portable};
 use crate::spec::Training;
 
@@ -121,7 +121,7 @@ where
 
     fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection> {
         let update = A::Update::unpack(update)
-            .map_err(|error| Rejection::Malformed { reason: error.to_string() })?;
+            .map_err(|error| Rejection::Malformed { reason: reason(&error) })?;
         Algorithm::check(self, round, &update)?;
         Ok(Checked(Box::new(update)))
     }

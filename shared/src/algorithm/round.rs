@@ -6,7 +6,7 @@ use models::params::{Mismatch, MismatchKind, ParamSet};
 
 use crate::aggregation::Scale;
 use crate::id::ClientId;
-use crate::message::{Rejection, TrainReport};
+use crate::message::{Rejection, TrainReport, reason};
 use crate::spec::RunSpec;
 
 /// Names and shapes that a parameter set must have.
@@ -72,7 +72,7 @@ pub struct Round<'a> {
 impl Round<'_> {
     /// The checks that every update of model shape must pass: layout, finite, bounded.
     pub fn check(&self, params: &ParamSet) -> Result<(), Rejection> {
-        self.template.check(params).map_err(|mismatch| Rejection::Layout { reason: mismatch.to_string() })?;
+        self.template.check(params).map_err(|mismatch| Rejection::Layout { reason: reason(&mismatch) })?;
         let limit = self.scale.max_abs();
         // One pass for the usual case: NaN and infinity fail this comparison too.
         let bounded = |value: &f32| value.abs() <= limit;

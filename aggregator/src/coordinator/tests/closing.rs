@@ -230,7 +230,8 @@ fn fruitless(bench: &mut Bench, rounds: std::ops::RangeInclusive<u32>) -> Vec<Ac
 
 fn long_bench() -> Bench {
     let mut bench = Bench::new(policy(1));
-    bench.coordinator = Coordinator::new(RunSpec { rounds: 9, ..spec() }, policy(1), Resume::default(), bench.now);
+    bench.coordinator =
+        Coordinator::new(RunSpec { rounds: 9, ..spec() }, policy(1), Resume::default(), bench.now);
     bench.joins(1);
     bench
 }
@@ -267,5 +268,8 @@ fn the_reasons_name_rejections_too() {
     bench.folded(1, 3, Err(Rejection::Malformed { reason: "not a parcel".to_owned() }));
     let end = bench.closed(3);
     let Some(Action::Finish(Outcome::Fruitless { reasons, .. })) = end.last() else { panic!("{end:?}") };
-    assert_eq!(reasons[..], [format!("{}: rejected: the payload does not decode: not a parcel", client(1).short())]);
+    assert_eq!(
+        reasons[..],
+        [format!("{}: rejected: the payload does not decode: not a parcel", client(1).short())]
+    );
 }

@@ -132,7 +132,10 @@ fn silence_disconnects_and_the_round_goes_on() {
     assert_eq!(bench.at(lost_after - NANOSECOND), []);
     let actions = bench.at(lost_after);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
-    assert_eq!(actions, [Action::Disconnect { peer: bench.peer(2) }, Action::Close { round: 1, tally: lost }]);
+    assert_eq!(
+        actions,
+        [Action::Disconnect { peer: bench.peer(2) }, Action::Close { round: 1, tally: lost }]
+    );
     // It knows nothing of it yet: it is not refused, so that it comes back.
     let heartbeat = bench.says(2, ToServer::Heartbeat(Progress::default()));
     assert_eq!(heartbeat, [Action::Disconnect { peer: bench.peer(2) }]);
@@ -180,7 +183,10 @@ fn stop_disconnects_everyone_in_every_state() {
         let expected = [Action::Disconnect { peer: bench.peer(1) }, Action::Finish(Outcome::Stopped)];
         assert_eq!(bench.give(Event::Stop), expected, "{state}");
         assert_eq!(bench.give(Event::Stop), [], "{state}: once");
-        assert_eq!(bench.coordinator.deadline(bench.now).filter(|_| bench.status() != "the run is over"), None);
+        assert_eq!(
+            bench.coordinator.deadline(bench.now).filter(|_| bench.status() != "the run is over"),
+            None
+        );
     }
 }
 

@@ -70,7 +70,11 @@ fn an_update_of_a_closed_round_is_discarded_in_every_state() {
     bench.says(1, ToServer::Goodbye);
     assert_eq!(bench.closed(2), []);
     let stranger = Event::Uploaded { peer: PeerId(99), round: 2, report: report(1), upload: UploadId(99) };
-    assert_eq!(bench.give(stranger), [Action::Drop { upload: UploadId(99) }], "no receipt: nobody knows for whom");
+    assert_eq!(
+        bench.give(stranger),
+        [Action::Drop { upload: UploadId(99) }],
+        "no receipt: nobody knows for whom"
+    );
 }
 
 #[test]
@@ -140,7 +144,9 @@ fn a_loss_that_is_not_finite_is_rejected() {
         let [Action::Drop { upload: UploadId(1) }, Action::Send { peer, message }] = &actions[..] else {
             panic!("{actions:?}");
         };
-        let ToClient::Receipt { round: 1, verdict: Verdict::Rejected(Rejection::Loss { loss: found }) } = message else {
+        let ToClient::Receipt { round: 1, verdict: Verdict::Rejected(Rejection::Loss { loss: found }) } =
+            message
+        else {
             panic!("{message:?}");
         };
         assert_eq!((*peer, found.to_bits()), (bench.peer(1), loss.to_bits()));

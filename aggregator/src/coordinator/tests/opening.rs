@@ -32,7 +32,8 @@ fn later_rounds_need_no_more_than_count_min() {
 
 /// The cohort of round 1 with six clients.
 fn cohort_of_six(policy: RoundPolicy, spec: RunSpec) -> Vec<ClientId> {
-    let mut coordinator = Coordinator::new(spec, RoundPolicy { start: 6, ..policy }, Resume::default(), Duration::ZERO);
+    let mut coordinator =
+        Coordinator::new(spec, RoundPolicy { start: 6, ..policy }, Resume::default(), Duration::ZERO);
     for n in 1..=6 {
         let message = ToServer::Hello(hello(n, None));
         coordinator.handle(Duration::ZERO, Event::Message { peer: PeerId(u64::from(n)), message });
@@ -79,7 +80,11 @@ fn a_member_that_reconnects_before_the_round_is_open_is_asked_once() {
     let mut bench = Bench::new(policy(1));
     bench.joins(1);
     let again = bench.joins(1);
-    assert_eq!(again.last(), Some(&welcome(bench.peer(1), None)), "the opening is not durable yet: {again:?}");
+    assert_eq!(
+        again.last(),
+        Some(&welcome(bench.peer(1), None)),
+        "the opening is not durable yet: {again:?}"
+    );
     let asked = bench.opened(1);
     assert_eq!(asked, [bench.task(1, 1)]);
 }
@@ -123,7 +128,10 @@ fn a_finished_run_that_is_resumed_finishes_at_once() {
 
 fn reopened(accepted: &[u8]) -> Resume {
     let accepted = accepted.iter().map(|&n| client(n)).collect();
-    Resume { open: Some(Reopened { opening: opening(3, &[1, 2], &[1, 2, 3]), accepted }), ..after_two_rounds() }
+    Resume {
+        open: Some(Reopened { opening: opening(3, &[1, 2], &[1, 2, 3]), accepted }),
+        ..after_two_rounds()
+    }
 }
 
 #[test]

@@ -152,7 +152,8 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
             Op::Folded(oldest, fine) if !ledger.folding.is_empty() => {
                 let index = if oldest { 0 } else { ledger.folding.len() - 1 };
                 let (round, client) = ledger.folding.remove(index);
-                let outcome = if fine { Ok(()) } else { Err(Rejection::NotFinite { tensor: "w".to_owned() }) };
+                let outcome =
+                    if fine { Ok(()) } else { Err(Rejection::NotFinite { tensor: "w".to_owned() }) };
                 bench.give(Event::Folded { round, client, outcome })
             }
             Op::Opened(off) => {
@@ -165,7 +166,11 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
             }
             Op::Deadline => {
                 let Some(deadline) = bench.coordinator.deadline(bench.now) else {
-                    assert_eq!(bench.at(bench.now + Duration::from_secs(1_000_000)), [], "time alone matters");
+                    assert_eq!(
+                        bench.at(bench.now + Duration::from_secs(1_000_000)),
+                        [],
+                        "time alone matters"
+                    );
                     continue;
                 };
                 assert!(deadline > bench.now, "a deadline that is over is a busy loop");

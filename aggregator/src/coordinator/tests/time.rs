@@ -75,7 +75,9 @@ fn status_shows_no_progress_of_another_round() {
 #[test]
 fn no_reported_progress_overflows_the_status() {
     let mut bench = Bench::open(policy(1), 1);
-    for (done, total, percent) in [(u64::MAX, u64::MAX, 100), (u64::MAX, 1, 100), (u64::MAX / 2, u64::MAX, 49)] {
+    for (done, total, percent) in
+        [(u64::MAX, u64::MAX, 100), (u64::MAX, 1, 100), (u64::MAX / 2, u64::MAX, 49)]
+    {
         bench.says(1, ToServer::Heartbeat(Progress { round: Some(1), done, total }));
         assert_eq!(bench.status(), format!("round 1: 0 of 1 updates in, 1 at work (01010101 {percent} %)"));
     }

@@ -1,0 +1,217 @@
+//! The bytes of every message, kept in `tests/golden/`: deployed clients and servers speak them.
+//!
+//! A message that is new is added with `UPDATE_GOLDEN=1 cargo test -p shared --test golden_messages`, which writes
+//! the files that are missing and never changes one that is there.
+
+#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
+
+use std::collections::BTreeSet;
+use std::fmt::{Debug, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use models::{Architecture, Precision, Sgd};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use shared::aggregation::Weights;
+use shared::frame;
+use shared::id::{ClientId, RunId};
+use shared::message::{
+    Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, UpdateHeader,
+    Verdict,
+};
+use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
+
+fn to_server() -> Vec<(&'static str, ToServer)> {
+    let hello = Hello {
+        client: ClientId::from_bytes(*b"0123456789abcdef"),
+        software: "edge-client 0.1.0".to_owned(),
+        samples: 60_000,
+        shape: vec![1, 28, 28],
+        classes: 10,
+        holds: None,
+    };
+    let holding =
+        Hello { holds: Some(Held { run: RunId::from_bytes(*b"01234567"), round: 300 }), ..hello.clone() };
+    let report =
+        TrainReport { samples: 600, steps: 300, loss: 0.125, duration: Duration::from_millis(2_500) };
+    vec![
+        ("hello", ToServer::Hello(hello)),
+        ("hello-holding", ToServer::Hello(holding)),
+        ("heartbeat", ToServer::Heartbeat(Progress { round: Some(3), done: 7, total: 1_000 })),
+        ("heartbeat-idle", ToServer::Heartbeat(Progress::default())),
+        ("update", ToServer::Update(UpdateHeader { round: 3, report })),
+        ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
+        ("goodbye", ToServer::Goodbye),
+    ]
+}
+
+/// A specification in which no two neighbouring fields could be exchanged unnoticed; its model has every layer.
+fn spec() -> RunSpec {
+    RunSpec {
+        run: RunId::from_bytes(*b"01234567"),
+        name: "digits".to_owned(),
+        seed: 42,
+        rounds: 1_000,
+        architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
+        training: Training { epochs: 5, batch: 10, sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 } },
+        algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },
+        weights: Weights::Uniform,
+        precision: WirePrecision { broadcast: Precision::BF16, update: Precision::F16 },
+        heartbeat: Duration::from_millis(5_500),
+    }
+}
+
+fn to_client() -> Vec<(&'static str, ToClient)> {
+    let receipt = |verdict| ToClient::Receipt { round: 3, verdict };
+    let rejected = |rejection| receipt(Verdict::Rejected(rejection));
+    let discarded = |discard| receipt(Verdict::Discarded(discard));
+    let text = str::to_owned;
+    vec![
+        ("welcome", ToClient::Welcome { spec: Box::new(spec()), wants: Some(300) }),
+        ("welcome-idle", ToClient::Welcome { spec: Box::new(RunSpec::example("fedsgd")), wants: None }),
+        (
+            "refused-shape",
+            ToClient::Refused(Refusal::Shape { expected: vec![1, 28, 28], found: vec![3, 32, 32] }),
+        ),
+        ("refused-classes", ToClient::Refused(Refusal::Classes { expected: 10, found: 62 })),
+        ("refused-no-samples", ToClient::Refused(Refusal::NoSamples)),
+        ("refused-replaced", ToClient::Refused(Refusal::Replaced)),
+        ("refused-protocol", ToClient::Refused(Refusal::Protocol(text("it said hello twice")))),
+        ("task", ToClient::Task { round: 300 }),
+        ("receipt-accepted", receipt(Verdict::Accepted)),
+        ("receipt-not-in-cohort", rejected(Rejection::NotInCohort { round: 3 })),
+        ("receipt-unknown-round", rejected(Rejection::UnknownRound { round: 300, current: 4 })),
+        ("receipt-malformed", rejected(Rejection::Malformed { reason: text("cut off") })),
+        ("receipt-layout", rejected(Rejection::Layout { reason: text("tensor `head.fc.bias` is missing") })),
+        ("receipt-not-finite", rejected(Rejection::NotFinite { tensor: text("head.fc.bias") })),
+        ("receipt-too-large", rejected(Rejection::TooLarge { found: 2_000.5, limit: 1_000.0 })),
+        ("receipt-samples", rejected(Rejection::Samples { declared: 600, reported: 601 })),
+        ("receipt-loss", rejected(Rejection::Loss { loss: f64::INFINITY })),
+        ("receipt-late", discarded(Discard::Late)),
+        ("receipt-duplicate", discarded(Discard::Duplicate)),
+        ("finished", ToClient::Finished { rounds: 1_000 }),
+    ]
+}
+
+fn folder(direction: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(direction)
+}
+
+/// Sixteen bytes a line, so that a difference can be read.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for line in bytes.chunks(16) {
+        let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(text, "{}", digits.join(" ")).unwrap();
+    }
+    text
+}
+
+fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(
+    direction: &str,
+    messages: &[(&'static str, T)],
+) {
+    let folder = folder(direction);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+    }
+    for (name, message) in messages {
+        let found = postcard::to_stdvec(message).unwrap();
+        let file = folder.join(format!("{name}.hex"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() && !file.exists() {
+            std::fs::write(&file, hex(&found)).unwrap();
+        }
+        let golden = std::fs::read_to_string(&file).unwrap_or_else(|error| {
+            panic!("the golden bytes of a new message are missing, write them with UPDATE_GOLDEN=1: {file:?}: {error}")
+        });
+        assert_eq!(
+            hex(&found),
+            golden,
+            "the bytes of `{name}` have changed: DEPLOYED CLIENTS AND SERVERS CANNOT READ THEM. Undo the change (new \
+             variants go last, fields are never moved), or increase frame::VERSION, delete {folder:?} and write it \
+             anew with UPDATE_GOLDEN=1",
+        );
+        assert_eq!(frame::decode::<T>(&found).as_ref(), Ok(message), "{name}");
+        assert!(found.len() <= frame::MAX_MESSAGE as usize, "{name}");
+    }
+    let known: BTreeSet<String> = messages.iter().map(|(name, _)| format!("{name}.hex")).collect();
+    let kept: BTreeSet<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(kept, known, "every file in {folder:?} is tested");
+}
+
+#[test]
+fn messages_to_the_server_keep_their_bytes() {
+    check("to-server", &to_server());
+}
+
+#[test]
+fn messages_to_the_client_keep_their_bytes() {
+    check("to-client", &to_client());
+}
+
+/// Fails to compile when a variant is added: then give it an example above.
+#[test]
+fn every_variant_has_an_example() {
+    let to_server: BTreeSet<u8> = to_server()
+        .iter()
+        .map(|(_, message)| match message {
+            ToServer::Hello(_) => 0,
+            ToServer::Heartbeat(_) => 1,
+            ToServer::Update(_) => 2,
+            ToServer::Failed { .. } => 3,
+            ToServer::Goodbye => 4,
+        })
+        .collect();
+    assert_eq!(to_server, (0..=4).collect());
+    let to_client: BTreeSet<u8> = to_client()
+        .iter()
+        .map(|(_, message)| match message {
+            ToClient::Welcome { .. } => 0,
+            ToClient::Task { .. } => 1,
+            ToClient::Finished { .. } => 2,
+            ToClient::Refused(refusal) => match refusal {
+                Refusal::Shape { .. } => 3,
+                Refusal::Classes { .. } => 4,
+                Refusal::NoSamples => 5,
+                Refusal::Replaced => 6,
+                Refusal::Protocol(_) => 7,
+            },
+            ToClient::Receipt { verdict, .. } => match verdict {
+                Verdict::Accepted => 8,
+                Verdict::Discarded(Discard::Late) => 9,
+                Verdict::Discarded(Discard::Duplicate) => 10,
+                Verdict::Rejected(rejection) => match rejection {
+                    Rejection::NotInCohort { .. } => 11,
+                    Rejection::UnknownRound { .. } => 12,
+                    Rejection::Malformed { .. } => 13,
+                    Rejection::Layout { .. } => 14,
+                    Rejection::NotFinite { .. } => 15,
+                    Rejection::TooLarge { .. } => 16,
+                    Rejection::Samples { .. } => 17,
+                    Rejection::Loss { .. } => 18,
+                },
+            },
+        })
+        .collect();
+    assert_eq!(to_client, (0..=18).collect());
+}
+
+fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {
+    for (name, message) in messages {
+        let bytes = postcard::to_stdvec(message).unwrap();
+        for length in 0..bytes.len() {
+            let decoded = frame::decode::<T>(&bytes[..length]);
+            assert!(decoded.is_err(), "{length} of the {} bytes of `{name}` are {decoded:?}", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn a_message_that_was_cut_off_does_not_decode() {
+    truncate(&to_server());
+    truncate(&to_client());
+}

@@ -23,6 +23,10 @@ use crate::store::{Store, StoreError};
 use crate::work::{self, Handle, Task};
 use crate::workshop::Workshop;
 
+/// Training that took less is repeated after a power failure rather than synced after every round: memory cards wear
+/// out by it. A crash of the process loses neither.
+const WORTH_A_SYNC: Duration = Duration::from_secs(1);
+
 /// What a client brings to a run.
 #[derive(Clone)]
 pub struct Participant {
@@ -332,12 +336,14 @@ impl Driver {
         });
         let outcome = match kept {
             Ok(result) => {
-                let sync = store.sync_handle();
-                tokio::task::spawn_blocking(move || {
-                    if let Err(error) = sync() {
-                        warn!("the update is kept, but not safe from a power failure: {error}");
-                    }
-                });
+                if result.report.duration >= WORTH_A_SYNC {
+                    let sync = store.sync_handle();
+                    tokio::task::spawn_blocking(move || {
+                        if let Err(error) = sync() {
+                            warn!("the update is kept, but not safe from a power failure: {error}");
+                        }
+                    });
+                }
                 notice(Notice::Trained { round, report: result.report, bytes: result.update.len() });
                 Ok(result.report)
             }

@@ -214,9 +214,14 @@ impl Peer {
     }
 }
 
-/// The file was written moments ago and lies in the page cache, so it is read in place, chunk by chunk: however many
+/// A large broadcast is read from its file. The file was written moments ago and lies in the page cache, so it is read in place, chunk by chunk: however many
 /// clients there are, a model is in this process's memory in chunks only.
 async fn send_task(stream: &mut SendStream, broadcast: &Broadcast) -> Result<(), PeerError> {
+    let message = ToClient::Task { round: broadcast.round };
+    if let Some(content) = &broadcast.content {
+        stream.write_all(&frame::encode(&message, broadcast.length)).await?;
+        return Ok(stream.write_chunk(content.clone()).await?);
+    }
     let mut file = match File::open(&broadcast.path) {
         Ok(file) => file,
         // Its round has closed and tidied up: the peer will be sent another task.
@@ -226,7 +231,6 @@ async fn send_task(stream: &mut SendStream, broadcast: &Broadcast) -> Result<(),
         }
         Err(error) => return Err(PeerError::Broadcast(error)),
     };
-    let message = ToClient::Task { round: broadcast.round };
     stream.write_all(&frame::encode(&message, broadcast.length)).await?;
     let mut left = broadcast.length;
     while left > 0 {

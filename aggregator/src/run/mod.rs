@@ -17,8 +17,9 @@
 //!
 //! # Memory
 //!
-//! Between opening and closing the server's state rests on disk: in memory are the sums and at most one update. When
-//! the round closes, the sums shrink tensor by tensor as the mean is taken.
+//! Between opening and closing the server's state rests on disk, unless it is small: in memory are the sums and at most
+//! one update. When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
+//! read from its file by whoever sends it.
 //!
 //! [`Action::Open`]: crate::coordinator::Action::Open
 //! [`Action::Fold`]: crate::coordinator::Action::Fold
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use models::{Limits, ParamSet, Precision};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::Scale;
@@ -58,6 +60,9 @@ pub use evaluation::TestSet;
 /// A payload may exceed the plain encoding of the model by this much: headers and metadata.
 const PAYLOAD_SLACK: u64 = 1 << 20;
 
+/// State and broadcasts up to this size stay in memory as well, where they cost little and save copies.
+const SMALL: u64 = 16 << 20;
+
 /// What a round's cohort is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
@@ -67,6 +72,8 @@ pub struct Broadcast {
     pub path: PathBuf,
     /// Its length in bytes.
     pub length: u64,
+    /// Its bytes, shared by all who send it, if they are few.
+    pub content: Option<Bytes>,
 }
 
 /// Bytes on the wire, as the driver counted them.
@@ -105,6 +112,8 @@ pub struct Run {
     tests: Option<TestSet>,
     records: Vec<RoundRecord>,
     open: Option<Sums>,
+    /// The state of the newest checkpoint, if it is small.
+    resident: Option<Parcel>,
 }
 
 impl Run {
@@ -126,7 +135,7 @@ impl Run {
         let initial = run.initial_params();
         let global = run.algorithm.init(initial);
         run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
-        run.write_checkpoint(0, run.algorithm.store(global))?;
+        run.write_checkpoint(0, &run.algorithm.store(global))?;
         let path = run.directory.identity();
         let identity = serde_json::json!({ "run": run.config.spec.run, "version": env!("CARGO_PKG_VERSION") });
         write_durably(files, &path, |out| out.write_all(format!("{identity}\n").as_bytes()))
@@ -182,6 +191,7 @@ impl Run {
             tests,
             records: Vec::new(),
             open: None,
+            resident: None,
         };
         let specs = run.config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
         run.template = Template::new(specs.into_iter().map(|spec| (spec.name, spec.shape)));
@@ -248,7 +258,14 @@ impl Run {
             Some(length) => length,
             None => self.write_broadcast(round, &self.algorithm.broadcast(&self.load(round - 1)?))?,
         };
-        Ok(Broadcast { round, path, length })
+        let mut content = None;
+        if length <= SMALL {
+            let mut bytes = Vec::with_capacity(length as usize);
+            let mut file = self.files.open(&path).map_err(disk("open", &path))?;
+            file.read_to_end(&mut bytes).map_err(disk("read", &path))?;
+            content = Some(bytes.into());
+        }
+        Ok(Broadcast { round, path, length, content })
     }
 
     /// Step *accept*, if the update in the spool file `upload` is believable; then it is part of the sums. The bytes of
@@ -276,17 +293,14 @@ impl Run {
     /// Step *close*: the new model, its evaluation, the next broadcast, the record, the checkpoint.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
         let sums = self.open.take().expect("a round is closed after it was opened");
-        let mut global = None;
         let (partial, folded, loss_sum) = (sums.partial, sums.folded, sums.loss_sum);
-        if let (Some(partial), false) = (partial, tally.void) {
-            let mut state = self.load(round - 1)?;
-            self.algorithm.close(&mut state, partial, &self.round(round, sums.scale))?;
-            global = Some(state);
-        }
-        let global = match global {
-            Some(state) => state,
+        let mut global = match self.resident.take() {
+            Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
+        if let (Some(partial), false) = (partial, tally.void) {
+            self.algorithm.close(&mut global, partial, &self.round(round, sums.scale))?;
+        }
         let due = self.config.evaluate.after(round, self.config.spec.rounds);
         let evaluation = match (&self.tests, due) {
             (Some(tests), true) => {
@@ -316,7 +330,11 @@ impl Run {
         let path = self.directory.rounds();
         let line = jsonl::line(&record);
         self.files.append(&path, line.as_bytes()).map_err(disk("append to", &path))?;
-        self.write_checkpoint(round, self.algorithm.store(global))?;
+        let state = self.algorithm.store(global);
+        self.write_checkpoint(round, &state)?;
+        if state.encoded_len(Precision::F32) <= SMALL {
+            self.resident = Some(state);
+        }
         self.records.push(record.clone());
         self.tidy(round)?;
         Ok(record)
@@ -414,7 +432,7 @@ impl Run {
         Ok(self.algorithm.restore(parcel)?)
     }
 
-    fn write_checkpoint(&self, round: u32, state: Parcel) -> Result<(), RunError> {
+    fn write_checkpoint(&self, round: u32, state: &Parcel) -> Result<(), RunError> {
         let path = self.directory.checkpoint(round);
         write_durably(&*self.files, &path, |out| state.write_to(Precision::F32, out))
             .map_err(disk("write", &path))

@@ -109,8 +109,12 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
     let incoming = match command {
         ToPeer::Message(message) => Incoming::Message(across(&message, 0, 0)?.0),
         ToPeer::Task(broadcast) => {
-            let payload = match fs::read(&broadcast.path) {
-                Ok(payload) => Bytes::from(payload),
+            let read = match broadcast.content {
+                Some(content) => Ok(content),
+                None => fs::read(&broadcast.path).map(Bytes::from),
+            };
+            let payload = match read {
+                Ok(payload) => payload,
                 // Its round has closed and tidied up: the client will be sent another task.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error.into()),

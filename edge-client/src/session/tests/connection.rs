@@ -1,0 +1,144 @@
+//! The table of the connection: delays, heart-beats, and how a session ends.
+
+use super::*;
+
+#[test]
+fn reconnect_delays_double_up_to_a_bound_and_are_jittered() {
+    let mut bench = Bench::new(None);
+    let mut full = FIRST_DELAY;
+    let mut fractions = Vec::new();
+    for _ in 0..40 {
+        assert_eq!(bench.cut(), []);
+        let delay = bench.reconnects();
+        assert!(delay >= full / 2 && delay < full, "{delay:?} of {full:?}");
+        fractions.push((delay.as_secs_f64() / full.as_secs_f64() * 1000.0) as u32);
+        full = (full * 2).min(LONGEST_DELAY);
+    }
+    assert_eq!(full, LONGEST_DELAY);
+    fractions.sort_unstable();
+    fractions.dedup();
+    assert!(fractions.len() > 20, "delays vary: {fractions:?}");
+}
+
+#[test]
+fn two_devices_do_not_come_back_together() {
+    let delay = |id| {
+        let device = Device { client: ClientId::from_bytes([id; 16]), ..device() };
+        let mut bench = Bench { session: Session::new(device, None, Duration::ZERO), now: Duration::ZERO };
+        bench.drain();
+        bench.cut();
+        bench.reconnects()
+    };
+    assert_ne!(delay(1), delay(2));
+    assert_eq!(delay(1), delay(1), "the same device, the same bytes");
+}
+
+#[test]
+fn a_welcome_resets_the_delay() {
+    let mut bench = Bench::new(None);
+    for _ in 0..8 {
+        bench.cut();
+        bench.reconnects();
+    }
+    bench.give(Event::Connected);
+    bench.cut();
+    assert!(bench.reconnects() > Duration::from_secs(10), "a connection alone proves nothing");
+    bench.give(Event::Connected);
+    bench.welcome(1, None);
+    bench.cut();
+    assert!(bench.reconnects() < FIRST_DELAY);
+}
+
+#[test]
+fn hearing_twice_that_the_connection_is_gone_does_not_move_the_moment() {
+    let mut bench = Bench::joined();
+    bench.cut();
+    let moment = bench.session.deadline();
+    assert_eq!(bench.cut(), []);
+    assert_eq!(bench.session.deadline(), moment);
+}
+
+#[test]
+fn heartbeats_keep_their_cadence_and_tell_the_progress() {
+    let mut bench = Bench::training(1);
+    assert_eq!(bench.session.deadline(), Some(HEARTBEAT));
+    bench.give(Event::Progressed(Progress { round: Some(1), done: 2, total: 9 }));
+    assert_eq!(bench.at(HEARTBEAT - NANOSECOND), []);
+    assert_eq!(bench.at(HEARTBEAT), [heartbeat(Some(1), 2, 9)]);
+    assert_eq!(bench.at(HEARTBEAT * 2 - NANOSECOND), []);
+    assert_eq!(bench.trained(1), [upload(1)]);
+    // A tick that comes late delays the next heart-beat, it does not make several at once.
+    assert_eq!(bench.at(HEARTBEAT * 4), [heartbeat(None, 0, 0)]);
+    assert_eq!(bench.session.deadline(), Some(HEARTBEAT * 5));
+}
+
+#[test]
+fn no_heartbeat_interval_overflows_the_clock() {
+    let mut bench = Bench::greeting(None);
+    let endless = Box::new(RunSpec { heartbeat: Duration::MAX, ..*spec(1) });
+    bench.now = Duration::from_secs(1);
+    let actions = bench.hears(ToClient::Welcome { spec: endless, wants: None });
+    assert_eq!(actions, [heartbeat(None, 0, 0)]);
+}
+
+/// A session in each state of the connection, with a name.
+fn connections() -> [(&'static str, Bench); 4] {
+    let mut waiting = Bench::new(None);
+    waiting.cut();
+    [
+        ("waiting", waiting),
+        ("connecting", Bench::new(None)),
+        ("greeting", Bench::greeting(None)),
+        ("joined", Bench::joined()),
+    ]
+}
+
+#[test]
+fn stop_in_each_state_of_the_connection() {
+    for (state, mut bench) in connections() {
+        let expected = match state {
+            "joined" => vec![Action::Send(ToServer::Goodbye), Action::Disconnect],
+            "greeting" => vec![Action::Disconnect],
+            _ => vec![],
+        };
+        let actions = bench.give(Event::Stop);
+        assert_eq!(actions[..actions.len() - 1], expected, "{state}");
+        assert_eq!(actions.last(), Some(&Action::Finish(Outcome::Stopped)), "{state}");
+        assert_eq!(bench.session.deadline(), None, "{state}");
+        for event in [Event::Stop, Event::Connected, Event::Tick] {
+            assert_eq!(bench.give(event), [], "{state}: nothing happens after the end");
+        }
+    }
+}
+
+#[test]
+fn stop_cancels_training_and_keeps_a_finished_update_for_later() {
+    let end = [Action::Disconnect, Action::Finish(Outcome::Stopped)];
+    let goodbye = Action::Send(ToServer::Goodbye);
+    let training = Bench::training(1).give(Event::Stop);
+    assert_eq!(training, [&[goodbye.clone(), Action::Cancel], &end[..]].concat());
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.give(Event::Stop), [&[goodbye], &end[..]].concat());
+    assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+}
+
+#[test]
+fn refused_ends_the_session_and_keeps_a_finished_update() {
+    let mut bench = Bench::greeting(Some(held(1, 1)));
+    let actions = bench.hears(ToClient::Refused(Refusal::NoSamples));
+    assert_eq!(actions, [Action::Disconnect, Action::Finish(Outcome::Refused(Refusal::NoSamples))]);
+    assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+    let replaced = Bench::training(1).hears(ToClient::Refused(Refusal::Replaced));
+    let finish = Action::Finish(Outcome::Refused(Refusal::Replaced));
+    assert_eq!(replaced, [Action::Cancel, Action::Disconnect, finish]);
+}
+
+#[test]
+fn finished_ends_the_session_and_lets_go_of_everything() {
+    let end = [Action::Disconnect, Action::Finish(Outcome::Completed { rounds: 3 })];
+    let finished = ToClient::Finished { rounds: 3 };
+    assert_eq!(Bench::joined().hears(finished.clone()), end);
+    assert_eq!(Bench::greeting(None).hears(finished.clone()), end);
+    assert_eq!(Bench::training(3).hears(finished.clone()), [&[Action::Cancel], &end[..]].concat());
+    assert_eq!(Bench::holding(3).hears(finished), [&[forget(3, None)], &end[..]].concat());
+}

@@ -1,0 +1,153 @@
+//! The session, driven by hand: what goes in, and exactly what comes out.
+
+mod connection;
+mod properties;
+mod work;
+
+use shared::id::RunId;
+
+use super::*;
+
+const NANOSECOND: Duration = Duration::from_nanos(1);
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+fn spec(run: u8) -> Box<RunSpec> {
+    Box::new(RunSpec { run: RunId::from_bytes([run; 8]), heartbeat: HEARTBEAT, ..RunSpec::example("fedavg") })
+}
+
+fn held(run: u8, round: u32) -> Held {
+    Held { run: RunId::from_bytes([run; 8]), round }
+}
+
+fn report() -> TrainReport {
+    TrainReport { samples: 10, steps: 3, loss: 0.5, duration: Duration::from_secs(2) }
+}
+
+fn device() -> Device {
+    Device { client: ClientId::from_bytes([1; 16]), samples: 10, shape: vec![1, 2, 2], classes: 2 }
+}
+
+fn hello(holds: Option<Held>) -> Action {
+    let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
+    let Device { client, samples, shape, classes } = device();
+    Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
+}
+
+fn heartbeat(round: Option<u32>, done: u64, total: u64) -> Action {
+    Action::Send(ToServer::Heartbeat(Progress { round, done, total }))
+}
+
+fn upload(round: u32) -> Action {
+    Action::Upload(UpdateHeader { round, report: report() })
+}
+
+fn train(run: u8, round: u32) -> Action {
+    Action::Train { round, spec: spec(run) }
+}
+
+fn forget(round: u32, verdict: Option<Verdict>) -> Action {
+    Action::Forget { round, verdict }
+}
+
+fn failed(round: u32) -> Action {
+    Action::Send(ToServer::Failed { round, reason: "out of memory".to_owned() })
+}
+
+/// A session and its clock.
+struct Bench {
+    session: Session,
+    now: Duration,
+}
+
+impl Bench {
+    /// A session that is about to connect.
+    fn new(holding: Option<Held>) -> Self {
+        let held = holding.map(|held| (held, report()));
+        let mut bench = Self { session: Session::new(device(), held, Duration::ZERO), now: Duration::ZERO };
+        assert_eq!(bench.drain(), [Action::Connect]);
+        bench
+    }
+
+    /// A session that said hello.
+    fn greeting(holding: Option<Held>) -> Self {
+        let mut bench = Self::new(holding);
+        assert_eq!(bench.give(Event::Connected), [hello(holding)]);
+        bench
+    }
+
+    /// A session that takes part in run 1.
+    fn joined() -> Self {
+        let mut bench = Self::greeting(None);
+        assert_eq!(bench.welcome(1, None), [heartbeat(None, 0, 0)]);
+        bench
+    }
+
+    /// A session that trains in `round` of run 1.
+    fn training(round: u32) -> Self {
+        let mut bench = Self::joined();
+        assert_eq!(bench.task(round), [train(1, round)]);
+        bench
+    }
+
+    /// A session that has sent its update of `round` of run 1.
+    fn holding(round: u32) -> Self {
+        let mut bench = Self::training(round);
+        assert_eq!(bench.trained(round), [upload(round)]);
+        bench
+    }
+
+    fn drain(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.session.poll()).collect()
+    }
+
+    fn give(&mut self, event: Event) -> Vec<Action> {
+        self.session.handle(self.now, event);
+        self.drain()
+    }
+
+    fn at(&mut self, now: Duration) -> Vec<Action> {
+        self.now = now;
+        self.give(Event::Tick)
+    }
+
+    fn hears(&mut self, message: ToClient) -> Vec<Action> {
+        self.give(Event::Message(message))
+    }
+
+    fn welcome(&mut self, run: u8, wants: Option<u32>) -> Vec<Action> {
+        self.hears(ToClient::Welcome { spec: spec(run), wants })
+    }
+
+    fn task(&mut self, round: u32) -> Vec<Action> {
+        self.hears(ToClient::Task { round })
+    }
+
+    fn trained(&mut self, round: u32) -> Vec<Action> {
+        self.give(Event::Trained { round, outcome: Ok(report()) })
+    }
+
+    fn fails(&mut self, round: u32) -> Vec<Action> {
+        self.give(Event::Trained { round, outcome: Err("out of memory".to_owned()) })
+    }
+
+    fn cut(&mut self) -> Vec<Action> {
+        self.give(Event::Disconnected { reason: "the network is gone".to_owned() })
+    }
+
+    /// Waits until the session connects again, and gives how long that took.
+    fn reconnects(&mut self) -> Duration {
+        let before = self.now;
+        let moment = self.session.deadline().expect("a moment to connect again");
+        assert_eq!(self.at(moment - NANOSECOND), [], "not before its moment");
+        assert_eq!(self.at(moment), [Action::Connect]);
+        assert_eq!(self.session.deadline(), None, "connecting takes as long as it takes");
+        moment - before
+    }
+
+    /// Is cut off, comes back and says hello, which is given.
+    fn comes_back(&mut self) -> Vec<Action> {
+        assert_eq!(self.cut(), []);
+        self.reconnects();
+        self.give(Event::Connected)
+    }
+}

@@ -1,0 +1,183 @@
+//! The table of the work: tasks, updates, receipts, and what survives a connection.
+
+use super::*;
+
+#[test]
+fn a_task_is_trained_uploaded_and_forgotten_with_its_receipt() {
+    let mut bench = Bench::training(1);
+    assert_eq!(bench.session.work(), &Work::Training(held(1, 1)));
+    assert_eq!(bench.trained(1), [upload(1)]);
+    assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+    let receipt = |round| ToClient::Receipt { round, verdict: Verdict::Accepted };
+    assert_eq!(bench.hears(receipt(2)), [], "not the update that is held");
+    assert_eq!(bench.hears(receipt(1)), [forget(1, Some(Verdict::Accepted))]);
+    assert_eq!(bench.session.work(), &Work::Idle);
+    assert_eq!(bench.hears(receipt(1)), [], "once");
+}
+
+#[test]
+fn a_task_before_the_welcome_is_kept_until_it() {
+    let mut bench = Bench::greeting(None);
+    assert_eq!(bench.task(1), []);
+    assert_eq!(bench.welcome(1, Some(1)), [train(1, 1), heartbeat(Some(1), 0, 0)]);
+}
+
+#[test]
+fn of_two_tasks_before_the_welcome_the_newer_is_kept() {
+    let mut bench = Bench::greeting(None);
+    bench.task(3);
+    bench.task(2);
+    assert_eq!(bench.welcome(1, Some(3)), [train(1, 3), heartbeat(Some(3), 0, 0)]);
+}
+
+#[test]
+fn an_early_task_dies_with_its_connection() {
+    let mut bench = Bench::greeting(None);
+    bench.task(1);
+    assert_eq!(bench.comes_back(), [hello(None)]);
+    assert_eq!(bench.welcome(1, Some(1)), [heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn a_newer_task_replaces_the_one_in_training() {
+    let mut bench = Bench::training(1);
+    assert_eq!(bench.task(2), [Action::Cancel, train(1, 2)]);
+    assert_eq!(bench.trained(1), [], "the cancelled one may have finished all the same");
+    assert_eq!(bench.fails(1), []);
+    assert_eq!(bench.trained(2), [upload(2)]);
+}
+
+#[test]
+fn a_newer_task_replaces_the_held_update() {
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.task(2), [forget(1, None), train(1, 2)]);
+}
+
+#[test]
+fn the_same_or_an_older_task_changes_nothing() {
+    for mut bench in [Bench::training(2), Bench::holding(2)] {
+        let work = bench.session.work().clone();
+        assert_eq!(bench.task(2), []);
+        assert_eq!(bench.task(1), []);
+        assert_eq!(bench.session.work(), &work);
+    }
+}
+
+#[test]
+fn a_failure_is_said_at_once_when_joined() {
+    let mut bench = Bench::training(1);
+    assert_eq!(bench.fails(1), [failed(1)]);
+    assert_eq!(bench.session.work(), &Work::Idle);
+}
+
+#[test]
+fn a_failure_fits_into_a_message_however_long_its_reason() {
+    let outcome = Err("x".repeat(1_000_000));
+    let actions = Bench::training(1).give(Event::Trained { round: 1, outcome });
+    let [Action::Send(message)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(shared::frame::encode(message, 0).len() < 1000);
+}
+
+#[test]
+fn a_failure_without_a_connection_shows_in_the_next_hello() {
+    let mut bench = Bench::training(1);
+    bench.cut();
+    assert_eq!(bench.fails(1), []);
+    bench.reconnects();
+    assert_eq!(bench.give(Event::Connected), [hello(None)]);
+}
+
+#[test]
+fn a_failure_between_hello_and_welcome_is_said_after_the_welcome() {
+    let during_hello = || {
+        let mut bench = Bench::training(1);
+        assert_eq!(bench.comes_back(), [hello(Some(held(1, 1)))]);
+        assert_eq!(bench.fails(1), []);
+        bench
+    };
+    // The server believes the hello: it would wait for this update.
+    assert_eq!(during_hello().welcome(1, Some(1)), [failed(1), heartbeat(None, 0, 0)]);
+    // It sends the task of another round or run by itself, or wants nothing.
+    assert_eq!(during_hello().welcome(1, Some(2)), [heartbeat(None, 0, 0)]);
+    assert_eq!(during_hello().welcome(2, Some(1)), [heartbeat(None, 0, 0)]);
+    assert_eq!(during_hello().welcome(1, None), [heartbeat(None, 0, 0)]);
+    // A hello that came after it says so itself.
+    let mut twice = during_hello();
+    assert_eq!(twice.comes_back(), [hello(None)]);
+    assert_eq!(twice.welcome(1, Some(1)), [heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn a_lost_update_is_forgotten_and_said_to_have_failed() {
+    let lost = |round| Event::Lost { round, reason: "out of memory".to_owned() };
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.give(lost(2)), [], "not the one that is held");
+    assert_eq!(bench.give(lost(1)), [forget(1, None), failed(1)]);
+    assert_eq!(bench.session.work(), &Work::Idle);
+}
+
+#[test]
+fn training_outlives_the_connection() {
+    let mut bench = Bench::training(1);
+    bench.cut();
+    assert_eq!(bench.session.work(), &Work::Training(held(1, 1)));
+    bench.reconnects();
+    assert_eq!(bench.give(Event::Connected), [hello(Some(held(1, 1)))]);
+    bench.give(Event::Progressed(Progress { round: Some(1), done: 4, total: 9 }));
+    assert_eq!(bench.welcome(1, Some(1)), [heartbeat(Some(1), 4, 9)]);
+    assert_eq!(bench.trained(1), [upload(1)]);
+}
+
+#[test]
+fn an_update_that_was_finished_without_a_connection_is_sent_when_joined_again() {
+    let mut bench = Bench::training(1);
+    bench.cut();
+    assert_eq!(bench.trained(1), []);
+    bench.reconnects();
+    assert_eq!(bench.give(Event::Connected), [hello(Some(held(1, 1)))]);
+    assert_eq!(bench.welcome(1, Some(1)), [upload(1), heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn an_update_that_was_finished_between_hello_and_welcome_is_sent_after_the_welcome() {
+    let mut bench = Bench::training(1);
+    bench.comes_back();
+    assert_eq!(bench.trained(1), []);
+    assert_eq!(bench.welcome(1, Some(1)), [upload(1), heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn an_update_without_a_receipt_is_sent_again_while_it_is_wanted() {
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.comes_back(), [hello(Some(held(1, 1)))]);
+    assert_eq!(bench.welcome(1, Some(1)), [upload(1), heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn an_update_from_an_earlier_process_is_offered() {
+    let mut bench = Bench::greeting(Some(held(1, 3)));
+    assert_eq!(bench.welcome(1, Some(3)), [upload(3), heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn what_the_welcome_does_not_want_is_let_go() {
+    // Another round, no round, and the same round of another run.
+    for (run, wants) in [(1, Some(2)), (1, None), (2, Some(1))] {
+        let mut holding = Bench::holding(1);
+        holding.comes_back();
+        assert_eq!(holding.welcome(run, wants), [forget(1, None), heartbeat(None, 0, 0)], "{run} {wants:?}");
+        let mut training = Bench::training(1);
+        training.comes_back();
+        assert_eq!(training.welcome(run, wants), [Action::Cancel, heartbeat(None, 0, 0)], "{run} {wants:?}");
+        assert_eq!(training.session.work(), &Work::Idle);
+        assert_eq!(training.trained(1), [], "nobody waits for it");
+    }
+}
+
+#[test]
+fn a_new_run_begins_its_rounds_anew() {
+    let mut bench = Bench::holding(5);
+    bench.comes_back();
+    bench.welcome(2, Some(1));
+    assert_eq!(bench.task(1), [train(2, 1)], "round 5 was another run's");
+}

@@ -1,0 +1,148 @@
+//! Identities of whole rounds.
+
+use super::*;
+
+#[test]
+fn fedsgd_is_fedavg_with_one_epoch_of_one_batch() {
+    // The largest client's gradient is computed in two chunks.
+    let shares = [view(3, 1), view(12, 2), view(1100, 3)];
+    for decay in [0.0, 0.1] {
+        let one_step = Training { epochs: 1, batch: 0, sgd: Sgd { rate: 0.5, momentum: 0.0, decay } };
+        let fedavg = federate(&with(&spec("fedavg"), one_step), &shares, 6);
+        let fedsgd = federate(&with(&spec("fedsgd"), one_step), &shares, 6);
+        for (round, (a, b)) in fedavg.iter().zip(&fedsgd).enumerate() {
+            assert!(apart(a, b) < 1e-6, "decay {decay}, round {}: {}", round + 1, apart(a, b));
+        }
+        assert!(apart(&fedavg[5], &fedavg[0]) > 0.01, "a model that stands still proves nothing");
+    }
+}
+
+/// Algorithm 1's `ClientUpdate`, written out.
+fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &ParamSet) -> ParamSet {
+    let mut learner = Learner::new(&spec.architecture, start, spec.training.sgd, &Backend::cpu()).unwrap();
+    let seed = client_seed(spec, round, client_id(index));
+    let mut order: Vec<usize> = (0..data.len()).collect();
+    for epoch in 0..spec.training.epochs {
+        shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
+        for positions in order.chunks(spec.training.batch as usize) {
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            data.fill(positions, &mut x, &mut y);
+            learner.step(&Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap()).unwrap();
+        }
+    }
+    learner.params().unwrap()
+}
+
+#[test]
+fn fedavg_with_one_client_is_plain_sgd() {
+    let sgd = Sgd { rate: 0.3, momentum: 0.9, decay: 0.01 };
+    let spec = with(&spec("fedavg"), Training { epochs: 3, batch: 4, sgd });
+    let data = view(10, 1);
+    let mut expected = initial(&spec);
+    for (round, found) in (1..).zip(federate(&spec, std::slice::from_ref(&data), 3)) {
+        expected = plain_sgd(&spec, round, 0, &data, &expected);
+        // w_t + (w_k - w_t) is w_k up to two roundings of f32.
+        let bound = 4.0 * f32::EPSILON * expected.max_abs() * round as f32;
+        assert!(apart(&found, &expected) <= bound, "round {round}: {} of {bound}", apart(&found, &expected));
+    }
+}
+
+#[test]
+fn fedavg_of_several_clients_is_the_weighted_mean_of_their_models() {
+    let shares = [view(3, 1), view(7, 2), view(20, 3)];
+    let mut means = Vec::new();
+    for weights in [Weights::Samples, Weights::Uniform] {
+        let spec = RunSpec { weights, ..with(&spec("fedavg"), training(2, 2)) };
+        let w_0 = initial(&spec);
+        let share_of = |share: &View| match weights {
+            Weights::Samples => share.len() as f64 / 30.0,
+            Weights::Uniform => 1.0 / 3.0,
+        };
+        let models: Vec<_> =
+            (0..).zip(&shares).map(|(k, share)| plain_sgd(&spec, 1, k, share, &w_0)).collect();
+        let found = federate(&spec, &shares, 1).remove(0);
+        for (name, array) in &found {
+            for (index, &value) in array.values().iter().enumerate() {
+                let terms = models.iter().zip(&shares);
+                let expected: f64 = terms
+                    .map(|(model, share)| {
+                        share_of(share) * f64::from(model.get(name).unwrap().values()[index])
+                    })
+                    .sum();
+                assert!((f64::from(value) - expected).abs() < 1e-6, "{name}[{index}]: {value}, {expected}");
+            }
+        }
+        means.push(found);
+    }
+    assert!(apart(&means[0], &means[1]) > 1e-3, "samples and uniform weights differ on these clients");
+}
+
+#[test]
+fn no_order_of_folding_and_merging_changes_a_bit() {
+    for name in registry::names() {
+        let shares: Vec<View> = (0..7).map(|k| view(1 + 4 * k, k)).collect();
+        let spec = spec(name);
+        let server = Server::new(&spec, &shares);
+        let w_0 = initial(&spec);
+        let updates: Vec<_> = (0..).zip(&shares).map(|(k, share)| train(&spec, 1, k, share, &w_0)).collect();
+        let begin = || server.algorithm.begin(&server.round(1));
+        let mut in_order = begin();
+        for (k, (update, report)) in updates.iter().enumerate() {
+            server.fold(&mut in_order, k, update, *report);
+        }
+        let expected = bytes(&server.close(&w_0, in_order, 1));
+        for attempt in 0..30 {
+            let mut rng = Seed::root(attempt).rng();
+            let mut order: Vec<usize> = (0..updates.len()).collect();
+            shuffle(&mut order, &mut rng);
+            // Each update goes to one of three partial sums, one of which may stay empty.
+            let mut partials = [begin(), begin(), begin()];
+            for k in order {
+                let (update, report) = &updates[k];
+                server.fold(&mut partials[shared::seed::below(3, &mut rng)], k, update, *report);
+            }
+            let [mut first, mut second, third] = partials;
+            if attempt % 2 == 0 {
+                server.algorithm.merge(&mut second, third);
+                server.algorithm.merge(&mut first, second);
+            } else {
+                server.algorithm.merge(&mut first, third);
+                server.algorithm.merge(&mut first, second);
+            }
+            assert_eq!(bytes(&server.close(&w_0, first, 1)), expected, "{name}, attempt {attempt}");
+        }
+    }
+}
+
+#[test]
+fn sixteen_bits_on_the_wire_cost_a_bounded_error_and_half_the_bytes() {
+    let shares = [view(3, 1), view(20, 2)];
+    let spec = with(&spec("fedavg"), training(2, 2));
+    let w_0 = initial(&spec);
+    let largest = (0..).zip(&shares).map(|(k, share)| train(&spec, 1, k, share, &w_0).0.max_abs());
+    let largest = largest.fold(0.0, f32::max);
+    let exact = federate(&spec, &shares, 1).remove(0);
+    for (precision, relative) in [(Precision::F16, 2f32.powi(-11)), (Precision::BF16, 2f32.powi(-8))] {
+        let short =
+            RunSpec { precision: WirePrecision { update: precision, ..spec.precision }, ..spec.clone() };
+        let found = federate(&short, &shares, 1).remove(0);
+        // A mean errs by no more than its terms; f16 errs by 2^-25 where a value is tiny.
+        let bound = largest * relative + 2f32.powi(-25) + 2.0 * f32::EPSILON;
+        let error = apart(&found, &exact);
+        assert!(error <= bound, "{precision:?}: {error} of {bound}");
+        assert!(error > bound / 1000.0, "{precision:?}: {error} is no rounding at all");
+        assert_eq!(precision.bytes() * 2, Precision::F32.bytes());
+    }
+}
+
+#[test]
+fn a_round_without_updates_is_an_error_and_leaves_the_model() {
+    for name in registry::names() {
+        let spec = spec(name);
+        let server = Server::new(&spec, &[view(3, 1)]);
+        let mut global = server.algorithm.init(initial(&spec));
+        let empty = server.algorithm.begin(&server.round(1));
+        assert!(server.algorithm.close(&mut global, empty, &server.round(1)).is_err(), "{name}");
+        assert_eq!(server.algorithm.published(&global), &initial(&spec), "{name}");
+    }
+}

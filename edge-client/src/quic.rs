@@ -39,9 +39,8 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const SEND_WINDOW: u64 = 4 << 20;
 /// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
 const MAX_BROADCAST: u64 = 8 << 30;
-/// A payload is read, and its buffer grows, in steps of this many bytes: an announced length is not believed before
-/// the bytes are there.
-const CHUNK: usize = 1 << 20;
+/// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
+const BELIEVED: usize = 16 << 20;
 
 /// Connects to one server over QUIC.
 #[derive(Clone, Debug)]
@@ -253,9 +252,8 @@ async fn read_task(mut stream: RecvStream) -> Result<Incoming, LinkError> {
     let (message, length) = read_message(&mut stream, MAX_BROADCAST).await?;
     let ToClient::Task { round } = message else { return Err(LinkError::Payload) };
     let length = usize::try_from(length).map_err(|_| LinkError::Payload)?;
-    let mut payload = Vec::new();
+    let mut payload = Vec::with_capacity(length.min(BELIEVED));
     while payload.len() < length {
-        payload.reserve_exact(CHUNK.min(length - payload.len()));
         match stream.read_chunk(length - payload.len(), true).await? {
             Some(chunk) => payload.extend_from_slice(&chunk.bytes),
             None => return Err(FrameError::Truncated.into()),

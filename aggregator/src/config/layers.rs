@@ -171,7 +171,7 @@ mod tests {
             layered("training.optimizer.sgd = { momentum = 0.9 }", &["training.optimizer.sgd.decay=1e-4"])
                 .training
                 .optimizer;
-        assert_eq!((sgd.rate, sgd.momentum, sgd.decay), (0.05, 0.9, 1e-4));
+        assert_eq!((sgd.rate, sgd.momentum, sgd.decay), (0.2, 0.9, 1e-4));
     }
 
     #[test]

@@ -204,7 +204,7 @@ pub enum Optimizer {
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self::Sgd(Sgd { rate: 0.05, momentum: 0.0, decay: 0.0 })
+        Self::Sgd(Sgd { rate: 0.2, momentum: 0.0, decay: 0.0 })
     }
 }
 

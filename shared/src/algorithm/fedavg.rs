@@ -48,8 +48,9 @@ impl Algorithm for FedAvg {
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
-        let w_k = client.sgd(&w_t)?;
-        w_k.difference(&w_t).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))
+        let mut delta = client.sgd(&w_t)?;
+        delta.add_scaled(-1.0, &w_t).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
+        Ok(delta)
     }
 
     fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {

@@ -40,7 +40,7 @@ fn time_min_over_closes_without_the_members_that_left() {
     bench.leaves(2);
     bench.delivers(1, 1);
     assert_eq!(bench.coordinator.deadline(bench.now), Some(time_min));
-    assert_eq!(bench.at(time_min - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(time_min)), []);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::MinTime) };
     assert_eq!(bench.at(time_min), [close(1, lost)]);
 }
@@ -69,7 +69,7 @@ fn time_max_closes_with_count_min() {
     bench.delivers(1, 1);
     bench.delivers(2, 1);
     assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
-    assert_eq!(bench.at(TIME_MAX - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(TIME_MAX)), []);
     assert_eq!(bench.at(TIME_MAX), [close(1, tally(3, 2, WaitedFor::MaxTime))]);
 }
 
@@ -125,7 +125,7 @@ fn time_max_recruits_as_many_as_are_missing() {
         bench.greets(n, Hello { samples: 10, ..hello(n, None) });
     }
     bench.delivers(1, 1);
-    assert_eq!(bench.at(TIME_MAX - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(TIME_MAX)), []);
     let actions = bench.at(TIME_MAX);
     let [Action::Open(again)] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!((again.round, again.cohort.len()), (1, 3), "one is missing");
@@ -140,7 +140,7 @@ fn a_member_that_is_away_is_waited_for_until_time_max_before_it_is_replaced() {
     let mut bench = Bench::open(policy(1), 1);
     bench.greets(2, Hello { samples: 10, ..hello(2, None) });
     assert_eq!(bench.leaves(1), []);
-    assert_eq!(bench.at(TIME_MAX - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(TIME_MAX)), []);
     let actions = bench.at(TIME_MAX);
     assert!(matches!(&actions[..], [Action::Open(again)] if again.cohort.len() == 2), "{actions:?}");
 }

@@ -129,7 +129,7 @@ fn silence_disconnects_and_the_round_goes_on() {
     bench.now = Duration::from_secs(10);
     bench.delivers(1, 1);
     assert_eq!(bench.coordinator.deadline(bench.now), Some(lost_after));
-    assert_eq!(bench.at(lost_after - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(lost_after)), []);
     let actions = bench.at(lost_after);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
     assert_eq!(
@@ -149,7 +149,7 @@ fn every_message_is_a_sign_of_life() {
     bench.says(1, ToServer::Heartbeat(Progress::default()));
     bench.uploads(2, 1, TrainReport { samples: 1, ..report(2) });
     assert_eq!(bench.coordinator.deadline(bench.now), Some(Duration::from_secs(25)));
-    assert_eq!(bench.at(Duration::from_secs(25) - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(Duration::from_secs(25))), []);
     assert_eq!(bench.coordinator.status(bench.now).connected, 2);
 }
 

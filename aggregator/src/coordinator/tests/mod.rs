@@ -37,6 +37,10 @@ fn policy(start: usize) -> RoundPolicy {
     }
 }
 
+fn just_before(moment: Duration) -> Duration {
+    moment.checked_sub(NANOSECOND).expect("moments in tests are later than the first nanosecond")
+}
+
 fn client(n: u8) -> ClientId {
     ClientId::from_bytes([n; 16])
 }

@@ -108,7 +108,7 @@ fn after_a_restart_the_known_clients_are_waited_for_no_longer_than_regather() {
     let mut bench = Bench::resume(policy(3), after_two_rounds());
     bench.joins(1);
     assert_eq!(bench.coordinator.deadline(bench.now), Some(REGATHER));
-    assert_eq!(bench.at(REGATHER - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(REGATHER)), []);
     assert_eq!(bench.at(REGATHER), [Action::Open(opening(3, &[1], &[1, 2, 3]))]);
 }
 
@@ -153,7 +153,7 @@ fn a_restart_does_not_cost_an_open_round_the_updates_that_are_still_out() {
     let mut bench = Bench::resume(policy(3), reopened(&[1]));
     bench.joins(1);
     assert_eq!(bench.coordinator.deadline(bench.now), Some(REGATHER));
-    assert_eq!(bench.at(REGATHER - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(REGATHER)), []);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
     assert_eq!(bench.at(REGATHER), [Action::Close { round: 3, tally: lost }]);
 }

@@ -174,8 +174,8 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
                     continue;
                 };
                 assert!(deadline > bench.now, "a deadline that is over is a busy loop");
-                if deadline - NANOSECOND > bench.now {
-                    assert_eq!(bench.at(deadline - NANOSECOND), [], "time alone matters before the deadline");
+                if just_before(deadline) > bench.now {
+                    assert_eq!(bench.at(just_before(deadline)), [], "time alone matters before the deadline");
                 }
                 bench.at(deadline)
             }

@@ -63,9 +63,9 @@ fn heartbeats_keep_their_cadence_and_tell_the_progress() {
     let mut bench = Bench::training(1);
     assert_eq!(bench.session.deadline(), Some(HEARTBEAT));
     bench.give(Event::Progressed(Progress { round: Some(1), done: 2, total: 9 }));
-    assert_eq!(bench.at(HEARTBEAT - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(HEARTBEAT)), []);
     assert_eq!(bench.at(HEARTBEAT), [heartbeat(Some(1), 2, 9)]);
-    assert_eq!(bench.at(HEARTBEAT * 2 - NANOSECOND), []);
+    assert_eq!(bench.at(just_before(HEARTBEAT * 2)), []);
     assert_eq!(bench.trained(1), [upload(1)]);
     // A tick that comes late delays the next heart-beat, it does not make several at once.
     assert_eq!(bench.at(HEARTBEAT * 4), [heartbeat(None, 0, 0)]);

@@ -6,6 +6,7 @@ use super::*;
 
 /// What the driver would know, and what must hold of the actions it is given.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that the driver knows")]
 struct Books {
     connecting: bool,
     connected: bool,
@@ -123,7 +124,7 @@ fn play(holding: Option<Held>, ops: Vec<Op>) {
                 }
                 Some(moment) => {
                     assert!(moment > bench.now, "a deadline that is over is a busy loop");
-                    assert_eq!(bench.at(moment - NANOSECOND), [], "time alone matters before the deadline");
+                    assert_eq!(bench.at(just_before(moment)), [], "time alone matters before the deadline");
                     let actions = bench.at(moment);
                     assert_eq!(actions.len(), 1, "connect or heart-beat");
                     actions

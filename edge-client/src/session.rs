@@ -242,7 +242,7 @@ impl Session {
                     && held.round == round
                 {
                     self.forget(None);
-                    self.say_failed(held, reason);
+                    self.say_failed(held, &reason);
                 }
             }
             Event::Tick => {}
@@ -303,7 +303,7 @@ impl Session {
             _ => self.abandon(),
         }
         if let Some((held, reason)) = self.failed.take().filter(|(held, _)| wanted(held)) {
-            self.say_failed(held, reason);
+            self.say_failed(held, &reason);
         }
         self.spec = Some(spec);
         if let Some(round) = self.early.take() {
@@ -347,13 +347,13 @@ impl Session {
             }
             Err(reason) => {
                 self.work = Work::Idle;
-                self.say_failed(held, reason);
+                self.say_failed(held, &reason);
             }
         }
     }
 
     /// Without a connection the server learns of it at the next hello: nothing is held then.
-    fn say_failed(&mut self, held: Held, reason: String) {
+    fn say_failed(&mut self, held: Held, reason: &str) {
         let reason = message::reason(&reason);
         match self.link {
             Link::Joined(_) => {

@@ -123,14 +123,18 @@ fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(
             std::fs::write(&file, hex(&found)).unwrap();
         }
         let golden = std::fs::read_to_string(&file).unwrap_or_else(|error| {
-            panic!("the golden bytes of a new message are missing, write them with UPDATE_GOLDEN=1: {file:?}: {error}")
+            panic!(
+                "the golden bytes of a new message are missing, write them with UPDATE_GOLDEN=1: {}: {error}",
+                file.display()
+            )
         });
         assert_eq!(
             hex(&found),
             golden,
             "the bytes of `{name}` have changed: DEPLOYED CLIENTS AND SERVERS CANNOT READ THEM. Undo the change (new \
-             variants go last, fields are never moved), or increase frame::VERSION, delete {folder:?} and write it \
-             anew with UPDATE_GOLDEN=1",
+             variants go last, fields are never moved), or increase frame::VERSION, delete {} and write it anew \
+             with UPDATE_GOLDEN=1",
+            folder.display(),
         );
         assert_eq!(frame::decode::<T>(&found).as_ref(), Ok(message), "{name}");
         assert!(found.len() <= frame::MAX_MESSAGE as usize, "{name}");
@@ -140,7 +144,7 @@ fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(kept, known, "every file in {folder:?} is tested");
+    assert_eq!(kept, known, "every file in {} is tested", folder.display());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use federation_tests::lab::Lab;
-use federation_tests::process::{Ended, run};
+use federation_tests::process::{Ended, Process, run};
 use federation_tests::programs::programs;
 use serde_json::json;
 
@@ -153,14 +153,8 @@ fn data_that_cannot_be_used_is_named() {
         assert_refused(&programs().edge_client, &join, 3, &parts);
         let path = format!("data.path={data}");
         let sets = ["--set", "data.set=mnist", "--set", &path, "--set", "evaluate.every=0"];
-        for command in ["simulate", "serve"] {
-            if command == "serve" {
-                // It needs no training data: that is the devices'.
-                continue;
-            }
-            let arguments = [&[command, "--runs", &runs], &sets[..]].concat();
-            assert_refused(&programs().aggregator, &arguments, 3, &parts);
-        }
+        let arguments = [&["simulate", "--runs", &runs], &sets[..]].concat();
+        assert_refused(&programs().aggregator, &arguments, 3, &parts);
     }
 }
 
@@ -171,8 +165,8 @@ fn a_configuration_that_makes_no_sense_is_explained() {
     let file = lab.name("wrong.toml");
     for (text, parts) in [
         ("[training]\nepoch = 5\n", &["training.epoch", "5", "accepted", "epochs, batch, optimizer"][..]),
-        ("[training]\nepochs = \"5\"\n", &["training.epochs", "\"5\" (a text)", "a whole number, at least 1"]),
-        ("[training]\nepochs = 0\n", &["training.epochs", "0", "at least 1"]),
+        ("[run]\nrounds = \"5\"\n", &["run.rounds", "\"5\" (a text)", "a whole number, at least 1"]),
+        ("[run]\nrounds = 0\n", &["run.rounds", "0", "at least 1"]),
         ("[round]\nfraction = 1.5\n", &["round.fraction", "1.5", "at most 1"]),
         ("[model]\nname = \"cnn-smal\"\n", &["model.name", "cnn-smal", "accepted", "cnn-small"]),
         ("[algorithm.fedagv]\n", &["algorithm", "fedagv", "accepted", "fedavg"]),
@@ -193,8 +187,8 @@ fn a_configuration_that_makes_no_sense_is_explained() {
         let arguments = ["simulate", "--runs", &runs, "--set", given];
         assert_refused(&programs().aggregator, &arguments, 2, &[&[given], parts].concat());
     };
-    set("training.epochs=", &["training.epochs"]);
-    set("training.epochs=-1", &["training.epochs", "-1", "at least 1"]);
+    set("run.rounds=", &["run.rounds"]);
+    set("run.rounds=-1", &["run.rounds", "-1", "at least 1"]);
     set("training", &["KEY=VALUE"]);
     set("update.precision=f8", &["update.precision", "f8", "f32", "f16", "bf16"]);
     let absent = lab.name("absent.toml");
@@ -276,27 +270,42 @@ fn full_and_read_only_disks_are_said_to_be_so() {
     let more = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&full.0).status().unwrap();
     assert!(more.success());
     assert_ended(&simulate(&runs), 0, &[]);
+}
 
-    // A device whose disk fills up while it trains.
-    let server = lab.serve();
-    let state = full.0.join("state");
-    let mut device = Command::new(&programs().edge_client);
-    device.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
-    let mut device = federation_tests::process::Process::start("a device", &mut device);
+#[test]
+fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
+    let lab = Lab::new(5, &["data.limit=200", "round.count.min=4"]);
+    let Some(disk) = Small::mount(lab.path("full"), "size=64k") else { return };
+    let mut server = lab.serve();
+    let state = disk.0.join("state");
+    let mut command = Command::new(&programs().edge_client);
+    command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    let mut device = Process::start("a device with a small disk", &mut command);
     device.object(&json!({ "event": "joined" }));
-    let less = Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&full.0).output().unwrap();
-    assert!(!less.status.success(), "the disk is full now");
+    let fill = Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
+    assert!(!fill.status.success(), "the disk is full now");
     let others: Vec<_> = (1..4).map(|index| lab.join(index)).collect();
-    let ended = device.wait();
-    assert_ended(&ended, 3, &[state.to_str().unwrap(), "No space", "make some space"]);
-    // Once there is space it goes on, as the same client.
-    fs::remove_file(full.0.join("zeros")).unwrap();
-    let mut device = Command::new(&programs().edge_client);
-    device.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
-    let device = federation_tests::process::Process::start("a device", &mut device);
-    let server = server.wait();
-    assert_ended(&server, 0, &[]);
+    let gate = lab.gate(4);
+    let held = gate.held();
+    let failed = device.object(&json!({ "event": "failed", "round": 1 }));
+    for part in [state.to_str().unwrap(), "No space", "make some space"] {
+        assert!(failed["reason"].as_str().unwrap().contains(part), "{part:?} is not in {failed}");
+    }
+    // The operator is told as well.
+    server.line("the failure", |line| line.starts_with("a client failed in round 1") && line.contains("No space"));
+
+    fs::remove_file(disk.0.join("zeros")).unwrap();
+    held.open();
+    for round in 2..=3 {
+        let held = gate.held();
+        assert_eq!(held.round, round);
+        held.open();
+        device.object(&json!({ "event": "receipt", "round": round, "verdict": "accepted" }));
+    }
+    assert_ended(&server.wait(), 0, &[]);
     for device in others.into_iter().chain([device]) {
         assert_ended(&device.wait(), 0, &["completed"]);
     }
+    let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.failed)).collect();
+    assert_eq!(counts, [(4, 1), (5, 0), (5, 0)]);
 }

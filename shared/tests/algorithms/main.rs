@@ -1,4 +1,4 @@
-//! What FedAvg and FedSGD must compute exactly, on hand-sized data (McMahan et al., AISTATS 2017).
+//! What `FedAvg` and `FedSGD` must compute exactly, on hand-sized data (`McMahan` et al., AISTATS 2017).
 
 #![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
 

@@ -39,7 +39,7 @@ fn an_update_of_another_layout_is_rejected_with_the_tensors_name() {
         for (case, update, tensor) in &cases {
             match server.check(update).err() {
                 Some(Rejection::Layout { reason }) => {
-                    assert!(reason.contains(tensor), "{name}, {case}: {reason}")
+                    assert!(reason.contains(tensor), "{name}, {case}: {reason}");
                 }
                 other => panic!("{name}, {case}: {other:?}"),
             }

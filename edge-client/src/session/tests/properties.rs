@@ -26,10 +26,10 @@ impl Books {
                     self.connecting = true;
                 }
                 Action::Send(ToServer::Hello(_)) => {
-                    assert!(self.connected && !self.welcomed, "hello comes first")
+                    assert!(self.connected && !self.welcomed, "hello comes first");
                 }
                 Action::Send(message) => {
-                    assert!(self.connected && self.welcomed, "{message:?} before the welcome")
+                    assert!(self.connected && self.welcomed, "{message:?} before the welcome");
                 }
                 Action::Upload(header) => {
                     assert!(self.connected && self.welcomed);

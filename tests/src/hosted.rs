@@ -1,0 +1,132 @@
+//! An aggregator that serves real connections from this process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use aggregator::coordinator::{Outcome, Resume};
+use aggregator::driver::Notice;
+use aggregator::files::Disk;
+use aggregator::quic::identity::ServerIdentity;
+use aggregator::report::RoundRecord;
+use aggregator::run::Run;
+use aggregator::run::directory::RunDirectory;
+use aggregator::serve::serve;
+use edge_client::trust::Fingerprint;
+use models::ParamSet;
+use tokio::sync::watch;
+
+use crate::gate::Gate;
+use crate::process::PATIENCE;
+use crate::scenario::Scenario;
+use shared::id::ClientId;
+
+/// An aggregator on a thread of this process. It stops when this is dropped.
+pub struct Hosted {
+    scenario: Scenario,
+    address: SocketAddr,
+    pin: Fingerprint,
+    remarks: mpsc::Receiver<String>,
+    ended: Option<JoinHandle<(Outcome, Vec<RoundRecord>, ParamSet)>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Hosted {
+    /// Serves `scenario`, its run in `root`, on a port of the system's choice.
+    ///
+    /// # Panics
+    /// If the run cannot be begun or served.
+    #[must_use]
+    pub fn start(scenario: Scenario, root: &Path) -> Self {
+        let run = Run::begin(Arc::new(Disk), RunDirectory::new(root), scenario.config.clone(), None);
+        let run = run.expect("the temporary directory can be written");
+        let identity = ServerIdentity::generate().expect("a certificate can be made");
+        let pin = identity.fingerprint();
+        let (stop, stopped) = watch::channel(false);
+        let (remark, remarks) = mpsc::channel();
+        let ended = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            runtime.expect("the system gives two threads").block_on(async {
+                let mut notice = |notice: Notice<'_>| {
+                    if let Notice::Remark(text) = notice {
+                        let _ = remark.send(text);
+                    }
+                };
+                let any = SocketAddr::from(([127, 0, 0, 1], 0));
+                let served = serve(run, Resume::default(), any, &identity, None, stopped, &mut notice).await;
+                let (run, outcome) = served.expect("no peer ends a run");
+                let model = run.published().expect("the checkpoint can be read");
+                (outcome, run.records().to_vec(), model)
+            })
+        });
+        let hosted = remarks.recv_timeout(PATIENCE).expect("the aggregator listens");
+        let address = hosted.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
+        let address = address.and_then(|text| text.parse().ok()).expect("it says where");
+        Self { scenario, address, pin, remarks, ended: Some(ended), stop }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its fingerprint.
+    #[must_use]
+    pub fn pin(&self) -> Fingerprint {
+        self.pin
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The identity of a client.
+    #[must_use]
+    pub fn client(&self, index: u32) -> ClientId {
+        ClientId::virtual_client(index, &self.scenario.config.spec.root_seed())
+    }
+
+    /// Joins an honest client whose training waits.
+    #[must_use]
+    pub fn gate(&self, index: u32) -> Gate {
+        let share = self.scenario.shares[index as usize].clone();
+        Gate::join(self.address.to_string(), self.pin, self.client(index), share)
+    }
+
+    /// Waits until the operator is told something that has all of `parts` in it.
+    ///
+    /// # Panics
+    /// If nobody tells.
+    pub fn remark(&self, parts: &[&str]) -> String {
+        let mut heard = Vec::new();
+        loop {
+            let Ok(text) = self.remarks.recv_timeout(PATIENCE) else {
+                panic!("nobody said {parts:?}, only {heard:#?}")
+            };
+            if parts.iter().all(|part| text.contains(part)) {
+                return text;
+            }
+            heard.push(text);
+        }
+    }
+
+    /// Waits until the run is over: how it ended, its rounds, its model.
+    ///
+    /// # Panics
+    /// If the aggregator panicked.
+    #[must_use]
+    pub fn end(mut self) -> (Outcome, Vec<RoundRecord>, ParamSet) {
+        let ended = self.ended.take().expect("it ends once");
+        ended.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+    }
+}

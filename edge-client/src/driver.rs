@@ -131,7 +131,7 @@ pub async fn take_part<C: Connector, S: Store>(
         });
         let event = tokio::select! {
             result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
-            incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
+            incoming = receive(&mut driver.link) => Some(driver.incoming(incoming, notice)),
             Some(result) = trained.recv() => driver.trained(result, &mut store, notice),
             () = tokio::time::sleep(wake) => Some(Event::Tick),
             Ok(()) = stop.changed() => Some(Event::Stop),
@@ -264,25 +264,25 @@ impl Driver {
         }
     }
 
-    fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Option<Event> {
+    fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
         match incoming {
             Incoming::Message(message) => {
                 if let ToClient::Welcome { spec, .. } = &message {
                     notice(Notice::Joined { spec: spec.clone() });
                 }
-                Some(Event::Message(message))
+                Event::Message(message)
             }
             Incoming::Task { round, payload } => {
                 // Tasks come on streams of their own: an older one may be overtaken.
                 if self.task.as_ref().is_none_or(|(newest, _)| *newest <= round) {
                     self.task = Some((round, payload));
                 }
-                Some(Event::Message(ToClient::Task { round }))
+                Event::Message(ToClient::Task { round })
             }
             Incoming::Closed { reason } => {
                 self.link = None;
                 self.lost = Some(reason.clone());
-                Some(Event::Disconnected { reason })
+                Event::Disconnected { reason }
             }
         }
     }
@@ -325,9 +325,7 @@ impl Driver {
     ) -> Option<Event> {
         let Finished { round, handle, result } = finished;
         // A cancelled task may finish all the same; nobody waits for it.
-        let Some(running) = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle)) else {
-            return None;
-        };
+        let running = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle))?;
         let kept = result.and_then(|result| {
             store
                 .keep(running.held, &result.report, &result.update, result.local.as_deref())

@@ -27,8 +27,13 @@ fn main() {
             peak = peak.max(memory);
         }
     }
-    println!("null round, {CLIENTS} client processes, 1,663,370 parameters, encrypted QUIC on loopback, fsync on");
-    println!("{REPEATS} x {rounds} rounds per precision, alternately, state under {}", directory.path().display());
+    println!(
+        "null round, {CLIENTS} client processes, 1,663,370 parameters, encrypted QUIC on loopback, fsync on"
+    );
+    println!(
+        "{REPEATS} x {rounds} rounds per precision, alternately, state under {}",
+        directory.path().display()
+    );
     let [full, half] = periods.map(median);
     println!("  f32   median {:6.1} ms   (aim: below 100 ms)", 1e3 * full);
     println!("  f16   median {:6.1} ms   (aim: below 70 ms)", 1e3 * half);

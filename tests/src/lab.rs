@@ -51,7 +51,8 @@ impl Lab {
         assert_eq!(split.code, Some(0), "{}", split.text);
         for index in 0..clients {
             fs::create_dir(lab.state(index)).expect("created");
-            fs::write(lab.state(index).join("identity"), format!("{}\n", lab.client(index))).expect("written");
+            fs::write(lab.state(index).join("identity"), format!("{}\n", lab.client(index)))
+                .expect("written");
         }
         lab
     }
@@ -185,7 +186,8 @@ impl Lab {
     #[must_use]
     pub fn simulated(&self) -> Vec<u8> {
         let (config, runs) = (self.name("run.toml"), self.name("simulated"));
-        let simulated = run(&programs().aggregator, &["simulate", &config, "--runs", &runs, "--threads", "1"]);
+        let simulated =
+            run(&programs().aggregator, &["simulate", &config, "--runs", &runs, "--threads", "1"]);
         assert_eq!(simulated.code, Some(0), "{}", simulated.text);
         model_in(&self.path("simulated").join(&self.scenario.config.spec.name))
     }

@@ -11,14 +11,18 @@
 //! | [`programs`] | the two programs, built once |
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | [`lab`] | a folder with configuration, data and states: a federation of processes |
+//! | [`hosted`] | an aggregator that serves real connections from this process |
+//! | [`raw_peer`] | a peer that speaks QUIC and says whatever the test wants |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
 pub mod device;
 pub mod faulty_disk;
 pub mod gate;
+pub mod hosted;
 pub mod lab;
 pub mod process;
 pub mod programs;
+pub mod raw_peer;
 pub mod scenario;
 pub mod server;
 pub mod serving;

@@ -45,8 +45,10 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let (sender, lines) = mpsc::channel();
-        let outputs: [Option<Box<dyn Read + Send>>; 2] =
-            [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|out| Box::new(out) as _)];
+        let outputs: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|out| Box::new(out) as _),
+            child.stderr.take().map(|out| Box::new(out) as _),
+        ];
         for output in outputs.into_iter().flatten() {
             let sender = sender.clone();
             std::thread::spawn(move || {
@@ -75,8 +77,12 @@ impl Process {
             }
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
-                Err(RecvTimeoutError::Disconnected) => panic!("{} ended before {what}:\n{}", self.name, self.text()),
-                Err(RecvTimeoutError::Timeout) => panic!("{} never came to {what}:\n{}", self.name, self.text()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("{} ended before {what}:\n{}", self.name, self.text())
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("{} never came to {what}:\n{}", self.name, self.text())
+                }
             }
         }
     }

@@ -81,7 +81,9 @@ impl Serving {
     #[must_use]
     pub fn join(&self, directory: &Path, index: usize) -> Process {
         let mut command = Command::new(&programs().edge_client);
-        command.args(["join", &self.address, "--data"]).arg(directory.join(format!("data/client-{index:03}")));
+        command
+            .args(["join", &self.address, "--data"])
+            .arg(directory.join(format!("data/client-{index:03}")));
         command.arg("--state").arg(directory.join(format!("state-{index}")));
         Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
     }

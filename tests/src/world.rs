@@ -133,9 +133,9 @@ impl World {
     pub fn new(scenario: Scenario, weather: Weather, seed: u64, root: &Path) -> Self {
         let identities = scenario.config.spec.root_seed();
         let shares = scenario.shares.clone();
-        let devices = (0..).zip(shares).map(|(index, share)| {
-            Device::new(ClientId::virtual_client(index, &identities), share)
-        });
+        let devices = (0..)
+            .zip(shares)
+            .map(|(index, share)| Device::new(ClientId::virtual_client(index, &identities), share));
         let mut world = Self {
             now: Duration::ZERO,
             devices: devices.collect(),
@@ -294,9 +294,17 @@ impl World {
                     match effect {
                         server::Effect::Deliver(peer, message, payload) => {
                             let message = across(&message);
-                            self.deliver(peer, 1, |message, payload| {
-                                Happening::ToDevice { peer, message: Box::new(message), payload }
-                            }, message, payload);
+                            self.deliver(
+                                peer,
+                                1,
+                                |message, payload| Happening::ToDevice {
+                                    peer,
+                                    message: Box::new(message),
+                                    payload,
+                                },
+                                message,
+                                payload,
+                            );
                         }
                         server::Effect::Cut(peer) => self.cut(peer),
                     }
@@ -340,9 +348,13 @@ impl World {
                 device::Effect::Deliver(message, payload) => {
                     if let Some(peer) = self.connection_of(device) {
                         let message = across(&message);
-                        self.deliver(peer, 0, |message, payload| {
-                            Happening::ToServer { peer, message, payload }
-                        }, message, payload);
+                        self.deliver(
+                            peer,
+                            0,
+                            |message, payload| Happening::ToServer { peer, message, payload },
+                            message,
+                            payload,
+                        );
                     }
                 }
                 device::Effect::Train(trained) => {
@@ -368,7 +380,8 @@ impl World {
         let peer = PeerId(self.next_peer);
         self.next_peer += 1;
         let life = self.devices[device].life;
-        self.connections.insert(peer, Connection { device, life, server_life: self.server_deaths, last: [self.now; 2] });
+        self.connections
+            .insert(peer, Connection { device, life, server_life: self.server_deaths, last: [self.now; 2] });
         let delay = self.draw(self.weather.delay);
         let refused = self.server.is_none() || self.chance.random_bool(self.weather.cut);
         let happening = if refused { Happening::DeviceLearnsOfCut(peer) } else { Happening::Connected(peer) };

@@ -176,7 +176,11 @@ fn a_configuration_that_makes_no_sense_is_explained() {
         ("[data]\nclients = 3\n[round.count]\nmin = 4\n", &["round.count.min", "4", "data.clients", "3"]),
     ] {
         fs::write(&file, text).unwrap();
-        for command in [&["simulate", &file, "--runs", &runs][..], &["serve", &file, "--runs", &runs], &["config", &file]] {
+        for command in [
+            &["simulate", &file, "--runs", &runs][..],
+            &["serve", &file, "--runs", &runs],
+            &["config", &file],
+        ] {
             let parts = [&[file.as_str()], parts].concat();
             // What no single line is to blame for has no file either.
             let parts = if text.contains("clients = 3") { &parts[1..] } else { &parts[..] };
@@ -230,7 +234,9 @@ impl Small {
         match mount {
             Ok(output) if output.status.success() => Some(Self(path)),
             _ => {
-                println!("skipped: this user may not mount a tmpfs, so there is no full or read-only disk to test with");
+                println!(
+                    "skipped: this user may not mount a tmpfs, so there is no full or read-only disk to test with"
+                );
                 None
             }
         }
@@ -251,7 +257,8 @@ fn full_and_read_only_disks_are_said_to_be_so() {
     let config = lab.name("run.toml");
     let join = |state: &Path| {
         let (data, address) = (lab.data(0), lab.address());
-        let arguments = ["join", &address, "--data", data.to_str().unwrap(), "--state", state.to_str().unwrap()];
+        let arguments =
+            ["join", &address, "--data", data.to_str().unwrap(), "--state", state.to_str().unwrap()];
         run(&programs().edge_client, &arguments)
     };
 
@@ -282,7 +289,8 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
     let mut device = Process::start("a device with a small disk", &mut command);
     device.object(&json!({ "event": "joined" }));
-    let fill = Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
+    let fill =
+        Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
     assert!(!fill.status.success(), "the disk is full now");
     let others: Vec<_> = (1..4).map(|index| lab.join(index)).collect();
     let gate = lab.gate(4);
@@ -292,7 +300,9 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
         assert!(failed["reason"].as_str().unwrap().contains(part), "{part:?} is not in {failed}");
     }
     // The operator is told as well.
-    server.line("the failure", |line| line.starts_with("a client failed in round 1") && line.contains("No space"));
+    server.line("the failure", |line| {
+        line.starts_with("a client failed in round 1") && line.contains("No space")
+    });
 
     fs::remove_file(disk.0.join("zeros")).unwrap();
     held.open();

@@ -39,7 +39,7 @@ impl Failure {
         Self::Environment(format!("cannot {action} {}: {error}", path.display()))
     }
 
-    pub(super) fn output(error: io::Error) -> Self {
+    pub(super) fn output(error: &io::Error) -> Self {
         Self::Environment(format!("cannot write to standard output: {error}"))
     }
 

@@ -136,7 +136,7 @@ impl Cli {
             }
             Command::Man { out: None } => {
                 let mut page = Vec::new();
-                clap_mangen::Man::new(Self::command()).render(&mut page).map_err(Failure::output)?;
+                clap_mangen::Man::new(Self::command()).render(&mut page).map_err(|error| Failure::output(&error))?;
                 terminal::print(&String::from_utf8_lossy(&page))
             }
             Command::Man { out: Some(directory) } => {

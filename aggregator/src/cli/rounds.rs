@@ -80,6 +80,8 @@ pub(super) fn serve(
     ready_file: Option<&Path>,
     identity: Option<PathBuf>,
 ) -> Result<(), Failure> {
+    // A configuration that makes no sense leaves nothing behind, no certificate either.
+    arguments.config.validated()?;
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
     let (run, resume, _lock) = arguments.start()?.into_parts();
@@ -118,9 +120,8 @@ fn conclude(run: &Run, outcome: &Outcome, histograms: Option<&Histograms>, json:
     let path = run.directory().report();
     write_durably(&Disk, &path, |out| out.write_all(page.as_bytes())).map_err(disk("write", &path))?;
     if !json {
-        let mut text = console::summary(&Summary::of(run.records(), None));
-        text.push_str(&format!("\nmodel   {}\nreport  {}\n", model.display(), path.display()));
-        terminal::print(&text)?;
+        let summary = console::summary(&Summary::of(run.records(), None));
+        terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;
     }
     match outcome {
         Outcome::Stopped => eprintln!(

@@ -1,7 +1,7 @@
 //! What goes to the terminal while rounds run.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::watch;
@@ -30,10 +30,13 @@ pub(super) fn log_to_stderr(verbose: u8) {
 /// Writes to standard output. A reader that has gone away (`| head`) is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
         _ => Ok(()),
     }
 }
+
+/// A wait of this length is worth a line in a log, and another one after as long again.
+const LONG_WAIT: Duration = Duration::from_secs(15);
 
 /// A progress bar on a terminal, a line per round anywhere.
 pub(super) struct Display {
@@ -42,6 +45,7 @@ pub(super) struct Display {
     json: bool,
     remarks: bool,
     last: String,
+    told: Instant,
 }
 
 impl Display {
@@ -54,13 +58,18 @@ impl Display {
         if io::stderr().is_terminal() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Self { bar, rounds, json, remarks, last: String::new() }
+        Self { bar, rounds, json, remarks, last: String::new(), told: Instant::now() }
     }
 
     pub(super) fn show(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::Status(status) => {
                 let text = status.to_string();
+                // Where there is no bar to look at (a log, say), a long wait is told in lines.
+                if self.bar.is_hidden() && status.waited >= LONG_WAIT && self.told.elapsed() >= LONG_WAIT {
+                    eprintln!("{text}");
+                    self.told = Instant::now();
+                }
                 if text != self.last {
                     self.bar.set_message(text.clone());
                     self.last = text;

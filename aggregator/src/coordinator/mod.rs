@@ -32,185 +32,29 @@
 //! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it
 //! was.
 
+mod arrivals;
+mod event;
 mod open_round;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict};
+use shared::message::{Progress, Refusal, Rejection, ToClient, Verdict};
 use shared::seed::sample_without_replacement;
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
-use open_round::{Next, OpenRound, Stage};
+use open_round::{Next, OpenRound};
 
+pub use event::{Action, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
 pub use status::{Status, WaitingFor};
 
 /// So many rounds in a row without an acceptable update end the run: something is wrong with all clients.
 pub const MAX_VOID_ROUNDS: u32 = 3;
-
-/// A connection, numbered by the driver. A client that reconnects comes on a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u64);
-
-/// A payload that the driver has received and holds, numbered by the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UploadId(pub u64);
-
-/// What goes in.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A message without payload.
-    Message {
-        /// From whom.
-        peer: PeerId,
-        /// What.
-        message: ToServer,
-    },
-    /// A [`ToServer::Update`] whose payload is here, not yet looked into.
-    Uploaded {
-        /// From whom.
-        peer: PeerId,
-        /// For which round.
-        round: u32,
-        /// How the training went.
-        report: TrainReport,
-        /// The payload.
-        upload: UploadId,
-    },
-    /// The connection is gone.
-    Disconnected {
-        /// Which.
-        peer: PeerId,
-    },
-    /// [`Action::Open`] is durable.
-    Opened {
-        /// The round.
-        round: u32,
-    },
-    /// [`Action::Fold`] is done: durable and part of the sum, or not believed.
-    Folded {
-        /// The round.
-        round: u32,
-        /// Whose update.
-        client: ClientId,
-        /// What became of it.
-        outcome: Result<(), Rejection>,
-    },
-    /// [`Action::Close`] is durable.
-    Closed {
-        /// The round.
-        round: u32,
-    },
-    /// Time has passed.
-    Tick,
-    /// The operator wants to stop; the run can be continued later.
-    Stop,
-}
-
-/// What comes out.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Send a message without payload.
-    Send {
-        /// To whom.
-        peer: PeerId,
-        /// What.
-        message: ToClient,
-    },
-    /// Close the connection once everything sent has had a chance to arrive.
-    Disconnect {
-        /// Which.
-        peer: PeerId,
-    },
-    /// Make the opening of a round durable, prepare its broadcast, then report [`Event::Opened`]. A round
-    /// is opened again when replacements join its cohort.
-    Open(Opening),
-    /// Send [`ToClient::Task`] with the round's broadcast.
-    Broadcast {
-        /// To whom.
-        peer: PeerId,
-        /// The round.
-        round: u32,
-    },
-    /// Check the payload; if it is fine make it durable and fold it; then report [`Event::Folded`].
-    Fold {
-        /// The round.
-        round: u32,
-        /// Whose update.
-        client: ClientId,
-        /// How the training went.
-        report: TrainReport,
-        /// The payload.
-        upload: UploadId,
-    },
-    /// The payload is of no use.
-    Drop {
-        /// Which.
-        upload: UploadId,
-    },
-    /// Close the round: new global model, checkpoint, evaluation; then report [`Event::Closed`].
-    Close {
-        /// The round.
-        round: u32,
-        /// How it went.
-        tally: Tally,
-    },
-    /// Nothing more will happen.
-    Finish(Outcome),
-}
-
-/// A round as it opens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opening {
-    /// Its number, from 1.
-    pub round: u32,
-    /// The cohort with each member's declared number of samples.
-    pub cohort: BTreeMap<ClientId, u64>,
-    /// Every known client with its declared number of samples: the largest weight a replacement may bring,
-    /// and who is to be waited for after a restart.
-    pub roster: BTreeMap<ClientId, u64>,
-}
-
-/// How a run ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All rounds are closed.
-    Completed,
-    /// The operator stopped it; it can be continued.
-    Stopped,
-    /// Too many void rounds in a row.
-    Fruitless {
-        /// How many.
-        rounds: u32,
-        /// Why the last updates were not accepted.
-        reasons: Vec<String>,
-    },
-}
-
-/// Where a run continues. The default is its beginning.
-#[derive(Clone, Debug, Default)]
-pub struct Resume {
-    /// Rounds that are closed.
-    pub closed: u32,
-    /// The clients that were known.
-    pub roster: BTreeMap<ClientId, u64>,
-    /// The round that was open, if one was.
-    pub open: Option<Reopened>,
-}
-
-/// A round that was open when the aggregator went away.
-#[derive(Clone, Debug)]
-pub struct Reopened {
-    /// As it was opened.
-    pub opening: Opening,
-    /// Whose updates are durable.
-    pub accepted: BTreeSet<ClientId>,
-}
 
 /// A client that was seen in this run.
 #[derive(Clone, Debug)]
@@ -339,114 +183,6 @@ impl Coordinator {
         }
         self.drop_silent(now);
         self.settle(now);
-    }
-
-    fn message(&mut self, now: Duration, peer: PeerId, message: ToServer) {
-        let known = self.peers.get(&peer).copied();
-        let Some(client) = known else {
-            match message {
-                ToServer::Hello(hello) => self.hello(now, peer, hello),
-                // Either it broke the protocol, or it was forgotten for its silence and knows nothing of it yet:
-                // not a reason to send it away for good.
-                _ => self.actions.push_back(Action::Disconnect { peer }),
-            }
-            return;
-        };
-        self.heard(now, client);
-        match message {
-            ToServer::Hello(_) => {
-                self.refuse(peer, Refusal::Protocol("it said hello twice on one connection".to_owned()));
-                self.forget(peer);
-            }
-            ToServer::Heartbeat(progress) => {
-                if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
-                    link.progress = progress;
-                }
-            }
-            ToServer::Failed { round, reason } => {
-                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
-                    && open.number() == round
-                {
-                    open.failed(client, reason);
-                }
-            }
-            ToServer::Goodbye => self.forget(peer),
-            ToServer::Update(_) => {
-                self.refuse(peer, Refusal::Protocol("it sent an update without a payload".to_owned()));
-                self.forget(peer);
-            }
-        }
-    }
-
-    fn hello(&mut self, now: Duration, peer: PeerId, hello: Hello) {
-        if let Err(refusal) = self.admissible(&hello) {
-            self.refuse(peer, refusal);
-            return;
-        }
-        let client = hello.client;
-        let link = Some(Link { peer, heard: now, progress: Progress::default() });
-        let previous = self.members.get(&client).and_then(|member| member.link);
-        if let Some(previous) = previous {
-            self.peers.remove(&previous.peer);
-            self.refuse(previous.peer, Refusal::Replaced);
-        }
-        self.members.insert(client, Member { samples: hello.samples, link });
-        self.peers.insert(peer, client);
-        let wants = match &self.state {
-            State::Open { round } | State::Opening { round } => {
-                (round.stage(client) == Some(&Stage::Asked)).then_some(round.number())
-            }
-            _ => None,
-        };
-        self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
-        let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
-        if let Some(round) = wants.filter(|round| held != Some(*round)) {
-            self.actions.push_back(Action::Broadcast { peer, round });
-        }
-    }
-
-    fn admissible(&self, hello: &Hello) -> Result<(), Refusal> {
-        let architecture = &self.spec.architecture;
-        let expected: Vec<u32> = architecture.input.iter().map(|&axis| axis as u32).collect();
-        if hello.shape != expected {
-            return Err(Refusal::Shape { expected, found: hello.shape.clone() });
-        }
-        if hello.classes as usize != architecture.classes {
-            return Err(Refusal::Classes { expected: architecture.classes as u32, found: hello.classes });
-        }
-        if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
-    }
-
-    fn uploaded(&mut self, now: Duration, peer: PeerId, round: u32, report: TrainReport, upload: UploadId) {
-        let Some(&client) = self.peers.get(&peer) else {
-            // The connection was replaced or dropped while the payload was under way; the client will
-            // offer the update again on its new connection.
-            self.actions.push_back(Action::Drop { upload });
-            return;
-        };
-        self.heard(now, client);
-        let verdict = match &mut self.state {
-            _ if round <= self.closed => Verdict::Discarded(Discard::Late),
-            State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
-                match open.offer(client, &report) {
-                    Ok(()) => {
-                        self.actions.push_back(Action::Fold { round, client, report, upload });
-                        return;
-                    }
-                    Err(verdict) => verdict,
-                }
-            }
-            State::Closing { .. } if round == self.closed + 1 => Verdict::Discarded(Discard::Late),
-            State::Gathering { .. } | State::Finished => {
-                Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed })
-            }
-            _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed + 1 }),
-        };
-        if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
-            open.count(&verdict);
-        }
-        self.actions.push_back(Action::Drop { upload });
-        self.send(peer, ToClient::Receipt { round, verdict });
     }
 
     fn opened(&mut self, number: u32) {

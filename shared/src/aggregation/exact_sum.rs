@@ -64,7 +64,7 @@ impl Scale {
 }
 
 fn ceil_log2(value: u64) -> i32 {
-    (u64::BITS - value.saturating_sub(1).leading_zeros()) as i32
+    (u64::BITS - value.saturating_sub(1).leading_zeros()).cast_signed()
 }
 
 /// A weighted sum of parameter sets that forgets the order of its terms.
@@ -148,8 +148,8 @@ impl ExactSum {
 /// `sum[i] += round(values[i] * factor)`, the aggregator's one hot loop.
 fn add_rounded(sum: &mut [i64], values: &[f32], factor: f64) {
     for (total, &value) in sum.iter_mut().zip(values) {
-        let rounded = (f64::from(value) * factor + ROUNDER).to_bits() as i64;
-        *total = total.wrapping_add(rounded.wrapping_sub(ROUNDER.to_bits() as i64));
+        let rounded = (f64::from(value) * factor + ROUNDER).to_bits().cast_signed();
+        *total = total.wrapping_add(rounded.wrapping_sub(ROUNDER.to_bits().cast_signed()));
     }
 }
 

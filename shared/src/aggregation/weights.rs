@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weights {
-    /// `n_k / sum_j n_j` over the cohort (`FedAvg`, McMahan et al. 2017, equation 1).
+    /// `n_k / sum_j n_j` over the cohort (FedAvg, McMahan et al. 2017, equation 1).
     #[default]
     Samples,
     /// `1 / m`, every client alike.

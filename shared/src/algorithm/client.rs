@@ -120,7 +120,7 @@ impl<'a> Client<'a> {
         Ok(learner.params()?)
     }
 
-    /// The mean gradient of the loss over all of the device's data at `params`: one step of `FedSGD`.
+    /// The mean gradient of the loss over all of the device's data at `params`: one step of FedSGD.
     pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
         let samples = self.data.len();
         let learner = Learner::new(&self.spec.architecture, params, self.spec.training.sgd, self.device)?;

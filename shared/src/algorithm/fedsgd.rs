@@ -1,4 +1,4 @@
-//! `FedSGD`: one large-batch gradient step per round.
+//! FedSGD: one large-batch gradient step per round.
 //!
 //! McMahan et al., AISTATS 2017 (arXiv 1602.05629), section 2: the baseline of federated averaging.
 //!
@@ -7,7 +7,7 @@
 //! server:    w_{t+1} = w_t - eta (sum_{k in S_t} p_k g_k + decay w_t)
 //! ```
 //!
-//! Equal to `FedAvg` with B = infinity and E = 1 up to rounding.
+//! Equal to FedAvg with B = infinity and E = 1 up to rounding.
 
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};

@@ -76,7 +76,7 @@ impl Round<'_> {
         let limit = self.scale.max_abs();
         // One pass for the usual case: NaN and infinity fail this comparison too.
         let bounded = |value: &f32| value.abs() <= limit;
-        for (tensor, array) in params.iter() {
+        for (tensor, array) in params {
             if array.values().iter().all(bounded) {
                 continue;
             }
@@ -121,17 +121,17 @@ mod tests {
         let template = Template::of(&set(&[("a", &[0.0]), ("b", &[0.0, 0.0])]));
         assert_eq!(template.parameters(), 3);
         assert_eq!(template.check(&set(&[("a", &[5.0]), ("b", &[1.0, 2.0])])), Ok(()));
-        let cases: [(&[(&str, &[f32])], &str, MismatchKind); 3] = [
-            (&[("a", &[0.0])], "b", MismatchKind::Missing),
-            (&[("a", &[0.0]), ("b", &[0.0, 0.0]), ("c", &[])], "c", MismatchKind::Extra),
+        let cases = [
+            (set(&[("a", &[0.0])]), "b", MismatchKind::Missing),
+            (set(&[("a", &[0.0]), ("b", &[0.0, 0.0]), ("c", &[])]), "c", MismatchKind::Extra),
             (
-                &[("a", &[0.0]), ("b", &[0.0])],
+                set(&[("a", &[0.0]), ("b", &[0.0])]),
                 "b",
                 MismatchKind::Shape { expected: vec![2], found: vec![1] },
             ),
         ];
-        for (tensors, tensor, kind) in cases {
-            assert_eq!(template.check(&set(tensors)), Err(Mismatch { tensor: tensor.to_owned(), kind }));
+        for (found, tensor, kind) in cases {
+            assert_eq!(template.check(&found), Err(Mismatch { tensor: tensor.to_owned(), kind }));
         }
     }
 }

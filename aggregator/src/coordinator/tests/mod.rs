@@ -7,8 +7,17 @@ mod opening;
 mod properties;
 mod time;
 
-use shared::id::RunId;
-use shared::message::Held;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use shared::id::{ClientId, RunId};
+use shared::message::{
+    Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
+};
+use shared::spec::RunSpec;
+
+use crate::config::RoundPolicy;
+use crate::report::WaitedFor;
 
 use super::*;
 

@@ -4,7 +4,13 @@ mod connection;
 mod properties;
 mod work;
 
-use shared::id::RunId;
+use std::time::Duration;
+
+use shared::id::{ClientId, RunId};
+use shared::message::{
+    Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+};
+use shared::spec::RunSpec;
 
 use super::*;
 

@@ -4,20 +4,21 @@
 //! channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger, one at a time and
 //! in order, so that a slow disk never delays a heart-beat.
 
+mod ledger;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use shared::frame;
-use shared::id::ClientId;
-use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
+use shared::message::{ToClient, ToServer, UpdateHeader};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use crate::coordinator::{Action, Coordinator, Event, Opening, Outcome, PeerId, Resume, Status, Tally, UploadId};
-use crate::files::FileLayer as _;
+use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
 use crate::report::RoundRecord;
 use crate::run::{Broadcast, Run, RunError, Traffic};
+use ledger::{Done, Job, keep_ledger};
 
 /// What a peer's task tells the driver.
 #[derive(Debug)]
@@ -85,20 +86,6 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// How often the status is told although nothing happened.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-enum Job {
-    Open(Opening),
-    Fold { round: u32, client: ClientId, file: PathBuf },
-    Drop { file: PathBuf },
-    Close { round: u32, tally: Tally, traffic: Traffic },
-}
-
-enum Done {
-    Opened(Broadcast),
-    Folded { round: u32, client: ClientId, outcome: Result<(), Rejection> },
-    Closed(Box<RoundRecord>),
-    Failed(RunError),
-}
-
 /// Runs rounds until the run is over or `stop` turns true. Returns the run, for its model and its report.
 pub async fn drive(
     run: Run,
@@ -144,8 +131,8 @@ pub async fn drive(
         let deadline = driver.coordinator.deadline(handled);
         let wake = deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
-            Some(event) = peers.recv() => driver.from_peer(event, notice),
-            Some(result) = done.recv() => match driver.from_ledger(result, notice) {
+            Some(event) = peers.recv() => driver.hear_peer(event, notice),
+            Some(result) = done.recv() => match driver.hear_ledger(result, notice) {
                 Ok(event) => Some(event),
                 Err(error) => {
                     failure = Some(error);
@@ -169,32 +156,6 @@ pub async fn drive(
         Some(error) => Err(error),
         None => Ok((run, outcome)),
     }
-}
-
-/// Carries out durable steps in order until the driver hangs up; gives the run back.
-fn keep_ledger(mut run: Run, jobs: &std::sync::mpsc::Receiver<Job>, done: &mpsc::UnboundedSender<Done>) -> Run {
-    while let Ok(job) = jobs.recv() {
-        let result = match job {
-            Job::Open(opening) => run.open(&opening).map(Done::Opened),
-            Job::Fold { round, client, file } => {
-                run.fold(round, client, &file).map(|outcome| Done::Folded { round, client, outcome })
-            }
-            Job::Drop { file } => {
-                if let Err(error) = crate::files::Disk.remove(&file) {
-                    warn!("cannot remove {}: {error}", file.display());
-                }
-                continue;
-            }
-            Job::Close { round, tally, traffic } => {
-                run.close(round, &tally, traffic).map(|record| Done::Closed(Box::new(record)))
-            }
-        };
-        let failed = result.is_err();
-        if done.send(result.unwrap_or_else(Done::Failed)).is_err() || failed {
-            break;
-        }
-    }
-    run
 }
 
 struct Driver {
@@ -256,7 +217,7 @@ impl Driver {
         let _ = self.jobs.send(job);
     }
 
-    fn from_peer(&mut self, event: FromPeer, notice: &mut (dyn FnMut(Notice<'_>) + Send)) -> Option<Event> {
+    fn hear_peer(&mut self, event: FromPeer, notice: &mut (dyn FnMut(Notice<'_>) + Send)) -> Option<Event> {
         match event {
             FromPeer::Connected { peer, commands } => {
                 self.commands.insert(peer, commands);
@@ -293,7 +254,7 @@ impl Driver {
         }
     }
 
-    fn from_ledger(
+    fn hear_ledger(
         &mut self,
         done: Done,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),

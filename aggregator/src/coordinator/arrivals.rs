@@ -1,0 +1,118 @@
+//! What clients send: hellos, signs of life, updates.
+
+use std::time::Duration;
+
+use shared::message::{Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict};
+
+use super::open_round::Stage;
+use super::{Action, Coordinator, Link, Member, PeerId, State, UploadId};
+
+impl Coordinator {
+    pub(super) fn message(&mut self, now: Duration, peer: PeerId, message: ToServer) {
+        let known = self.peers.get(&peer).copied();
+        let Some(client) = known else {
+            match message {
+                ToServer::Hello(hello) => self.hello(now, peer, &hello),
+                // Either it broke the protocol, or it was forgotten for its silence and knows nothing of it yet:
+                // not a reason to send it away for good.
+                _ => self.actions.push_back(Action::Disconnect { peer }),
+            }
+            return;
+        };
+        self.heard(now, client);
+        match message {
+            ToServer::Hello(_) => {
+                self.refuse(peer, Refusal::Protocol("it said hello twice on one connection".to_owned()));
+                self.forget(peer);
+            }
+            ToServer::Heartbeat(progress) => {
+                if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+                    link.progress = progress;
+                }
+            }
+            ToServer::Failed { round, reason } => {
+                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
+                    && open.number() == round
+                {
+                    open.failed(client, reason);
+                }
+            }
+            ToServer::Goodbye => self.forget(peer),
+            ToServer::Update(_) => {
+                self.refuse(peer, Refusal::Protocol("it sent an update without a payload".to_owned()));
+                self.forget(peer);
+            }
+        }
+    }
+
+    fn hello(&mut self, now: Duration, peer: PeerId, hello: &Hello) {
+        if let Err(refusal) = self.admissible(hello) {
+            self.refuse(peer, refusal);
+            return;
+        }
+        let client = hello.client;
+        let link = Some(Link { peer, heard: now, progress: Progress::default() });
+        let previous = self.members.get(&client).and_then(|member| member.link);
+        if let Some(previous) = previous {
+            self.peers.remove(&previous.peer);
+            self.refuse(previous.peer, Refusal::Replaced);
+        }
+        self.members.insert(client, Member { samples: hello.samples, link });
+        self.peers.insert(peer, client);
+        let wants = match &self.state {
+            State::Open { round } | State::Opening { round } => {
+                (round.stage(client) == Some(&Stage::Asked)).then_some(round.number())
+            }
+            _ => None,
+        };
+        self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
+        let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
+        if let Some(round) = wants.filter(|round| held != Some(*round)) {
+            self.actions.push_back(Action::Broadcast { peer, round });
+        }
+    }
+
+    fn admissible(&self, hello: &Hello) -> Result<(), Refusal> {
+        let architecture = &self.spec.architecture;
+        let expected: Vec<u32> = architecture.input.iter().map(|&axis| axis as u32).collect();
+        if hello.shape != expected {
+            return Err(Refusal::Shape { expected, found: hello.shape.clone() });
+        }
+        if hello.classes as usize != architecture.classes {
+            return Err(Refusal::Classes { expected: architecture.classes as u32, found: hello.classes });
+        }
+        if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
+    }
+
+    pub(super) fn uploaded(&mut self, now: Duration, peer: PeerId, round: u32, report: TrainReport, upload: UploadId) {
+        let Some(&client) = self.peers.get(&peer) else {
+            // The connection was replaced or dropped while the payload was under way; the client will
+            // offer the update again on its new connection.
+            self.actions.push_back(Action::Drop { upload });
+            return;
+        };
+        self.heard(now, client);
+        let verdict = match &mut self.state {
+            _ if round <= self.closed => Verdict::Discarded(Discard::Late),
+            State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
+                match open.offer(client, &report) {
+                    Ok(()) => {
+                        self.actions.push_back(Action::Fold { round, client, report, upload });
+                        return;
+                    }
+                    Err(verdict) => verdict,
+                }
+            }
+            State::Closing { .. } if round == self.closed + 1 => Verdict::Discarded(Discard::Late),
+            State::Gathering { .. } | State::Finished => {
+                Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed })
+            }
+            _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed + 1 }),
+        };
+        if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
+            open.count(&verdict);
+        }
+        self.actions.push_back(Action::Drop { upload });
+        self.send(peer, ToClient::Receipt { round, verdict });
+    }
+}

@@ -1,0 +1,167 @@
+//! What goes into the coordinator and what comes out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shared::id::ClientId;
+use shared::message::{Rejection, ToClient, ToServer, TrainReport};
+
+use super::open_round::Tally;
+
+/// A connection, numbered by the driver. A client that reconnects comes on a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u64);
+
+/// A payload that the driver has received and holds, numbered by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UploadId(pub u64);
+
+/// What goes in.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A message without payload.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// What.
+        message: ToServer,
+    },
+    /// A [`ToServer::Update`] whose payload is here, not yet looked into.
+    Uploaded {
+        /// From whom.
+        peer: PeerId,
+        /// For which round.
+        round: u32,
+        /// How the training went.
+        report: TrainReport,
+        /// The payload.
+        upload: UploadId,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+    },
+    /// [`Action::Open`] is durable.
+    Opened {
+        /// The round.
+        round: u32,
+    },
+    /// [`Action::Fold`] is done: durable and part of the sum, or not believed.
+    Folded {
+        /// The round.
+        round: u32,
+        /// Whose update.
+        client: ClientId,
+        /// What became of it.
+        outcome: Result<(), Rejection>,
+    },
+    /// [`Action::Close`] is durable.
+    Closed {
+        /// The round.
+        round: u32,
+    },
+    /// Time has passed.
+    Tick,
+    /// The operator wants to stop; the run can be continued later.
+    Stop,
+}
+
+/// What comes out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Send a message without payload.
+    Send {
+        /// To whom.
+        peer: PeerId,
+        /// What.
+        message: ToClient,
+    },
+    /// Close the connection once everything sent has had a chance to arrive.
+    Disconnect {
+        /// Which.
+        peer: PeerId,
+    },
+    /// Make the opening of a round durable, prepare its broadcast, then report [`Event::Opened`]. A round
+    /// is opened again when replacements join its cohort.
+    Open(Opening),
+    /// Send [`ToClient::Task`] with the round's broadcast.
+    Broadcast {
+        /// To whom.
+        peer: PeerId,
+        /// The round.
+        round: u32,
+    },
+    /// Check the payload; if it is fine make it durable and fold it; then report [`Event::Folded`].
+    Fold {
+        /// The round.
+        round: u32,
+        /// Whose update.
+        client: ClientId,
+        /// How the training went.
+        report: TrainReport,
+        /// The payload.
+        upload: UploadId,
+    },
+    /// The payload is of no use.
+    Drop {
+        /// Which.
+        upload: UploadId,
+    },
+    /// Close the round: new global model, checkpoint, evaluation; then report [`Event::Closed`].
+    Close {
+        /// The round.
+        round: u32,
+        /// How it went.
+        tally: Tally,
+    },
+    /// Nothing more will happen.
+    Finish(Outcome),
+}
+
+/// A round as it opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Its number, from 1.
+    pub round: u32,
+    /// The cohort with each member's declared number of samples.
+    pub cohort: BTreeMap<ClientId, u64>,
+    /// Every known client with its declared number of samples: the largest weight a replacement may bring,
+    /// and who is to be waited for after a restart.
+    pub roster: BTreeMap<ClientId, u64>,
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All rounds are closed.
+    Completed,
+    /// The operator stopped it; it can be continued.
+    Stopped,
+    /// Too many void rounds in a row.
+    Fruitless {
+        /// How many.
+        rounds: u32,
+        /// Why the last updates were not accepted.
+        reasons: Vec<String>,
+    },
+}
+
+/// Where a run continues. The default is its beginning.
+#[derive(Clone, Debug, Default)]
+pub struct Resume {
+    /// Rounds that are closed.
+    pub closed: u32,
+    /// The clients that were known.
+    pub roster: BTreeMap<ClientId, u64>,
+    /// The round that was open, if one was.
+    pub open: Option<Reopened>,
+}
+
+/// A round that was open when the aggregator went away.
+#[derive(Clone, Debug)]
+pub struct Reopened {
+    /// As it was opened.
+    pub opening: Opening,
+    /// Whose updates are durable.
+    pub accepted: BTreeSet<ClientId>,
+}

@@ -101,14 +101,14 @@ impl Hosted {
     ///
     /// # Panics
     /// If nobody tells.
-    pub fn remark(&self, parts: &[&str]) -> String {
+    pub fn remark(&self, parts: &[&str]) {
         let mut heard = Vec::new();
         loop {
             let Ok(text) = self.remarks.recv_timeout(PATIENCE) else {
                 panic!("nobody said {parts:?}, only {heard:#?}")
             };
             if parts.iter().all(|part| text.contains(part)) {
-                return text;
+                return;
             }
             heard.push(text);
         }

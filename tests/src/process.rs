@@ -105,6 +105,7 @@ impl Process {
     ///
     /// # Panics
     /// If it does not.
+    #[must_use]
     pub fn wait(mut self) -> Ended {
         let deadline = Instant::now() + PATIENCE;
         // Its outputs are closed when it ends.

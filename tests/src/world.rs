@@ -407,7 +407,7 @@ impl World {
             arrival = arrival.max(connection.last[direction]);
             connection.last[direction] = arrival;
         }
-        self.schedule(arrival - self.now, happening(message, payload));
+        self.schedule(arrival.saturating_sub(self.now), happening(message, payload));
     }
 
     /// Both sides learn of it in their own time; what is under way is lost when they do.

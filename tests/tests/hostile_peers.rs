@@ -1,5 +1,6 @@
 //! Peers that send anything but what they should, over real QUIC, against a real `serve` with honest clients in it.
 //! Each hears what was wrong with it, the honest ones notice nothing, and the rounds count right.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;
@@ -132,7 +133,7 @@ async fn what_is_no_frame_closes_the_connection_with_the_reason() {
     on_uploads.push((half, "the stream ended inside a frame"));
     on_uploads.push((frame::encode(&header, limit), "the stream ended inside a frame"));
     on_uploads.push((Vec::new(), "stream finished early"));
-    on_uploads.push((frame::encode(&header, 9)[..HEADER_LEN + 1].to_vec(), "stream finished early"));
+    on_uploads.push((frame::encode(&header, 9)[..=HEADER_LEN].to_vec(), "stream finished early"));
     for (bytes, reason) in on_uploads {
         let mut peer = RawPeer::connect(hosted.address(), hosted.pin()).await;
         peer.join(stranger(7)).await;
@@ -207,8 +208,11 @@ fn without(set: &ParamSet, name: &str) -> ParamSet {
     )
 }
 
-/// The payloads of clients that lie or have gone mad, each with the text and the kind of its rejection.
-fn bad_payloads(honest: &ParamSet) -> Vec<(Vec<u8>, fn(&Rejection) -> bool, &'static str)> {
+/// A payload, the kind of its rejection, and a part of what that says.
+type BadPayload = (Vec<u8>, fn(&Rejection) -> bool, &'static str);
+
+/// The payloads of clients that lie or have gone mad.
+fn bad_payloads(honest: &ParamSet) -> Vec<BadPayload> {
     let layout = |rejection: &Rejection| matches!(rejection, Rejection::Layout { .. });
     let finite = |rejection: &Rejection| matches!(rejection, Rejection::NotFinite { .. });
     let malformed = |rejection: &Rejection| matches!(rejection, Rejection::Malformed { .. });

@@ -1,17 +1,20 @@
 //! Whole federations in this process: the transport and the number of threads leave no trace in the model.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Outcome, Resume};
+use aggregator::coordinator::{Outcome, PeerId, Resume};
+use aggregator::driver::{FromPeer, ToPeer, drive};
 use aggregator::files::Disk;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{Transport, simulate};
 use federation_tests::scenario::Scenario;
 use models::ParamSet;
-use tokio::sync::watch;
+use shared::message::ToClient;
+use tokio::sync::{mpsc, watch};
 
 /// Far more than any of these runs takes; a run that hangs fails instead of hanging the suite.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -82,4 +85,24 @@ async fn nor_do_they_with_16_bits_on_the_wire() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_do_they_with_hidden_layers_and_skewed_shares() {
     the_same_everywhere(&["model.name=mlp-2nn", "data.partition.shards.per-client=2", "run.rounds=2"]).await;
+}
+
+#[tokio::test]
+async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
+    let scenario = Scenario::small(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let root = RunDirectory::new(directory.path().join("run"));
+    let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), None).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let (to_driver, peers) = mpsc::unbounded_channel();
+    let (commands, mut told) = mpsc::unbounded_channel();
+    let peer = PeerId(0);
+    to_driver.send(FromPeer::Connected { peer, commands }).unwrap();
+    to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned() }).unwrap();
+    // All rounds are closed already: nobody is asked anything any more.
+    let resume = Resume { closed: 3, ..Resume::default() };
+    let (_run, outcome) = drive(run, resume, peers, stopped, &mut |_| {}).await.unwrap();
+    assert_eq!(outcome, Outcome::Completed);
+    assert!(matches!(told.recv().await, Some(ToPeer::Message(ToClient::Finished { rounds: 3 }))));
+    assert!(matches!(told.recv().await, Some(ToPeer::Disconnect)));
 }

@@ -97,7 +97,9 @@ fn a_device_that_is_killed_goes_on_where_it_was() {
         device.object(&json!({ "event": moment, "round": round }));
         device.kill();
         // The first in the list is another device every time.
-        devices.push(lab.join(round - 1));
+        let mut again = lab.join(round - 1);
+        again.object(&json!({ "event": "joined" }));
+        devices.push(again);
         accepted(&mut devices[..3], round);
         held.open();
         assert_eq!(gate.receipt(round), Verdict::Accepted);

@@ -1,4 +1,5 @@
 //! Protocols in memory: whole runs with virtual time, delays, cuts and crashes of either side.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::sync::Arc;
 use std::time::Duration;

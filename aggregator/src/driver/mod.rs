@@ -280,19 +280,31 @@ impl Driver {
         })
     }
 
-    /// Lets peers deliver the last messages and hang up.
+    /// Lets peers deliver the last messages and hang up. The coordinator has dismissed its members; whoever connected too
+    /// late to be one is told here that the run is over, or it would look for the server for ever.
     async fn farewell(&mut self, peers: &mut mpsc::UnboundedReceiver<FromPeer>) {
-        for commands in self.commands.values() {
-            let _ = commands.send(ToPeer::Disconnect);
-        }
+        let rounds = self.coordinator.closed();
+        let over = match self.outcome {
+            Some(Outcome::Completed | Outcome::Fruitless { .. }) => {
+                Some(ToPeer::Message(ToClient::Finished { rounds }))
+            }
+            Some(Outcome::Stopped) | None => None,
+        };
+        let dismiss = |commands: &mpsc::UnboundedSender<ToPeer>| {
+            for command in over.iter().cloned().chain([ToPeer::Disconnect]) {
+                let _ = commands.send(command);
+            }
+        };
+        self.commands.values().for_each(dismiss);
         let _ = tokio::time::timeout(FAREWELL, async {
-            while !self.commands.is_empty() {
+            while !self.commands.is_empty() || !peers.is_empty() {
                 match peers.recv().await {
                     Some(FromPeer::Disconnected { peer, .. }) => {
                         self.commands.remove(&peer);
                     }
-                    Some(FromPeer::Connected { commands, .. }) => {
-                        let _ = commands.send(ToPeer::Disconnect);
+                    Some(FromPeer::Connected { peer, commands }) => {
+                        dismiss(&commands);
+                        self.commands.insert(peer, commands);
                     }
                     Some(_) => {}
                     None => break,

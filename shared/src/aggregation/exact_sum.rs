@@ -130,12 +130,34 @@ impl ExactSum {
         self.terms
     }
 
-    /// The weighted mean, consuming the sum tensor by tensor.
-    pub fn mean(self) -> Result<ParamSet, EmptySum> {
+    /// `params += factor * mean`, consuming the sum tensor by tensor, without a copy of the mean: with large models it
+    /// is memory that counts.
+    ///
+    /// # Panics
+    /// If `params` does not fit the template: the server's own state does, or it is our bug.
+    pub fn add_mean_to(self, params: &mut ParamSet, factor: f32) -> Result<(), EmptySum> {
+        let unit = self.unit()?;
+        for (name, _, sum) in self.tensors {
+            let values = params.get_mut(&name).expect("the server's state fits the template").values_mut();
+            assert_eq!(values.len(), sum.len(), "the server's {name} fits the template");
+            for (value, &total) in values.iter_mut().zip(&sum) {
+                *value += factor * (total as f64 * unit) as f32;
+            }
+        }
+        Ok(())
+    }
+
+    /// What one unit of the sum is worth in the mean.
+    fn unit(&self) -> Result<f64, EmptySum> {
         if self.weight == 0 {
             return Err(EmptySum);
         }
-        let unit = (-f64::from(self.scale.exponent)).exp2() / self.weight as f64;
+        Ok((-f64::from(self.scale.exponent)).exp2() / self.weight as f64)
+    }
+
+    /// The weighted mean, consuming the sum tensor by tensor.
+    pub fn mean(self) -> Result<ParamSet, EmptySum> {
+        let unit = self.unit()?;
         let mut mean = ParamSet::new();
         for (name, shape, sum) in self.tensors {
             let values = sum.iter().map(|&total| (total as f64 * unit) as f32).collect();
@@ -183,6 +205,21 @@ mod tests {
         let mut weightless = empty(1, Scale::agree(1.0, 1, 1));
         weightless.add(&set(&[1.0]), 0);
         assert_eq!(weightless.mean(), Err(EmptySum));
+    }
+
+    #[test]
+    fn adding_the_mean_is_adding_the_mean() {
+        let mut sum = empty(2, Scale::agree(16.0, 3, 2));
+        sum.add(&set(&[1.5, -8.0]), 1);
+        sum.add(&set(&[5.0, 3.3]), 3);
+        let base = set(&[0.7, -0.1]);
+        let mut expected = base.clone();
+        expected.add_scaled(-0.3, &sum.clone().mean().expect("weights are positive")).expect("one layout");
+        let mut params = base.clone();
+        sum.add_mean_to(&mut params, -0.3).expect("weights are positive");
+        assert_eq!(params, expected);
+        assert_eq!(empty(2, Scale::agree(1.0, 1, 1)).add_mean_to(&mut params, 1.0), Err(EmptySum));
+        assert_eq!(params, expected, "a sum of nothing leaves the parameters");
     }
 
     #[test]

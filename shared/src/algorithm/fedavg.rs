@@ -70,7 +70,6 @@ impl Algorithm for FedAvg {
     }
 
     fn close(&self, w_t: &mut ParamSet, partial: ExactSum, _round: &Round<'_>) -> Result<(), AggregateError> {
-        w_t.add(&partial.mean()?)?;
-        Ok(())
+        Ok(partial.add_mean_to(w_t, 1.0)?)
     }
 }

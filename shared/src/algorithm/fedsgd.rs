@@ -87,9 +87,7 @@ impl Algorithm for FedSgd {
 
     fn close(&self, w_t: &mut ParamSet, partial: ExactSum, round: &Round<'_>) -> Result<(), AggregateError> {
         let sgd = round.spec.training.sgd;
-        let gradient = partial.mean()?;
         w_t.scale((1.0 - sgd.rate * sgd.decay) as f32);
-        w_t.add_scaled(-sgd.rate as f32, &gradient)?;
-        Ok(())
+        Ok(partial.add_mean_to(w_t, -sgd.rate as f32)?)
     }
 }

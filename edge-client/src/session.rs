@@ -44,6 +44,9 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// The longest delay before connecting again.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
+/// A server may ask for heart-beats no faster than this.
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
+
 /// What the device brings to any run.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -407,7 +410,7 @@ impl Session {
                 self.actions.push_back(Action::Connect);
             }
             Link::Joined(moment) if now >= moment => {
-                let heartbeat = self.spec.as_ref().map_or(LONGEST_DELAY, |spec| spec.heartbeat);
+                let heartbeat = self.spec.as_ref().map_or(LONGEST_DELAY, |spec| spec.heartbeat.max(SHORTEST_HEARTBEAT));
                 // The server's number: any is survived.
                 self.link = Link::Joined(now.saturating_add(heartbeat));
                 self.actions.push_back(Action::Send(ToServer::Heartbeat(self.progress)));

@@ -211,8 +211,10 @@ pub enum Rejection {
         tensor: String,
     },
     /// A value is larger than any honest update's.
-    #[error("the update holds a value of magnitude {found}, more than the {limit} that this round takes: training diverged on the device")]
+    #[error("tensor `{tensor}` holds a value of magnitude {found}, more than the {limit} that this round takes: training diverged on the device")]
     TooLarge {
+        /// The tensor.
+        tensor: String,
         /// The largest magnitude.
         found: f32,
         /// The round's bound.
@@ -240,7 +242,7 @@ pub enum Discard {
     /// The round had closed.
     #[error("it came after the round had closed")]
     Late,
-    /// The client's update for this round is already in.
-    #[error("an update of this client for this round was accepted before")]
+    /// The client's update for this round has had its verdict.
+    #[error("an update of this client for this round was dealt with before")]
     Duplicate,
 }

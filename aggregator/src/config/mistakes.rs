@@ -83,7 +83,7 @@ fn dots_within_a_quoted_key_do_not_make_it_a_path() {
 fn wrong_type() {
     let error = in_file("[training]\nepochs = \"five\"");
     assert!(matches!(&error, ConfigError::WrongType(mistake) if mistake.key == "training.epochs"));
-    says(&error, &["lab.toml", "`training.epochs`", "\"five\" (a text)", "a whole number, at least 1"]);
+    says(&error, &["lab.toml", "`training.epochs`", "\"five\" (a text)", "a whole number, at least 0"]);
     says(&set(&["training.epochs=1.5"]), &["1.5 (a fractional number)", "a whole number"]);
     says(
         &set(&["training=5"]),
@@ -101,7 +101,7 @@ fn wrong_type() {
 #[test]
 fn out_of_range() {
     let error = set(&["run.rounds=0"]);
-    assert!(matches!(&error, ConfigError::OutOfRange(mistake) if mistake.key == "training.epochs"));
+    assert!(matches!(&error, ConfigError::OutOfRange(mistake) if mistake.key == "run.rounds"));
     says(&error, &["--set run.rounds=0", "`run.rounds` = 0", "at least 1"]);
     for (given, accepted) in [
         ("round.fraction=1.5", "at least 0 and at most 1"),

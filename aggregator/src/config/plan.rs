@@ -14,10 +14,9 @@ pub struct RoundPolicy {
     pub fraction: f64,
     /// Accepted updates without which a round does not close; at least 1.
     pub min: usize,
-    /// Accepted updates after which a round closes at once (once [`Self::time_min`] is over); `None` waits for the
-    /// cohort.
+    /// Accepted updates after which a round closes at once; `None` waits for the cohort.
     pub max: Option<usize>,
-    /// A round does not close before this.
+    /// A round whose connected members have all answered waits this long for those that are not connected.
     pub time_min: Duration,
     /// A round closes after this with what it has, if that is at least [`Self::min`].
     pub time_max: Duration,

@@ -109,8 +109,10 @@ impl Coordinator {
             }
             _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed + 1 }),
         };
-        if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
-            open.count(&verdict);
+        match (&mut self.state, &verdict) {
+            (State::Open { round: open } | State::Opening { round: open }, _) => open.count(&verdict),
+            (_, Verdict::Rejected(_)) => self.stray_rejected += 1,
+            (_, _) => self.stray_discarded += 1,
         }
         self.actions.push_back(Action::Drop { upload });
         self.send(peer, ToClient::Receipt { round, verdict });

@@ -23,7 +23,7 @@
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
 //! | `Closing` | closed | rounds remain | `Gathering` | |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
-//! | `Closing` | closed | [`MAX_VOID_ROUNDS`] void rounds in a row | `Finished` | `Finish` with the reason |
+//! | `Closing` | closed | [`MAX_VOID_ROUNDS`] void rounds in a row, or all rounds void | `Finished` | `Finish` with the reason |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
@@ -97,6 +97,9 @@ pub struct Coordinator {
     peers: BTreeMap<PeerId, ClientId>,
     closed: u32,
     void: u32,
+    /// Updates that arrived between rounds: they count in the next round's tally.
+    stray_rejected: usize,
+    stray_discarded: usize,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -125,6 +128,8 @@ impl Coordinator {
             peers: BTreeMap::new(),
             closed: resume.closed,
             void: 0,
+            stray_rejected: 0,
+            stray_discarded: 0,
             state,
             actions: VecDeque::new(),
         };
@@ -222,10 +227,10 @@ impl Coordinator {
         let reasons = std::mem::take(reasons);
         self.void = if *void { self.void + 1 } else { 0 };
         self.closed = number;
-        if self.closed >= self.spec.rounds {
-            self.dismiss(Outcome::Completed);
-        } else if self.void >= MAX_VOID_ROUNDS {
+        if self.void >= MAX_VOID_ROUNDS || self.void >= self.spec.rounds {
             self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
+        } else if self.closed >= self.spec.rounds {
+            self.dismiss(Outcome::Completed);
         } else {
             self.state = State::Gathering { since: now, need: self.policy.min, known_until: now };
         }
@@ -301,7 +306,9 @@ impl Coordinator {
         let State::Open { round } = &self.state else { return };
         let members = &self.members;
         let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-        let tally = round.tally(void, waited_for, here);
+        let mut tally = round.tally(void, waited_for, here);
+        tally.rejected += std::mem::take(&mut self.stray_rejected);
+        tally.discarded += std::mem::take(&mut self.stray_discarded);
         let reasons = round.reasons();
         self.actions.push_back(Action::Close { round: round.number(), tally });
         self.state = State::Closing { void, reasons };

@@ -84,7 +84,7 @@ impl Round<'_> {
                 return Err(Rejection::NotFinite { tensor: tensor.to_owned() });
             }
             let found = array.values().iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
-            return Err(Rejection::TooLarge { found, limit });
+            return Err(Rejection::TooLarge { tensor: reason(&tensor), found, limit });
         }
         Ok(())
     }

@@ -78,7 +78,8 @@ fn an_update_of_impossible_values_is_rejected() {
             assert_eq!(verdict(value), None, "{name}, {value}");
         }
         for value in [MAX_ABS.next_up(), -MAX_ABS.next_up(), f32::MAX] {
-            let expected = Rejection::TooLarge { found: value.abs(), limit: MAX_ABS };
+            let tensor = "head.fc.weight".to_owned();
+            let expected = Rejection::TooLarge { tensor, found: value.abs(), limit: MAX_ABS };
             assert_eq!(verdict(value), Some(expected), "{name}, {value}");
         }
     }

@@ -48,6 +48,18 @@ fn an_update_from_outside_the_cohort_is_rejected() {
 }
 
 #[test]
+fn what_arrives_between_rounds_counts_in_the_next_tally() {
+    let mut bench = Bench::open(RoundPolicy { max: Some(1), min: 1, ..policy(3) }, 3);
+    bench.delivers(1, 1);
+    bench.uploads(2, 1, report(2));
+    bench.closed(1);
+    bench.opened(2);
+    let end = bench.delivers(1, 2);
+    let tally = Tally { discarded: 1, ..tally(3, 1, WaitedFor::Count) };
+    assert_eq!(end.last(), Some(&Action::Close { round: 2, tally }));
+}
+
+#[test]
 fn an_update_of_a_closed_round_is_discarded_in_every_state() {
     let late = Verdict::Discarded(Discard::Late);
     let mut bench = Bench::open(RoundPolicy { max: Some(1), min: 1, ..policy(3) }, 3);
@@ -105,7 +117,7 @@ fn an_update_sent_twice_is_discarded_whatever_became_of_the_first() {
     let accepted = bench.uploads(1, 1, report(1));
     assert_eq!(accepted, dropped(&bench, 1, 1, duplicate.clone()));
     bench.uploads(2, 1, report(2));
-    bench.folded(2, 1, Err(Rejection::TooLarge { found: 2000.0, limit: 1000.0 }));
+    bench.folded(2, 1, Err(Rejection::TooLarge { tensor: "w".to_owned(), found: 2000.0, limit: 1000.0 }));
     let rejected = bench.uploads(2, 1, report(2));
     assert_eq!(rejected, dropped(&bench, 2, 1, duplicate));
     bench.delivers(3, 1);

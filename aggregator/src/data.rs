@@ -48,7 +48,8 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
 pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
     let dataset = Arc::new(load(config, Split::Train)?);
     let seed = config.spec.root_seed().derive("partition");
-    let parts = config.data.partition.split(dataset.labels(), dataset.classes(), config.data.clients, &seed)?;
+    let parts =
+        config.data.partition.split(dataset.labels(), dataset.classes(), config.data.clients, &seed)?;
     let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
     Ok(views.collect::<Result<_, _>>()?)
 }

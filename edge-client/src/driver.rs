@@ -27,6 +27,9 @@ use crate::workshop::Workshop;
 /// out by it. A crash of the process loses neither.
 const WORTH_A_SYNC: Duration = Duration::from_secs(1);
 
+/// So long after its last round a client counts as at rest.
+const REST: Duration = Duration::from_secs(1);
+
 /// What a client brings to a run.
 #[derive(Clone)]
 pub struct Participant {
@@ -38,6 +41,8 @@ pub struct Participant {
     pub backend: Backend,
     /// Who trains.
     pub workshop: Workshop,
+    /// Called once when nothing has been in hand for a while after a round.
+    pub at_rest: fn(),
 }
 
 /// What the driver tells whoever watches.
@@ -118,22 +123,38 @@ pub async fn take_part<C: Connector, S: Store>(
     };
     let session = Session::new(device, store.held()?, started.elapsed());
     let (finished, mut trained) = mpsc::unbounded_channel();
-    let mut driver =
-        Driver { participant, session, link: None, connecting: None, task: None, running: None, finished, lost: None, outcome: None };
+    let mut driver = Driver {
+        participant,
+        session,
+        link: None,
+        connecting: None,
+        task: None,
+        running: None,
+        finished,
+        lost: None,
+        rest: None,
+        outcome: None,
+    };
     loop {
         driver.act(started.elapsed(), &connector, &mut store, notice)?;
         if let Some(outcome) = driver.outcome.take() {
             driver.hang_up().await;
             return Ok(outcome);
         }
-        let wake = driver.session.deadline().map_or(Duration::from_secs(3600), |moment| {
-            moment.saturating_sub(started.elapsed())
-        });
+        let wake = driver
+            .session
+            .deadline()
+            .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
             incoming = receive(&mut driver.link) => Some(driver.incoming(incoming, notice)),
             Some(result) = trained.recv() => driver.trained(result, &mut store, notice),
             () = tokio::time::sleep(wake) => Some(Event::Tick),
+            () = rest(driver.rest) => {
+                driver.rest = None;
+                (driver.participant.at_rest)();
+                None
+            }
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
         driver.report_progress(started.elapsed());
@@ -147,8 +168,18 @@ pub async fn take_part<C: Connector, S: Store>(
     }
 }
 
+/// Resolves at the moment; never, without one.
+async fn rest(moment: Option<tokio::time::Instant>) {
+    match moment {
+        None => std::future::pending().await,
+        Some(moment) => tokio::time::sleep_until(moment).await,
+    }
+}
+
 /// The outcome of an attempt to connect; never, without one under way.
-async fn attempt(connecting: &mut Option<JoinHandle<Result<Link, ConnectError>>>) -> Result<Link, ConnectError> {
+async fn attempt(
+    connecting: &mut Option<JoinHandle<Result<Link, ConnectError>>>,
+) -> Result<Link, ConnectError> {
     match connecting {
         None => std::future::pending().await,
         Some(attempt) => {
@@ -191,6 +222,8 @@ struct Driver {
     running: Option<Running>,
     finished: mpsc::UnboundedSender<Finished>,
     lost: Option<String>,
+    /// When the client will count as at rest.
+    rest: Option<tokio::time::Instant>,
     outcome: Option<Outcome>,
 }
 
@@ -214,15 +247,18 @@ impl Driver {
                     Ok(payload) => self.send(Outgoing::Update(header, payload)),
                     Err(error) => {
                         warn!("the finished update of round {} cannot be read: {error}", header.round);
-                        self.session.handle(now, Event::Lost { round: header.round, reason: error.to_string() });
+                        self.session
+                            .handle(now, Event::Lost { round: header.round, reason: error.to_string() });
                     }
                 },
                 Action::Train { round, spec } => {
+                    self.rest = None;
                     notice(Notice::Training { round });
                     self.train(round, spec, store)?;
                 }
                 Action::Cancel => self.cancel(),
                 Action::Forget { round, verdict } => {
+                    self.rest = Some(tokio::time::Instant::now() + REST);
                     store.forget()?;
                     if let Some(verdict) = verdict {
                         notice(Notice::Receipt { round, verdict });

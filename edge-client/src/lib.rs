@@ -8,6 +8,7 @@
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
 //! | [`link`] | the channels between the driver and a transport |
 //! | [`quic`], [`trust`] | the real transport, and which server it believes |
+//! | [`memory`] | giving freed memory back to the system |
 //! | [`store`] | what must survive a restart |
 //! | [`predict`] | using a trained model |
 //! | [`cli`] | the command line |
@@ -15,6 +16,7 @@
 pub mod cli;
 pub mod driver;
 pub mod link;
+pub mod memory;
 pub mod predict;
 pub mod quic;
 pub mod session;

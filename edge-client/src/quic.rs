@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt,
+};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{ToClient, ToServer, UpdateHeader};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -173,7 +175,9 @@ enum LinkError {
     Write(#[from] quinn::WriteError),
     #[error("the server broke the protocol: {0}")]
     Frame(#[from] FrameError),
-    #[error("the server broke the protocol: a message came with a payload that takes none, or the other way round")]
+    #[error(
+        "the server broke the protocol: a message came with a payload that takes none, or the other way round"
+    )]
     Payload,
 }
 
@@ -202,8 +206,10 @@ async fn serve(
                     let _ = events.send(task);
                 }
                 // The server gave up sending it: its round has closed.
-                Err(LinkError::Read(quinn::ReadExactError::ReadError(quinn::ReadError::Reset(_)))
-                | LinkError::ReadPayload(quinn::ReadError::Reset(_))) => {}
+                Err(
+                    LinkError::Read(quinn::ReadExactError::ReadError(quinn::ReadError::Reset(_)))
+                    | LinkError::ReadPayload(quinn::ReadError::Reset(_)),
+                ) => {}
                 Err(error) => return Err(error),
             }
         }

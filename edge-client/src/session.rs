@@ -35,7 +35,9 @@ use std::time::Duration;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::id::ClientId;
-use shared::message::{self, Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::message::{
+    self, Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
 
@@ -410,7 +412,8 @@ impl Session {
                 self.actions.push_back(Action::Connect);
             }
             Link::Joined(moment) if now >= moment => {
-                let heartbeat = self.spec.as_ref().map_or(LONGEST_DELAY, |spec| spec.heartbeat.max(SHORTEST_HEARTBEAT));
+                let heartbeat =
+                    self.spec.as_ref().map_or(LONGEST_DELAY, |spec| spec.heartbeat.max(SHORTEST_HEARTBEAT));
                 // The server's number: any is survived.
                 self.link = Link::Joined(now.saturating_add(heartbeat));
                 self.actions.push_back(Action::Send(ToServer::Heartbeat(self.progress)));

@@ -85,7 +85,11 @@ impl Handle {
     fn step(&self, progress: Progress) -> ControlFlow<()> {
         self.done.store(progress.done, Ordering::Relaxed);
         self.total.store(progress.total, Ordering::Relaxed);
-        if self.cancelled.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.cancelled.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }
 

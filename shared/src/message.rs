@@ -138,7 +138,9 @@ pub struct TrainReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Its samples have another shape than the model's input.
-    #[error("this run's model takes samples of shape {expected:?}, the device's data has {found:?}: use other data or another model")]
+    #[error(
+        "this run's model takes samples of shape {expected:?}, the device's data has {found:?}: use other data or another model"
+    )]
     Shape {
         /// What the model takes.
         expected: Vec<u32>,
@@ -146,7 +148,9 @@ pub enum Refusal {
         found: Vec<u32>,
     },
     /// Its labels are drawn from another number of classes.
-    #[error("this run's model tells {expected} classes apart, the device's labels have {found}: use other data or another model")]
+    #[error(
+        "this run's model tells {expected} classes apart, the device's labels have {found}: use other data or another model"
+    )]
     Classes {
         /// What the model tells apart.
         expected: u32,
@@ -157,7 +161,9 @@ pub enum Refusal {
     #[error("the device has no training samples: check its data directory")]
     NoSamples,
     /// Another connection of the same client took over.
-    #[error("another connection with this identity took over: is the client running twice on one state directory?")]
+    #[error(
+        "another connection with this identity took over: is the client running twice on one state directory?"
+    )]
     Replaced,
     /// A second hello came, or an update without a payload.
     #[error("the client broke the protocol: {0}")]
@@ -211,7 +217,9 @@ pub enum Rejection {
         tensor: String,
     },
     /// A value is larger than any honest update's.
-    #[error("tensor `{tensor}` holds a value of magnitude {found}, more than the {limit} that this round takes: training diverged on the device")]
+    #[error(
+        "tensor `{tensor}` holds a value of magnitude {found}, more than the {limit} that this round takes: training diverged on the device"
+    )]
     TooLarge {
         /// The tensor.
         tensor: String,

@@ -80,7 +80,8 @@ impl Parcel {
     /// If `scalars` holds a type that postcard cannot express (a map of unknown length, say). Scalars
     /// are plain structs of an algorithm's own.
     pub fn with_scalars(tensors: ParamSet, scalars: &impl Serialize) -> Self {
-        let scalars = postcard::to_stdvec(scalars).expect("scalars are plain structs, which postcard encodes");
+        let scalars =
+            postcard::to_stdvec(scalars).expect("scalars are plain structs, which postcard encodes");
         Self { tensors, scalars }
     }
 
@@ -125,7 +126,9 @@ impl Parcel {
         let (tensors, metadata) = codec::read(input, limits)?;
         let scalars = match metadata.get(SCALARS) {
             None => Vec::new(),
-            Some(hex) => unhex(hex).ok_or(ParcelError::Scalars { expected: "any parcel (not hexadecimal)" })?,
+            Some(hex) => {
+                unhex(hex).ok_or(ParcelError::Scalars { expected: "any parcel (not hexadecimal)" })?
+            }
         };
         Ok(Self { tensors, scalars })
     }

@@ -85,7 +85,14 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-malformed", rejected(Rejection::Malformed { reason: text("cut off") })),
         ("receipt-layout", rejected(Rejection::Layout { reason: text("tensor `head.fc.bias` is missing") })),
         ("receipt-not-finite", rejected(Rejection::NotFinite { tensor: text("head.fc.bias") })),
-        ("receipt-too-large", rejected(Rejection::TooLarge { tensor: "head.fc.bias".to_owned(), found: 2_000.5, limit: 1_000.0 })),
+        (
+            "receipt-too-large",
+            rejected(Rejection::TooLarge {
+                tensor: "head.fc.bias".to_owned(),
+                found: 2_000.5,
+                limit: 1_000.0,
+            }),
+        ),
         ("receipt-samples", rejected(Rejection::Samples { declared: 600, reported: 601 })),
         ("receipt-loss", rejected(Rejection::Loss { loss: f64::INFINITY })),
         ("receipt-late", discarded(Discard::Late)),

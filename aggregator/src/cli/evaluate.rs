@@ -55,7 +55,8 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let tests = TestSet::new(View::whole(Arc::new(dataset)), BATCH);
     let evaluation = tests.evaluate(&architecture, &params)?;
     if arguments.json {
-        let json = serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;
+        let json =
+            serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;
         terminal::print(&format!("{json}\n"))
     } else {
         terminal::print(&format!(

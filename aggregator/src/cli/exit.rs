@@ -46,7 +46,8 @@ impl Failure {
     /// A run that did not complete and was not stopped.
     pub(super) fn of_outcome(outcome: &Outcome) -> Option<Self> {
         let Outcome::Fruitless { rounds, reasons } = outcome else { return None };
-        let reasons = if reasons.is_empty() { "no reasons were given".to_owned() } else { reasons.join("; ") };
+        let reasons =
+            if reasons.is_empty() { "no reasons were given".to_owned() } else { reasons.join("; ") };
         Some(Self::Fruitless(format!(
             "the run ended: {rounds} rounds in a row had too few acceptable updates ({reasons})"
         )))
@@ -56,7 +57,9 @@ impl Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
-            RunError::Aggregate(_) | RunError::Model(_) | RunError::Registry(_) => Self::Internal(error.to_string()),
+            RunError::Aggregate(_) | RunError::Model(_) | RunError::Registry(_) => {
+                Self::Internal(error.to_string())
+            }
             _ => Self::environment(error),
         }
     }

@@ -136,11 +136,14 @@ impl Cli {
             }
             Command::Man { out: None } => {
                 let mut page = Vec::new();
-                clap_mangen::Man::new(Self::command()).render(&mut page).map_err(|error| Failure::output(&error))?;
+                clap_mangen::Man::new(Self::command())
+                    .render(&mut page)
+                    .map_err(|error| Failure::output(&error))?;
                 terminal::print(&String::from_utf8_lossy(&page))
             }
             Command::Man { out: Some(directory) } => {
-                std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
+                std::fs::create_dir_all(&directory)
+                    .map_err(|error| Failure::file("create", &directory, error))?;
                 clap_mangen::generate_to(Self::command(), &directory)
                     .map_err(|error| Failure::file("write manual pages to", &directory, error))
             }

@@ -108,7 +108,12 @@ fn histograms(shares: &[View]) -> Histograms {
 }
 
 /// Writes the model and the report, and says how it went.
-fn conclude(run: &Run, outcome: &Outcome, histograms: Option<&Histograms>, json: bool) -> Result<(), Failure> {
+fn conclude(
+    run: &Run,
+    outcome: &Outcome,
+    histograms: Option<&Histograms>,
+    json: bool,
+) -> Result<(), Failure> {
     let model = run.write_model()?;
     let report = Report {
         config: run.config(),

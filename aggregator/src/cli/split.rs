@@ -29,7 +29,11 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
     };
     for (index, share) in shares.iter().enumerate() {
-        write(format!("client-{index:03}"), Split::Train, &share.to_dataset().map_err(Failure::environment)?)?;
+        write(
+            format!("client-{index:03}"),
+            Split::Train,
+            &share.to_dataset().map_err(Failure::environment)?,
+        )?;
     }
     write("test".to_owned(), Split::Test, &tests)
 }

@@ -76,7 +76,8 @@ impl Display {
                 }
             }
             Notice::Round(record) => {
-                let line = if self.json { jsonl::line(record) } else { console::line(record, self.rounds) + "\n" };
+                let line =
+                    if self.json { jsonl::line(record) } else { console::line(record, self.rounds) + "\n" };
                 // A round is on disk by now; standard output that is closed loses nothing.
                 self.bar.suspend(|| {
                     let mut out = io::stdout().lock();

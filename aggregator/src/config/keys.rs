@@ -89,7 +89,11 @@ pub const KEYS: &[Key] = &[
     ),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key("model.name", Kind::Model, "a built-in architecture"),
-    key("training.epochs", Kind::Whole(0, COUNT), "local epochs E; 0 trains nothing, to measure the system alone"),
+    key(
+        "training.epochs",
+        Kind::Whole(0, COUNT),
+        "local epochs E; 0 trains nothing, to measure the system alone",
+    ),
     key("training.batch", Kind::Whole(0, COUNT), "batch size B; 0 is all local data at once"),
     key("training.optimizer.sgd.rate", Kind::Number(Excluded(0.0), FINITE), "learning rate"),
     key("training.optimizer.sgd.momentum", Kind::Number(Included(0.0), Excluded(1.0)), "0 is plain SGD"),

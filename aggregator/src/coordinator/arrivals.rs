@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use shared::message::{Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict};
+use shared::message::{
+    Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
+};
 
 use super::open_round::Stage;
 use super::{Action, Coordinator, Link, Member, PeerId, State, UploadId};
@@ -84,7 +86,14 @@ impl Coordinator {
         if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
     }
 
-    pub(super) fn uploaded(&mut self, now: Duration, peer: PeerId, round: u32, report: TrainReport, upload: UploadId) {
+    pub(super) fn uploaded(
+        &mut self,
+        now: Duration,
+        peer: PeerId,
+        round: u32,
+        report: TrainReport,
+        upload: UploadId,
+    ) {
         let Some(&client) = self.peers.get(&peer) else {
             // The connection was replaced or dropped while the payload was under way; the client will
             // offer the update again on its new connection.

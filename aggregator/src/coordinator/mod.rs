@@ -81,10 +81,17 @@ enum State {
         known_until: Duration,
     },
     /// The opening becomes durable.
-    Opening { round: OpenRound },
-    Open { round: OpenRound },
+    Opening {
+        round: OpenRound,
+    },
+    Open {
+        round: OpenRound,
+    },
     /// The close becomes durable.
-    Closing { void: bool, reasons: Vec<String> },
+    Closing {
+        void: bool,
+        reasons: Vec<String>,
+    },
     Finished,
 }
 
@@ -172,7 +179,9 @@ impl Coordinator {
         }
         match event {
             Event::Message { peer, message } => self.message(now, peer, message),
-            Event::Uploaded { peer, round, report, upload } => self.uploaded(now, peer, round, report, upload),
+            Event::Uploaded { peer, round, report, upload } => {
+                self.uploaded(now, peer, round, report, upload)
+            }
             Event::Disconnected { peer } => self.forget(peer),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
@@ -250,7 +259,8 @@ impl Coordinator {
             }
             State::Open { round } => {
                 let members = &self.members;
-                let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
+                let here =
+                    |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
                 match round.next(&self.policy, now, here) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(false, waited_for),

@@ -54,7 +54,10 @@ pub(super) enum Next {
     Wait,
     Close(WaitedFor),
     /// `count.min` cannot be reached by those who are here. `may_void`: nor by anyone else.
-    Recruit { wanted: usize, may_void: bool },
+    Recruit {
+        wanted: usize,
+        may_void: bool,
+    },
 }
 
 #[derive(Debug)]

@@ -32,6 +32,7 @@ pub(super) enum Done {
 /// Carries out durable steps in order until the driver hangs up; gives the run back.
 pub(super) fn keep_ledger(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Run {
     while let Ok(job) = jobs.recv() {
+        let opened = matches!(job, Job::Open(_));
         let result = match job {
             Job::Open(opening) => run.open(&opening).map(Done::Opened),
             Job::Fold { round, client, file } => {
@@ -49,6 +50,10 @@ pub(super) fn keep_ledger(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSe
         };
         let failed = result.is_err();
         if done.send(result.unwrap_or_else(Done::Failed)).is_err() || failed {
+            break;
+        }
+        if opened && let Err(error) = run.tidy() {
+            let _ = done.send(Done::Failed(error));
             break;
         }
     }

@@ -129,7 +129,8 @@ pub async fn drive(
         }
         // Counted from what the coordinator has last seen: a moment that went by since then is due at once.
         let deadline = driver.coordinator.deadline(handled);
-        let wake = deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
+        let wake =
+            deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             Some(event) = peers.recv() => driver.hear_peer(event, notice),
             Some(result) = done.recv() => match driver.hear_ledger(result, notice) {
@@ -233,7 +234,10 @@ impl Driver {
                         printable(&hello.software)
                     ))),
                     ToServer::Failed { round, reason } => {
-                        notice(Notice::Remark(format!("a client failed in round {round}: {}", printable(reason))));
+                        notice(Notice::Remark(format!(
+                            "a client failed in round {round}: {}",
+                            printable(reason)
+                        )));
                     }
                     _ => {}
                 }
@@ -317,7 +321,8 @@ impl Driver {
 
 /// Bytes of a task on the wire.
 fn task_bytes(broadcast: &Broadcast) -> u64 {
-    frame::encode(&ToClient::Task { round: broadcast.round }, broadcast.length).len() as u64 + broadcast.length
+    frame::encode(&ToClient::Task { round: broadcast.round }, broadcast.length).len() as u64
+        + broadcast.length
 }
 
 /// A peer's text, fit for a terminal: bounded, and without control characters.

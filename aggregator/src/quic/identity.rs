@@ -65,8 +65,11 @@ impl ServerIdentity {
             (false, true) => Err(IdentityError::Half { present: key, absent: certificate }),
             (false, false) => {
                 let identity = Self::generate()?;
-                fs::create_dir_all(directory)
-                    .map_err(|source| IdentityError::File { action: "create", path: directory.into(), source })?;
+                fs::create_dir_all(directory).map_err(|source| IdentityError::File {
+                    action: "create",
+                    path: directory.into(),
+                    source,
+                })?;
                 write(&key, identity.key.secret_pkcs8_der(), 0o600)?;
                 write(&certificate, &identity.certificate, 0o644)?;
                 Ok(identity)

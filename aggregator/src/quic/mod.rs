@@ -44,7 +44,9 @@ const SEND_WINDOW: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}: {source}; choose another address with --listen (port 0 takes any free port)")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another address with --listen (port 0 takes any free port)"
+    )]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -70,7 +72,11 @@ struct Configs {
 
 impl Listener {
     /// Listens on `address` with the server's identity.
-    pub fn bind(address: SocketAddr, identity: &ServerIdentity, lost_after: Duration) -> Result<Self, ListenError> {
+    pub fn bind(
+        address: SocketAddr,
+        identity: &ServerIdentity,
+        lost_after: Duration,
+    ) -> Result<Self, ListenError> {
         let certificate = |error: String| ListenError::Certificate(error);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)

@@ -32,8 +32,9 @@ impl TestSet {
                 self.view.fill(positions, &mut x, &mut y);
                 let mut shape = vec![positions.len()];
                 shape.extend_from_slice(self.view.shape());
-                let batch = Batch::new(x, shape, y).map_err(|error| {
-                    RunError::Damaged { path: "the test set".into(), reason: error.to_string() }
+                let batch = Batch::new(x, shape, y).map_err(|error| RunError::Damaged {
+                    path: "the test set".into(),
+                    reason: error.to_string(),
                 })?;
                 Ok(evaluate(&network, [&batch])?)
             })

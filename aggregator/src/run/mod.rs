@@ -138,7 +138,8 @@ impl Run {
         run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
         run.write_checkpoint(0, &run.algorithm.store(global))?;
         let path = run.directory.identity();
-        let identity = serde_json::json!({ "run": run.config.spec.run, "version": env!("CARGO_PKG_VERSION") });
+        let identity =
+            serde_json::json!({ "run": run.config.spec.run, "version": env!("CARGO_PKG_VERSION") });
         write_durably(files, &path, |out| out.write_all(format!("{identity}\n").as_bytes()))
             .map_err(disk("write", &path))?;
         Ok(run)
@@ -239,7 +240,12 @@ impl Run {
 
     /// Step *accept*, if the update in the spool file `upload` is believable; then it is part of the sums. The bytes of
     /// `upload` have been synced by whoever received them.
-    pub fn fold(&mut self, round: u32, client: ClientId, upload: &Path) -> Result<Result<(), Rejection>, RunError> {
+    pub fn fold(
+        &mut self,
+        round: u32,
+        client: ClientId,
+        upload: &Path,
+    ) -> Result<Result<(), Rejection>, RunError> {
         let checked = self.read_update(round, upload).and_then(|(header, update)| {
             let sums = self.open.as_ref().expect("updates are folded between open and close");
             Ok((header, self.algorithm.check(&self.round(sums.round, sums.scale), update)?))
@@ -305,7 +311,6 @@ impl Run {
             self.resident = Some(state);
         }
         self.records.push(record.clone());
-        self.tidy(round)?;
         Ok(record)
     }
 
@@ -353,10 +358,8 @@ impl Run {
 
     fn add(&mut self, client: ClientId, header: UpdateHeader, update: Checked) {
         let mut sums = self.open.take().expect("updates are folded between open and close");
-        let mut partial = sums
-            .partial
-            .take()
-            .unwrap_or_else(|| self.algorithm.begin(&self.round(sums.round, sums.scale)));
+        let mut partial =
+            sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&self.round(sums.round, sums.scale)));
         let weight = self.config.spec.weights.of(header.report.samples);
         self.algorithm.fold(&mut partial, client, weight, header.report, update);
         sums.partial = Some(partial);
@@ -406,12 +409,14 @@ impl Run {
         Ok(parcel.encoded_len(precision))
     }
 
-    /// Removes what closed rounds left.
-    fn tidy(&self, closed: u32) -> Result<(), RunError> {
+    /// Removes what closed rounds left. Nothing waits for it: the driver does it while clients train.
+    pub fn tidy(&self) -> Result<(), RunError> {
+        let closed = self.records.last().map_or(0, |record| record.round);
         let state = self.directory.state();
         for name in self.files.list(&state).map_err(disk("list", &state))? {
             let path = state.join(&name);
-            let superseded = round_in(&name, "checkpoint-", ".safetensors").is_some_and(|round| round < closed)
+            let superseded = round_in(&name, "checkpoint-", ".safetensors")
+                .is_some_and(|round| round < closed)
                 || round_in(&name, "broadcast-", ".safetensors").is_some_and(|round| round <= closed)
                 || round_in(&name, "round-", ".json").is_some_and(|round| round < closed)
                 || name.ends_with(".partial");

@@ -32,7 +32,7 @@ impl Run {
         run.files.remove_dir(&spool).map_err(disk("empty", &spool))?;
         run.files.create_dir(&spool).map_err(disk("create", &spool))?;
         run.restore_records(closed)?;
-        run.tidy(closed)?;
+        run.tidy()?;
 
         let roster = match run.read_opening(closed)? {
             Some(record) => record.roster,

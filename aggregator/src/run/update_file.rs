@@ -15,9 +15,7 @@ pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHead
     let header = Header::parse(header, max_payload).map_err(|error| malformed(reason(&error)))?;
     let mut message = vec![0; header.message as usize];
     exactly(input, &mut message)?;
-    let ToServer::Update(update) =
-        frame::decode(&message).map_err(|error| malformed(reason(&error)))?
-    else {
+    let ToServer::Update(update) = frame::decode(&message).map_err(|error| malformed(reason(&error)))? else {
         return Err(malformed("the message with this payload is not an update".to_owned()));
     };
     let limits = Limits { max_bytes: header.payload, ..Limits::default() };

@@ -75,6 +75,7 @@ pub async fn simulate(
         data,
         backend: Backend::cpu(),
         workshop: workshop.clone(),
+        at_rest: || {},
     });
     match transport {
         Transport::Memory => {

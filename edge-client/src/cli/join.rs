@@ -13,6 +13,7 @@ use super::error::CliError;
 use super::event::{Event, Output};
 use super::signals::Signals;
 use crate::driver::{self, Notice, Participant};
+use crate::memory;
 use crate::quic::QuicConnector;
 use crate::session::Outcome;
 use crate::store::{DiskStore, ServerPin, StoreError};
@@ -31,6 +32,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         data,
         backend: Backend::best(),
         workshop: Workshop::new(1, threads)?,
+        at_rest: memory::give_back,
     };
     let started = Event::Started {
         client: participant.client,
@@ -40,9 +42,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         threads,
         state: store.directory().to_path_buf(),
     };
-    // The driver runs on this thread; one more is enough for the connection.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+    // One thread is enough for one connection; training has its own.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| CliError::System { action: "start a thread for the network", error })?;

@@ -14,5 +14,9 @@ pub(super) fn start(verbose: u8) {
         _ => EnvFilter::new("trace"),
     };
     // It fails if there is a log already, as in a program that calls this one as a library: then that one serves.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .try_init();
 }

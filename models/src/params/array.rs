@@ -1,15 +1,18 @@
 //! One tensor in host memory.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// A dense row-major tensor of `f32` in host memory.
 ///
 /// The number of values always equals the product of the shape; the fields are private to keep it so. A shape of `[]`
 /// is a scalar with one value, and a shape with a zero in it has no values.
+///
+/// Clones share the values until one of them changes them.
 #[derive(Clone, PartialEq)]
 pub struct Array {
     shape: Vec<usize>,
-    values: Vec<f32>,
+    values: Arc<Vec<f32>>,
 }
 
 /// A shape and a number of values that do not belong together: a mistake of whoever built the array.
@@ -32,7 +35,7 @@ impl Array {
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<f32>) -> Result<Self, ShapeError> {
         let shape = shape.into();
         if element_count(&shape) == Some(values.len()) {
-            Ok(Self { shape, values })
+            Ok(Self { shape, values: Arc::new(values) })
         } else {
             Err(ShapeError { shape, values: values.len() })
         }
@@ -47,7 +50,7 @@ impl Array {
     pub fn zeros(shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let count = element_count(&shape).expect("the caller gives a shape that fits into memory");
-        Self { shape, values: vec![0.0; count] }
+        Self { shape, values: Arc::new(vec![0.0; count]) }
     }
 
     /// The extent of each dimension, outermost first.
@@ -62,9 +65,9 @@ impl Array {
         &self.values
     }
 
-    /// The values in row-major order, to be changed in place.
+    /// The values in row-major order, to be changed in place; copied first if a clone shares them.
     pub fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.values
+        Arc::make_mut(&mut self.values).as_mut_slice()
     }
 
     /// The number of values.
@@ -79,10 +82,10 @@ impl Array {
         self.values.is_empty()
     }
 
-    /// Gives the values up, in row-major order.
+    /// Gives the values up, in row-major order; a copy of them if a clone shares them.
     #[must_use]
     pub fn into_values(self) -> Vec<f32> {
-        self.values
+        Arc::unwrap_or_clone(self.values)
     }
 }
 

@@ -55,7 +55,14 @@ pub trait ErasedAlgorithm: Send + Sync {
     /// [`Algorithm::begin`].
     fn begin(&self, round: &Round<'_>) -> Partial;
     /// [`Algorithm::fold`].
-    fn fold(&self, partial: &mut Partial, client: ClientId, weight: u64, report: TrainReport, update: Checked);
+    fn fold(
+        &self,
+        partial: &mut Partial,
+        client: ClientId,
+        weight: u64,
+        report: TrainReport,
+        update: Checked,
+    );
     /// [`Algorithm::merge`].
     fn merge(&self, into: &mut Partial, other: Partial);
     /// [`Algorithm::close`], and the check that the new model is finite.
@@ -110,9 +117,7 @@ where
             A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))?;
         let mut state = match local {
             None => A::Local::default(),
-            Some(parcel) => {
-                A::Local::unpack(parcel).map_err(|error| TrainError::Local(error.to_string()))?
-            }
+            Some(parcel) => A::Local::unpack(parcel).map_err(|error| TrainError::Local(error.to_string()))?,
         };
         let update = Algorithm::train(self, client, received, &mut state)?.pack();
         let local = Some(state.pack()).filter(|parcel| *parcel != Parcel::default());
@@ -120,8 +125,8 @@ where
     }
 
     fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection> {
-        let update = A::Update::unpack(update)
-            .map_err(|error| Rejection::Malformed { reason: reason(&error) })?;
+        let update =
+            A::Update::unpack(update).map_err(|error| Rejection::Malformed { reason: reason(&error) })?;
         Algorithm::check(self, round, &update)?;
         Ok(Checked(Box::new(update)))
     }
@@ -130,7 +135,14 @@ where
         Partial(Box::new(Algorithm::begin(self, round)))
     }
 
-    fn fold(&self, partial: &mut Partial, client: ClientId, weight: u64, report: TrainReport, update: Checked) {
+    fn fold(
+        &self,
+        partial: &mut Partial,
+        client: ClientId,
+        weight: u64,
+        report: TrainReport,
+        update: Checked,
+    ) {
         let update = *update.0.downcast::<A::Update>().expect(FOREIGN);
         let partial = partial.0.downcast_mut().expect(FOREIGN);
         Algorithm::fold(self, partial, Contribution { client, weight, report, update });
@@ -151,4 +163,3 @@ where
         }
     }
 }
-

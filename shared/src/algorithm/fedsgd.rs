@@ -36,7 +36,10 @@ impl Algorithm for FedSgd {
 
     fn validate(&self, training: &Training) -> Result<(), String> {
         if training.epochs != 1 {
-            return Err(format!("fedsgd takes one step per round, so training.epochs must be 1, not {}", training.epochs));
+            return Err(format!(
+                "fedsgd takes one step per round, so training.epochs must be 1, not {}",
+                training.epochs
+            ));
         }
         if training.batch != 0 {
             return Err(format!(

@@ -40,7 +40,9 @@ pub enum RegistryError {
         reason: String,
     },
     /// The specification's parameters do not fit the algorithm: the other side has another version of it.
-    #[error("the parameters of algorithm `{name}` do not decode: client and aggregator are of different versions")]
+    #[error(
+        "the parameters of algorithm `{name}` do not decode: client and aggregator are of different versions"
+    )]
     Parameters {
         /// The algorithm.
         name: String,
@@ -55,7 +57,8 @@ where
         name: A::NAME,
         summary,
         from_toml: |table| {
-            let algorithm: A = table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+            let algorithm: A =
+                table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
             postcard::to_stdvec(&algorithm).map_err(|error| error.to_string())
         },
         from_spec: |bytes| match postcard::take_from_bytes::<A>(bytes) {

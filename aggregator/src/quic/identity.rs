@@ -89,6 +89,11 @@ impl ServerIdentity {
         self.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// A secret for one purpose, which only the holder of the private key can know.
+    pub(super) fn derive(&self, purpose: &str) -> [u8; 32] {
+        Sha256::new_with_prefix(self.key.secret_pkcs8_der()).chain_update(purpose).finalize().into()
+    }
+
     pub(super) fn certificate(&self) -> CertificateDer<'static> {
         self.certificate.clone()
     }

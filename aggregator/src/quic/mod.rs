@@ -15,7 +15,10 @@ use std::time::Duration;
 
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use quinn::{
+    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt,
+};
+use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -95,7 +98,7 @@ impl Listener {
         };
         let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };
         let socket = bind(address).map_err(|source| ListenError::Bind { address, source })?;
-        let mut endpoint = EndpointConfig::default();
+        let mut endpoint = endpoint_config(identity);
         endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
@@ -142,6 +145,39 @@ impl Listener {
         self.endpoint.close(VarInt::from_u32(0), b"the aggregator stops");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
+}
+
+/// A server that was killed and started again does not know the connections of its earlier life. Reset tokens
+/// that follow from its identity let it say so at once, where clients would otherwise wait for silence.
+fn endpoint_config(identity: &ServerIdentity) -> EndpointConfig {
+    let reset = hmac::Key::new(hmac::HMAC_SHA256, &identity.derive("stateless reset"));
+    let mut config = EndpointConfig::new(Arc::new(reset));
+    config.cid_generator(|| Box::new(RandomIds));
+    config
+}
+
+/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and packets
+/// without it are dropped in silence.
+struct RandomIds;
+
+impl ConnectionIdGenerator for RandomIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut bytes = [0; Self::LENGTH];
+        getrandom::fill(&mut bytes).expect("a system that ran a TLS handshake has random bytes");
+        ConnectionId::new(&bytes)
+    }
+
+    fn cid_len(&self) -> usize {
+        Self::LENGTH
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl RandomIds {
+    const LENGTH: usize = 8;
 }
 
 /// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the

@@ -26,7 +26,7 @@ pub const ALPN: &[u8] = b"federation/1";
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
 /// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
 /// usual first flight is smaller than one such datagram.
-const LOOPBACK_WINDOW: u32 = 1 << 20;
+const LOOPBACK_WINDOW: u32 = 512 << 10;
 /// What is asked of the system for each direction of the socket.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Silence after which the connection counts as gone.
@@ -38,7 +38,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the last messages of a closing connection may take.
 const LINGER: Duration = Duration::from_secs(2);
 const STREAM_WINDOW: u32 = 4 << 20;
-const SEND_WINDOW: u64 = 4 << 20;
+const SEND_WINDOW: u64 = 1 << 20;
 /// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
 const MAX_BROADCAST: u64 = 8 << 30;
 /// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.

@@ -35,13 +35,14 @@ pub const ALPN: &[u8] = b"federation/1";
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
 /// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
 /// usual first flight is smaller than one such datagram.
-const LOOPBACK_WINDOW: u32 = 1 << 20;
+const LOOPBACK_WINDOW: u32 = 512 << 10;
 /// What is asked of the system for each direction of the socket.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Unread bytes of one upload that are buffered for a peer. Bounds memory, and bandwidth to this much per round trip.
 const STREAM_WINDOW: u32 = 4 << 20;
-/// Sent bytes that are kept for retransmission, per connection.
-const SEND_WINDOW: u64 = 4 << 20;
+/// Sent bytes that are kept for retransmission, per connection: memory grows by this with every client that is sent a
+/// large model, bandwidth is bounded to this per round trip.
+const SEND_WINDOW: u64 = 1 << 20;
 
 /// Why the aggregator cannot be reached.
 #[derive(Debug, thiserror::Error)]

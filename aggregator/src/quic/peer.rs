@@ -18,7 +18,7 @@ use crate::driver::{FromPeer, ToPeer};
 use crate::run::Broadcast;
 
 /// Bytes that are read from a broadcast's file, or written to the spool, at once.
-const CHUNK: usize = 256 * 1024;
+const CHUNK: usize = 128 * 1024;
 /// How long a connection that is being closed may take to deliver its last messages.
 const LINGER: Duration = Duration::from_secs(2);
 /// A peer must say hello within this time.

@@ -29,17 +29,18 @@
 //! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
 
+mod event;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use shared::id::ClientId;
-use shared::message::{
-    self, Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
-};
+use shared::message::{self, Held, Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
+
+pub use event::{Action, Device, Event, Outcome, Work};
 
 /// The first delay before connecting again.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
@@ -48,109 +49,6 @@ const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// A server may ask for heart-beats no faster than this.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
-
-/// What the device brings to any run.
-#[derive(Clone, Debug)]
-pub struct Device {
-    /// Its identity.
-    pub client: ClientId,
-    /// Its number of training samples.
-    pub samples: u64,
-    /// Shape of one sample.
-    pub shape: Vec<u32>,
-    /// Number of classes its labels are drawn from.
-    pub classes: u32,
-}
-
-/// What goes in.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// [`Action::Connect`] succeeded.
-    Connected,
-    /// [`Action::Connect`] failed, or the connection is gone.
-    Disconnected {
-        /// Why, for people.
-        reason: String,
-    },
-    /// A message from the server. The payload of a task is in the driver's hands.
-    Message(ToClient),
-    /// Training goes on.
-    Progressed(Progress),
-    /// Training ended; the driver holds the update.
-    Trained {
-        /// The round.
-        round: u32,
-        /// How it went, or why there is no update.
-        outcome: Result<TrainReport, String>,
-    },
-    /// The held update cannot be read back.
-    Lost {
-        /// Its round.
-        round: u32,
-        /// Why.
-        reason: String,
-    },
-    /// Time has passed.
-    Tick,
-    /// The user wants to stop.
-    Stop,
-}
-
-/// What comes out.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Connect to the server.
-    Connect,
-    /// Send a message without payload.
-    Send(ToServer),
-    /// Send the held update.
-    Upload(UpdateHeader),
-    /// Train, starting from the received task's payload.
-    Train {
-        /// The round.
-        round: u32,
-        /// The run.
-        spec: Box<RunSpec>,
-    },
-    /// Stop training; no [`Event::Trained`] is wanted for it.
-    Cancel,
-    /// The held update is not needed any more.
-    Forget {
-        /// Its round.
-        round: u32,
-        /// What became of it, if the server said so.
-        verdict: Option<Verdict>,
-    },
-    /// Close the connection.
-    Disconnect,
-    /// Nothing more will happen.
-    Finish(Outcome),
-}
-
-/// How a session ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The run is over.
-    Completed {
-        /// Rounds that it had.
-        rounds: u32,
-    },
-    /// The server does not take this client.
-    Refused(Refusal),
-    /// The user stopped it.
-    Stopped,
-}
-
-/// What the client has in hand. Its update or task belongs to the run it was given in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Nothing.
-    Idle,
-    /// A task in training.
-    Training(Held),
-    /// A finished update without a receipt.
-    Holding(Held),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {

@@ -3,6 +3,7 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`world`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
+//! | [`weather`] | delays, cuts, crashes: how often and how long |
 //! | [`device`] | one simulated device of that world |
 //! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation |
@@ -26,4 +27,5 @@ pub mod raw_peer;
 pub mod scenario;
 pub mod server;
 pub mod serving;
+pub mod weather;
 pub mod world;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use aggregator::coordinator::Outcome;
 use federation_tests::faulty_disk::FaultyDisk;
 use federation_tests::scenario::Scenario;
-use federation_tests::world::{Weather, World};
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
 use models::ParamSet;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);

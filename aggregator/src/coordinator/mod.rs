@@ -180,7 +180,7 @@ impl Coordinator {
         match event {
             Event::Message { peer, message } => self.message(now, peer, message),
             Event::Uploaded { peer, round, report, upload } => {
-                self.uploaded(now, peer, round, report, upload)
+                self.uploaded(now, peer, round, report, upload);
             }
             Event::Disconnected { peer } => self.forget(peer),
             Event::Opened { round } => self.opened(round),

@@ -1,0 +1,108 @@
+//! What goes into a session and what comes out.
+
+use shared::id::ClientId;
+use shared::message::{Held, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::spec::RunSpec;
+
+/// What the device brings to any run.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its identity.
+    pub client: ClientId,
+    /// Its number of training samples.
+    pub samples: u64,
+    /// Shape of one sample.
+    pub shape: Vec<u32>,
+    /// Number of classes its labels are drawn from.
+    pub classes: u32,
+}
+
+/// What goes in.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// [`Action::Connect`] succeeded.
+    Connected,
+    /// [`Action::Connect`] failed, or the connection is gone.
+    Disconnected {
+        /// Why, for people.
+        reason: String,
+    },
+    /// A message from the server. The payload of a task is in the driver's hands.
+    Message(ToClient),
+    /// Training goes on.
+    Progressed(Progress),
+    /// Training ended; the driver holds the update.
+    Trained {
+        /// The round.
+        round: u32,
+        /// How it went, or why there is no update.
+        outcome: Result<TrainReport, String>,
+    },
+    /// The held update cannot be read back.
+    Lost {
+        /// Its round.
+        round: u32,
+        /// Why.
+        reason: String,
+    },
+    /// Time has passed.
+    Tick,
+    /// The user wants to stop.
+    Stop,
+}
+
+/// What comes out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Connect to the server.
+    Connect,
+    /// Send a message without payload.
+    Send(ToServer),
+    /// Send the held update.
+    Upload(UpdateHeader),
+    /// Train, starting from the received task's payload.
+    Train {
+        /// The round.
+        round: u32,
+        /// The run.
+        spec: Box<RunSpec>,
+    },
+    /// Stop training; no [`Event::Trained`] is wanted for it.
+    Cancel,
+    /// The held update is not needed any more.
+    Forget {
+        /// Its round.
+        round: u32,
+        /// What became of it, if the server said so.
+        verdict: Option<Verdict>,
+    },
+    /// Close the connection.
+    Disconnect,
+    /// Nothing more will happen.
+    Finish(Outcome),
+}
+
+/// How a session ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The run is over.
+    Completed {
+        /// Rounds that it had.
+        rounds: u32,
+    },
+    /// The server does not take this client.
+    Refused(Refusal),
+    /// The user stopped it.
+    Stopped,
+}
+
+/// What the client has in hand. Its update or task belongs to the run it was given in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing.
+    Idle,
+    /// A task in training.
+    Training(Held),
+    /// A finished update without a receipt.
+    Holding(Held),
+}

@@ -302,7 +302,7 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     }
     // The operator is told as well.
     server.line("the failure", |line| {
-        line.starts_with("a client failed in round 1") && line.contains("No space")
+        line.contains(" could not train in round 1: ") && line.contains("No space")
     });
 
     fs::remove_file(disk.0.join("zeros")).unwrap();

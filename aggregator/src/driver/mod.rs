@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use shared::frame;
-use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::id::ClientId;
+use shared::message::{ToClient, ToServer, UpdateHeader, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
@@ -111,6 +112,7 @@ pub async fn drive(
         coordinator,
         jobs,
         commands: BTreeMap::new(),
+        known: BTreeMap::new(),
         uploads: BTreeMap::new(),
         next_upload: 0,
         broadcast: reopened,
@@ -122,7 +124,7 @@ pub async fn drive(
     let mut handled = Duration::ZERO;
     let mut ticker = tokio::time::interval(STATUS_INTERVAL);
     loop {
-        driver.act();
+        driver.act(notice);
         notice(Notice::Status(&driver.coordinator.status(started.elapsed())));
         if driver.outcome.is_some() {
             break;
@@ -159,10 +161,18 @@ pub async fn drive(
     }
 }
 
+/// What an operator is told about a peer.
+struct Known {
+    client: ClientId,
+    /// The round that it last said it could not train in.
+    failed: u32,
+}
+
 struct Driver {
     coordinator: Coordinator,
     jobs: std::sync::mpsc::Sender<Job>,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
+    known: BTreeMap<PeerId, Known>,
     uploads: BTreeMap<UploadId, PathBuf>,
     next_upload: u64,
     broadcast: Option<Broadcast>,
@@ -171,11 +181,21 @@ struct Driver {
 }
 
 impl Driver {
-    fn act(&mut self) {
+    fn act(&mut self, notice: &mut (dyn FnMut(Notice<'_>) + Send)) {
         while let Some(action) = self.coordinator.poll() {
             debug!(?action);
             match action {
                 Action::Send { peer, message } => {
+                    if let ToClient::Receipt { round, verdict: Verdict::Rejected(rejection) } = &message {
+                        let rejection = printable(&rejection.to_string());
+                        let name = self.name(peer);
+                        notice(Notice::Remark(format!(
+                            "{name}: update of round {round} rejected: {rejection}"
+                        )));
+                    }
+                    if let ToClient::Refused(refusal) = &message {
+                        notice(Notice::Remark(format!("{} refused: {refusal}", self.name(peer))));
+                    }
                     self.traffic.down += frame::encode(&message, 0).len() as u64;
                     self.command(peer, ToPeer::Message(message));
                 }
@@ -213,6 +233,14 @@ impl Driver {
         }
     }
 
+    /// A peer's name for people.
+    fn name(&self, peer: PeerId) -> String {
+        match self.known.get(&peer) {
+            Some(known) => format!("client {}", known.client.short()),
+            None => format!("connection {}", peer.0),
+        }
+    }
+
     /// The ledger hangs up only after it has reported a failure, which ends the loop.
     fn job(&mut self, job: Job) {
         let _ = self.jobs.send(job);
@@ -227,17 +255,26 @@ impl Driver {
             FromPeer::Message { peer, message, bytes } => {
                 self.traffic.up += bytes;
                 match &message {
-                    ToServer::Hello(hello) => notice(Notice::Remark(format!(
-                        "client {} joins with {} samples ({})",
-                        hello.client.short(),
-                        hello.samples,
-                        printable(&hello.software)
-                    ))),
-                    ToServer::Failed { round, reason } => {
+                    ToServer::Hello(hello) => {
+                        self.known.entry(peer).or_insert(Known { client: hello.client, failed: 0 });
+                        let software = printable(&hello.software);
                         notice(Notice::Remark(format!(
-                            "a client failed in round {round}: {}",
-                            printable(reason)
+                            "{} says hello with {} samples ({software})",
+                            self.name(peer),
+                            hello.samples
                         )));
+                    }
+                    ToServer::Failed { round, reason } => {
+                        let name = self.name(peer);
+                        // Once a round: a peer that says it again and again is not worth a line each time.
+                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.failed != *round)
+                        {
+                            known.failed = *round;
+                            let reason = printable(reason);
+                            notice(Notice::Remark(format!(
+                                "{name} could not train in round {round}: {reason}"
+                            )));
+                        }
                     }
                     _ => {}
                 }
@@ -252,7 +289,8 @@ impl Driver {
             }
             FromPeer::Disconnected { peer, reason } => {
                 self.commands.remove(&peer);
-                notice(Notice::Remark(format!("connection {} ended: {}", peer.0, printable(&reason))));
+                notice(Notice::Remark(format!("{} disconnected: {}", self.name(peer), printable(&reason))));
+                self.known.remove(&peer);
                 Some(Event::Disconnected { peer })
             }
         }
@@ -269,13 +307,7 @@ impl Driver {
                 self.broadcast = Some(broadcast);
                 Event::Opened { round }
             }
-            Done::Folded { round, client, outcome } => {
-                if let Err(rejection) = &outcome {
-                    let rejection = printable(&rejection.to_string());
-                    notice(Notice::Remark(format!("update of {} rejected: {rejection}", client.short())));
-                }
-                Event::Folded { round, client, outcome }
-            }
+            Done::Folded { round, client, outcome } => Event::Folded { round, client, outcome },
             Done::Closed(record) => {
                 notice(Notice::Round(&record));
                 Event::Closed { round: record.round }

@@ -119,7 +119,9 @@ impl Cli {
         terminal::log_to_stderr(self.verbose);
         match self.command {
             #[cfg(feature = "simulate")]
-            Command::Simulate { run, transport, threads } => rounds::simulate(&run, transport, threads),
+            Command::Simulate { run, transport, threads } => {
+                rounds::simulate(&run, transport, threads, self.verbose > 0)
+            }
             Command::Serve { run, listen, ready_file, identity } => {
                 rounds::serve(&run, listen, ready_file.as_deref(), identity)
             }

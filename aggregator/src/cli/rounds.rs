@@ -52,6 +52,7 @@ pub(super) fn simulate(
     arguments: &RunArgs,
     transport: crate::simulate::Transport,
     threads: Option<usize>,
+    remarks: bool,
 ) -> Result<(), Failure> {
     use crate::simulate::{SimulateError, simulate};
 
@@ -59,7 +60,7 @@ pub(super) fn simulate(
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
     let (run, resume, _lock) = started.into_parts();
-    let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, false);
+    let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, remarks);
     let histograms = histograms(&shares);
     let (run, outcome) = runtime()?
         .block_on(async {

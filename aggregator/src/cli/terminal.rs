@@ -51,7 +51,7 @@ pub(super) struct Display {
 impl Display {
     pub(super) fn new(rounds: u32, closed: u32, json: bool, remarks: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(u64::from(rounds)), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} rounds  {msg}")
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} rounds  {wide_msg}")
             .expect("the template is a constant that parses");
         bar.set_style(style.progress_chars("=> "));
         bar.set_position(u64::from(closed));

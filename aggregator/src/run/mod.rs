@@ -130,6 +130,8 @@ impl Run {
         for path in [run.directory.state(), run.directory.spool()] {
             files.create_dir(&path).map_err(disk("create", &path))?;
         }
+        let root = crate::files::parent(run.directory.root());
+        files.sync_dir(root).map_err(disk("sync", root))?;
         let path = run.directory.config();
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::coordinator::{Outcome, Resume};
 use crate::driver::{Notice, drive};
-use crate::files::{Disk, write_durably};
+use crate::files::{Disk, FileLayer as _, write_durably};
 use crate::quic::identity::ServerIdentity;
 use crate::quic::{ListenError, Listener};
 use crate::run::{Run, RunError};
@@ -55,6 +55,10 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice<'_>) + Send),
 ) -> Result<(Run, Outcome), ServeError> {
+    // A file of an earlier process would name a port that nobody listens on.
+    if let Some(path) = ready_file {
+        Disk.remove(path).map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
+    }
     let listener = Listener::bind(address, identity, run.config().policy.lost_after)?;
     let ready = Ready {
         address: listener.address(),

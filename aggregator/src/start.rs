@@ -25,6 +25,8 @@ pub struct Started {
     pub resume: Resume,
     /// Whether it existed before.
     pub continued: bool,
+    /// Runs of this name that were passed over, and why.
+    pub passed: Vec<String>,
     lock: File,
 }
 
@@ -63,25 +65,28 @@ pub fn start(raw: Raw, base: &Path, runs: &Path, fresh: bool) -> Result<Started,
     let mut config = Config::validate(raw, base, RunId::from_bytes(bytes))?;
     let tests = data::test_set(&config).map_err(RunError::from)?;
     let files: Arc<dyn FileLayer> = Arc::new(Disk);
+    let mut passed = Vec::new();
     for number in 1.. {
         let name = &config.spec.name;
         let name = if number == 1 { name.clone() } else { format!("{name}-{number}") };
         let directory = RunDirectory::new(runs.join(name));
         match occupant(&*files, &directory, &config)? {
-            Occupant::Other => {}
-            Occupant::Same(_) if fresh => {}
+            Occupant::Other(why) => passed.push(format!("{} {why}", directory.root().display())),
+            Occupant::Same(_) if fresh => {
+                passed.push(format!("{} is unfinished, and --fresh was given", directory.root().display()));
+            }
             Occupant::Same(identity) => {
                 let lock = lock(&directory)?;
                 config.spec.run = identity;
                 let (run, resume) = Run::resume(files, directory, config, tests)?;
-                return Ok(Started { run, resume, continued: true, lock });
+                return Ok(Started { run, resume, continued: true, passed, lock });
             }
             Occupant::Nobody => {
                 let state = directory.state();
                 std::fs::create_dir_all(&state).map_err(disk("create", &state))?;
                 let lock = lock(&directory)?;
                 let run = Run::begin(files, directory, config, tests)?;
-                return Ok(Started { run, resume: Resume::default(), continued: false, lock });
+                return Ok(Started { run, resume: Resume::default(), continued: false, passed, lock });
             }
         }
     }
@@ -93,8 +98,8 @@ enum Occupant {
     Nobody,
     /// An unfinished run of the same configuration.
     Same(RunId),
-    /// Something else.
-    Other,
+    /// Something else: what it is.
+    Other(String),
 }
 
 fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) -> Result<Occupant, RunError> {
@@ -106,12 +111,21 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     if !identity.exists() {
         let empty = root.is_dir() && files.list(root).is_ok_and(|names| names.is_empty());
         let begun = directory.state().is_dir();
-        return Ok(if empty || begun { Occupant::Nobody } else { Occupant::Other });
+        let other = || Occupant::Other("holds something else".to_owned());
+        return Ok(if empty || begun { Occupant::Nobody } else { other() });
     }
     let stored = Raw::layered(Some(&directory.config()), &[]);
-    let finished = newest_checkpoint(files, directory) >= Some(config.spec.rounds);
-    if finished || stored.ok().as_ref() != Some(&config.effective) {
-        return Ok(Occupant::Other);
+    let closed = newest_checkpoint(files, directory).unwrap_or(0);
+    let Ok(stored) = stored else {
+        return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
+    };
+    if closed >= stored.run.rounds {
+        return Ok(Occupant::Other("is complete".to_owned()));
+    }
+    if stored != config.effective {
+        return Ok(Occupant::Other(format!(
+            "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"
+        )));
     }
     let mut json = String::new();
     let mut file = files.open(&identity).map_err(disk("open", &identity))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, PeerId, Resume};
-use aggregator::driver::{FromPeer, ToPeer, drive};
+use aggregator::driver::{FromPeer, Notice, ToPeer, drive};
 use aggregator::files::Disk;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
@@ -105,4 +105,28 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     assert_eq!(outcome, Outcome::Completed);
     assert!(matches!(told.recv().await, Some(ToPeer::Message(ToClient::Finished { rounds: 3 }))));
     assert!(matches!(told.recv().await, Some(ToPeer::Disconnect)));
+}
+
+/// A disk that takes no update is this machine's trouble: the run stops and says so, instead of counting its clients
+/// as absent and closing rounds without them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spool_that_cannot_be_written_ends_the_run_with_the_reason() {
+    let scenario = Scenario::small(&[]);
+    for transport in [Transport::Memory, Transport::Quic] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = RunDirectory::new(directory.path().join("run"));
+        let run = Run::begin(Arc::new(Disk), root.clone(), scenario.config.clone(), None).unwrap();
+        fs::remove_dir(root.spool()).unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        let mut unheard = |_: Notice<'_>| {};
+        let federation =
+            simulate(run, Resume::default(), scenario.shares.clone(), transport, 1, stopped, &mut unheard);
+        let ended = tokio::time::timeout(PATIENCE, federation).await.expect("it ends in time");
+        let error = ended.err().unwrap_or_else(|| panic!("{transport:?}: the run went on")).to_string();
+        assert!(
+            error.contains("cannot spool an update") && error.contains("spool/"),
+            "{transport:?}: {error}"
+        );
+        assert!(!root.rounds().exists(), "{transport:?}: no round was closed without its updates");
+    }
 }

@@ -273,7 +273,7 @@ fn full_and_read_only_disks_are_said_to_be_so() {
     assert_ended(&join(&state), 3, &[state.to_str().unwrap(), "Read-only", "writable"]);
 
     let runs = full.0.join("runs");
-    assert_ended(&simulate(&runs), 3, &[runs.to_str().unwrap(), "No space", "continues when started again"]);
+    assert_ended(&simulate(&runs), 3, &[runs.to_str().unwrap(), "No space", "the same command goes on"]);
     // The advice is true: once there is space, the same command goes on.
     let more = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&full.0).status().unwrap();
     assert!(more.success());

@@ -30,14 +30,20 @@ pub(super) struct EvaluateArgs {
     config: ConfigArgs,
 }
 
+/// An error with what caused it, in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Samples that are looked at together.
 const BATCH: usize = 500;
 
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let path = &arguments.model;
     let mut file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
-    let (architecture, params, _) =
-        models::read_model(&mut file).map_err(|error| Failure::file("read the model", path, error))?;
+    let (architecture, params, _) = models::read_model(&mut file)
+        .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
     let split = if arguments.train { Split::Train } else { Split::Test };
     let dataset = match &arguments.data {
         Some(directory) => idx::load_split(directory, split, architecture.classes),

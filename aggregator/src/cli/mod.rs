@@ -38,8 +38,8 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         transport: crate::simulate::Transport,
         /// Clients that train at the same time, one thread each [default: the number of cores]
-        #[arg(long, value_name = "N")]
-        threads: Option<usize>,
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        threads: Option<u16>,
     },
     /// Run the rounds for real devices that join with `edge-client join`
     #[command(after_long_help = texts::SERVE)]
@@ -120,7 +120,7 @@ impl Cli {
         match self.command {
             #[cfg(feature = "simulate")]
             Command::Simulate { run, transport, threads } => {
-                rounds::simulate(&run, transport, threads, self.verbose > 0)
+                rounds::simulate(&run, transport, threads.map(usize::from), self.verbose > 0)
             }
             Command::Serve { run, listen, ready_file, identity } => {
                 rounds::serve(&run, listen, ready_file.as_deref(), identity)

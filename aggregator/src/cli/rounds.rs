@@ -38,6 +38,9 @@ impl RunArgs {
         let started = start(self.config.raw()?, self.config.base(), &self.runs, self.fresh)?;
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.records().len();
+        for passed in &started.passed {
+            eprintln!("{passed}");
+        }
         if started.continued {
             eprintln!("continuing {place} after round {closed} (--fresh begins a new run)");
         } else {

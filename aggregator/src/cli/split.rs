@@ -13,13 +13,20 @@ use crate::data;
 pub(super) struct SplitArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Directory to write to: client-000, client-001, ... and test
+    /// New or empty directory to write to: client-000, client-001, ... and test
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
 pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
     let config = arguments.config.validated()?;
+    let occupied = std::fs::read_dir(&arguments.out).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied {
+        return Err(Failure::Environment(format!(
+            "{} is not empty: shares of another split would stay among the new ones; name another directory",
+            arguments.out.display()
+        )));
+    }
     let shares = data::shares(&config).map_err(Failure::environment)?;
     let tests = data::load(&config, Split::Test).map_err(Failure::environment)?;
     let write = |name: String, split: Split, dataset: &Dataset| -> Result<(), Failure> {

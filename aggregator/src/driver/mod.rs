@@ -51,6 +51,13 @@ pub enum FromPeer {
         /// Bytes that it took on the wire.
         bytes: u64,
     },
+    /// An update cannot be written to the spool: this machine's disk is in the way, not the peer.
+    SpoolFailed {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// The connection is gone.
     Disconnected {
         /// Which.
@@ -134,7 +141,13 @@ pub async fn drive(
         let wake =
             deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
-            Some(event) = peers.recv() => driver.hear_peer(event, notice),
+            Some(event) = peers.recv() => match event {
+                FromPeer::SpoolFailed { path, error: source } => {
+                    failure = Some(RunError::Disk { action: "spool an update in", path, source });
+                    Some(Event::Stop)
+                }
+                event => driver.hear_peer(event, notice),
+            },
             Some(result) = done.recv() => match driver.hear_ledger(result, notice) {
                 Ok(event) => Some(event),
                 Err(error) => {
@@ -287,6 +300,8 @@ impl Driver {
                 self.uploads.insert(upload, file);
                 Some(Event::Uploaded { peer, round: header.round, report: header.report, upload })
             }
+            // The loop has seen to it, since it ends the run.
+            FromPeer::SpoolFailed { .. } => None,
             FromPeer::Disconnected { peer, reason } => {
                 self.commands.remove(&peer);
                 notice(Notice::Remark(format!("{} disconnected: {}", self.name(peer), printable(&reason))));

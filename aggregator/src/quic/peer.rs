@@ -181,7 +181,10 @@ impl Peer {
         if let Err(error) = spooled {
             // What is left of it is of no use; a restart empties the spool as well.
             let _ = std::fs::remove_file(&path);
-            return Err(error);
+            return match error {
+                PeerError::Spool(error) => self.tell(FromPeer::SpoolFailed { path, error }),
+                error => Err(error),
+            };
         }
         self.tell(FromPeer::Uploaded { peer: self.id, header: update, file: path, bytes })
     }

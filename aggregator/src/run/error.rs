@@ -15,7 +15,7 @@ use shared::parcel::ParcelError;
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The disk refused: full, read-only, gone. The operator's to mend.
-    #[error("cannot {action} {}: {source}; the run is safe up to here and continues when started again", path.display())]
+    #[error("cannot {action} {}: {source}; what is on disk is safe, and the same command goes on from it once this is mended", path.display())]
     Disk {
         /// What was tried.
         action: &'static str,

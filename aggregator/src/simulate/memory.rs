@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,8 +36,8 @@ struct Hub {
 enum MemoryError {
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("a payload cannot be spooled or read: {0}")]
-    Spool(#[from] std::io::Error),
+    #[error("the broadcast cannot be read: {0}")]
+    Broadcast(#[from] std::io::Error),
     #[error("the other side is gone")]
     Gone,
 }
@@ -95,14 +95,21 @@ impl Hub {
                 let (message, bytes) = across(&message, payload.len() as u64, self.max_payload)?;
                 let ToServer::Update(header) = message else { return Err(MemoryError::Gone) };
                 let file = self.spool.join(format!("{}-{}.upload", peer.0, header.round));
-                let mut spooled = File::create(&file)?;
-                spooled.write_all(&frame::encode(&ToServer::Update(header), payload.len() as u64))?;
-                spooled.write_all(&payload)?;
-                FromPeer::Uploaded { peer, header, file, bytes }
+                match spool(&file, &frame::encode(&ToServer::Update(header), payload.len() as u64), &payload)
+                {
+                    Ok(()) => FromPeer::Uploaded { peer, header, file, bytes },
+                    Err(error) => FromPeer::SpoolFailed { path: file, error },
+                }
             }
         };
         self.driver.send(event).map_err(|_| MemoryError::Gone)
     }
+}
+
+fn spool(path: &Path, frame: &[u8], payload: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(frame)?;
+    file.write_all(payload)
 }
 
 fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Result<(), MemoryError> {

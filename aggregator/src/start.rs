@@ -119,7 +119,7 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     let Ok(stored) = stored else {
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
     };
-    if closed >= stored.run.rounds {
+    if directory.finished().exists() {
         return Ok(Occupant::Other("is complete".to_owned()));
     }
     if stored != config.effective {

@@ -128,6 +128,11 @@ fn conclude(
     let page = render(&report);
     let path = run.directory().report();
     write_durably(&Disk, &path, |out| out.write_all(page.as_bytes())).map_err(disk("write", &path))?;
+    if *outcome == Outcome::Completed {
+        // A process that dies before this is continued, and writes its model and report then.
+        let finished = run.directory().finished();
+        write_durably(&Disk, &finished, |_| Ok(())).map_err(disk("write", &finished))?;
+    }
     if !json {
         let summary = console::summary(&Summary::of(run.records(), None));
         terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;

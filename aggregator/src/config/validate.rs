@@ -192,7 +192,8 @@ fn policy(raw: &Raw) -> Result<RoundPolicy, ConfigError> {
         start: start as usize,
         regather: seconds(round.regather),
         lost_after: seconds(raw.connection.lost_after),
-        max_abs: raw.update.max_abs as f32,
+        // A bound that f32 cannot hold is still a bound, not zero.
+        max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
     };
     let refuse = |wrong: bool, keys: &[String], reason: &str| {
         if wrong {

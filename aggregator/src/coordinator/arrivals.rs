@@ -9,6 +9,10 @@ use shared::message::{
 use super::open_round::Stage;
 use super::{Action, Coordinator, Link, Member, PeerId, State, UploadId};
 
+/// Samples that a client may declare. The sums' resolution is shared out by the largest weight: without a limit one
+/// absurd claim would round everybody's update to nothing. At this one it stays below 1e-5.
+const MAX_SAMPLES: u64 = 1 << 32;
+
 impl Coordinator {
     pub(super) fn message(&mut self, now: Duration, peer: PeerId, message: ToServer) {
         let known = self.peers.get(&peer).copied();
@@ -82,6 +86,10 @@ impl Coordinator {
         }
         if hello.classes as usize != architecture.classes {
             return Err(Refusal::Classes { expected: architecture.classes as u32, found: hello.classes });
+        }
+        if hello.samples > MAX_SAMPLES {
+            let claim = format!("it declares {} samples, at most {MAX_SAMPLES} are believed", hello.samples);
+            return Err(Refusal::Protocol(claim));
         }
         if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
     }

@@ -148,9 +148,11 @@ pub async fn drive(
                 }
                 event => driver.hear_peer(event, notice),
             },
-            Some(result) = done.recv() => match driver.hear_ledger(result, notice) {
-                Ok(event) => Some(event),
-                Err(error) => {
+            result = done.recv() => match result.map(|result| driver.hear_ledger(result, notice)) {
+                // The ledger panicked: joining it below passes that on.
+                None => break,
+                Some(Ok(event)) => Some(event),
+                Some(Err(error)) => {
                     failure = Some(error);
                     Some(Event::Stop)
                 }
@@ -165,12 +167,12 @@ pub async fn drive(
         }
     }
     driver.farewell(&mut peers).await;
-    let outcome = driver.outcome.take().expect("the loop ends with an outcome");
+    let outcome = driver.outcome.take();
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     match failure {
         Some(error) => Err(error),
-        None => Ok((run, outcome)),
+        None => Ok((run, outcome.expect("without a failure or a panic the loop ends with an outcome"))),
     }
 }
 

@@ -8,6 +8,7 @@
 //!     report.html              the same for people
 //!     state/
 //!         run.json             the run's identity; written last, so its presence makes the directory a run
+//!         finished                 the run is complete, and its model and report are written
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
@@ -74,6 +75,12 @@ impl RunDirectory {
     #[must_use]
     pub fn identity(&self) -> PathBuf {
         self.state().join("run.json")
+    }
+
+    /// There once the model and the report of the completed run are written.
+    #[must_use]
+    pub fn finished(&self) -> PathBuf {
+        self.state().join("finished")
     }
 
     /// Held by the process that works on the run.

@@ -33,6 +33,11 @@ impl Run {
         run.files.create_dir(&spool).map_err(disk("create", &spool))?;
         run.restore_records(closed)?;
         run.tidy()?;
+        // Broadcasts are never synced: after a power failure one may be there and be empty. It is made again.
+        for round in [closed, closed + 1] {
+            let path = run.directory.broadcast(round);
+            run.files.remove(&path).map_err(disk("remove", &path))?;
+        }
 
         let roster = match run.read_opening(closed)? {
             Some(record) => record.roster,

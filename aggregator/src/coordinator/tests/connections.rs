@@ -3,6 +3,25 @@
 use super::*;
 
 #[test]
+fn an_absurd_number_of_samples_is_refused() {
+    let mut coordinator = Coordinator::new(spec(), policy(1), Resume::default(), Duration::ZERO);
+    let hello = Hello {
+        client: client(1),
+        software: String::new(),
+        samples: u64::MAX,
+        shape: spec().architecture.input.iter().map(|&axis| axis as u32).collect(),
+        classes: spec().architecture.classes as u32,
+        holds: None,
+    };
+    coordinator.handle(Duration::ZERO, Event::Message { peer: PeerId(1), message: ToServer::Hello(hello) });
+    let answer = coordinator.poll();
+    assert!(
+        matches!(&answer, Some(Action::Send { message: ToClient::Refused(Refusal::Protocol(_)), .. })),
+        "{answer:?}"
+    );
+}
+
+#[test]
 fn unfit_clients_are_refused_with_the_reason() {
     let cases = [
         (

@@ -62,6 +62,25 @@ pub(super) struct Peer {
     limits: Arc<Limits>,
 }
 
+/// A file in the spool that is of no use unless it becomes whole: removed when its upload fails, or is dropped with the
+/// connection.
+struct Unfinished(Option<PathBuf>);
+
+impl Unfinished {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // What cannot be removed now is removed by a restart, which empties the spool.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 impl Peer {
     pub(super) fn new(
         id: PeerId,
@@ -177,14 +196,11 @@ impl Peer {
         let (message, header, bytes) = self.message(&mut stream, self.limits.max_payload).await?;
         let ToServer::Update(update) = message else { return Err(PeerError::Payload) };
         let path = self.limits.spool.join(format!("{}-{}.upload", self.id.0, stream.id().index()));
-        let spooled = self.spool(&path, &ToServer::Update(update), header.payload, &mut stream).await;
-        if let Err(error) = spooled {
-            // What is left of it is of no use; a restart empties the spool as well.
-            let _ = std::fs::remove_file(&path);
-            return match error {
-                PeerError::Spool(error) => self.tell(FromPeer::SpoolFailed { path, error }),
-                error => Err(error),
-            };
+        let unfinished = Unfinished(Some(path.clone()));
+        match self.spool(&path, &ToServer::Update(update), header.payload, &mut stream).await {
+            Ok(()) => unfinished.keep(),
+            Err(PeerError::Spool(error)) => return self.tell(FromPeer::SpoolFailed { path, error }),
+            Err(error) => return Err(error),
         }
         self.tell(FromPeer::Uploaded { peer: self.id, header: update, file: path, bytes })
     }

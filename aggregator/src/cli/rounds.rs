@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "simulate")]
 use shared::data::View;
 
 use super::exit::Failure;

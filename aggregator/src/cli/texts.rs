@@ -27,6 +27,7 @@ Exit codes:
   3  something on this machine is in the way: disk, data, port, identity
   4  the run ended without success: no client delivered an acceptable update";
 
+#[cfg(feature = "simulate")]
 pub(super) const SIMULATE: &str = "\
 Examples:
   aggregator simulate

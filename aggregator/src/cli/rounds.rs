@@ -38,7 +38,7 @@ impl RunArgs {
     fn start(&self) -> Result<Started, Failure> {
         let started = start(self.config.raw()?, self.config.base(), &self.runs, self.fresh)?;
         let place = started.run.directory().root().display().to_string();
-        let closed = started.run.records().len();
+        let closed = started.run.closed();
         for passed in &started.passed {
             eprintln!("{passed}");
         }
@@ -141,7 +141,7 @@ fn conclude(
     match outcome {
         Outcome::Stopped => eprintln!(
             "stopped after round {} of {}: the same command continues the run",
-            run.records().len(),
+            run.closed(),
             run.spec().rounds
         ),
         Outcome::Completed | Outcome::Fruitless { .. } => {}

@@ -112,6 +112,8 @@ pub struct Run {
     template: Template,
     tests: Option<TestSet>,
     records: Vec<RoundRecord>,
+    /// The newest checkpoint's round.
+    closed: u32,
     open: Option<Sums>,
     /// The state of the newest checkpoint, if it is small.
     resident: Option<Parcel>,
@@ -162,6 +164,7 @@ impl Run {
             template: Template::of(&ParamSet::new()),
             tests,
             records: Vec::new(),
+            closed: 0,
             open: None,
             resident: None,
         };
@@ -192,6 +195,12 @@ impl Run {
     #[must_use]
     pub fn directory(&self) -> &RunDirectory {
         &self.directory
+    }
+
+    /// Number of closed rounds.
+    #[must_use]
+    pub fn closed(&self) -> u32 {
+        self.closed
     }
 
     /// The closed rounds.
@@ -309,6 +318,7 @@ impl Run {
         self.files.append(&path, line.as_bytes()).map_err(disk("append to", &path))?;
         let state = self.algorithm.store(global);
         self.write_checkpoint(round, &state)?;
+        self.closed = round;
         if state.encoded_len(Precision::F32) <= SMALL {
             self.resident = Some(state);
         }
@@ -318,8 +328,7 @@ impl Run {
 
     /// The model that would be published now.
     pub fn published(&self) -> Result<ParamSet, RunError> {
-        let closed = self.records.last().map_or(0, |record| record.round);
-        let global = self.load(closed)?;
+        let global = self.load(self.closed)?;
         Ok(self.algorithm.published(&global).clone())
     }
 
@@ -331,7 +340,7 @@ impl Run {
         let mut extra = BTreeMap::new();
         extra.insert("run".to_owned(), spec.name.clone());
         extra.insert("data".to_owned(), self.config.data.set.name().to_owned());
-        extra.insert("rounds".to_owned(), self.records.len().to_string());
+        extra.insert("rounds".to_owned(), self.closed.to_string());
         let mut failure = None;
         let written = write_durably(&*self.files, &path, |out| {
             models::write_model(&spec.architecture, &params, &extra, out).map_err(|error| {
@@ -413,7 +422,7 @@ impl Run {
 
     /// Removes what closed rounds left. Nothing waits for it: the driver does it while clients train.
     pub fn tidy(&self) -> Result<(), RunError> {
-        let closed = self.records.last().map_or(0, |record| record.round);
+        let closed = self.closed;
         let state = self.directory.state();
         for name in self.files.list(&state).map_err(disk("list", &state))? {
             let path = state.join(&name);

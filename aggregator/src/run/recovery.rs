@@ -31,13 +31,12 @@ impl Run {
         let spool = run.directory.spool();
         run.files.remove_dir(&spool).map_err(disk("empty", &spool))?;
         run.files.create_dir(&spool).map_err(disk("create", &spool))?;
+        run.closed = closed;
         run.restore_records(closed)?;
         run.tidy()?;
         // Broadcasts are never synced: after a power failure one may be there and be empty. It is made again.
-        for round in [closed, closed + 1] {
-            let path = run.directory.broadcast(round);
-            run.files.remove(&path).map_err(disk("remove", &path))?;
-        }
+        let unsynced = run.directory.broadcast(closed + 1);
+        run.files.remove(&unsynced).map_err(disk("remove", &unsynced))?;
 
         let roster = match run.read_opening(closed)? {
             Some(record) => record.roster,

@@ -39,9 +39,9 @@
 
 pub mod architecture;
 mod batch;
+mod cpu;
 mod device;
 mod error;
-mod forward;
 mod kernels;
 mod loss;
 mod metrics;
@@ -49,20 +49,20 @@ pub mod model_file;
 mod network;
 pub mod params;
 mod sgd;
+mod tensor;
 mod train;
 
 pub use architecture::{
     Architecture, ArchitectureError, BUILT_INS, BuiltIn, Layer, ParameterKind, ParameterSpec,
 };
 pub use batch::{Batch, BatchError};
-/// The tensor library, for those who build their own losses on [`Network::logits`] and its variables.
-pub use candle_core;
+pub use cpu::Mode;
 pub use device::Backend;
 pub use error::ModelError;
 pub use loss::cross_entropy;
 pub use metrics::{Evaluation, Prediction, evaluate, predict};
 pub use model_file::{ModelFileError, read_model, write_model};
-pub use network::Network;
+pub use network::{Network, OutputGradients};
 pub use params::codec::{self, DecodeError, Limits};
 pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, ShapeError};
 pub use sgd::Sgd;

@@ -235,6 +235,11 @@ impl Inference {
 }
 
 impl Layer {
+    /// The shape this layer produces from the shape it gets.
+    pub(crate) fn output(&self, label: &str, got: &[usize]) -> Result<Vec<usize>, ArchitectureError> {
+        Inference::default().layer(self, label, got)
+    }
+
     /// The layer's own name, if it has parameters to be named after it.
     fn name(&self) -> Option<&str> {
         match self {

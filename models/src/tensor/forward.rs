@@ -3,7 +3,7 @@
 use candle_core::{D, Result, Tensor, Var};
 
 use crate::architecture::Layer;
-use crate::kernels;
+use crate::cpu::Mode;
 
 /// A layer with its variables.
 #[derive(Debug)]
@@ -30,23 +30,8 @@ impl Step {
         }
     }
 
-    /// Moves rectifiers behind the pooling that follows them, where they have fewer values to go over. The rectifier keeps
-    /// order, so values and gradients stay the same: the maximum of a window is found in the same place, and where it is
-    /// not positive no gradient passes either way. (candle's rectifier, used off the CPU, lets one through at exactly 0.)
-    pub(crate) fn pool_first(steps: &mut [Self]) {
-        for second in 1..steps.len() {
-            if matches!(steps[second - 1..=second], [Self::Relu, Self::MaxPool { .. }]) {
-                steps.swap(second - 1, second);
-            }
-        }
-    }
-
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let cpu = x.device().is_cpu();
+    pub(super) fn forward(&self, x: &Tensor, _mode: Mode) -> Result<Tensor> {
         match self {
-            Self::Conv { weight, bias, stride, padding } if cpu => {
-                kernels::conv2d(x, weight, bias.as_deref(), *stride, *padding)
-            }
             Self::Conv { weight, bias, stride, padding } => {
                 let y = x.conv2d(weight, *padding, *stride, 1, 1)?;
                 match bias {
@@ -54,7 +39,6 @@ impl Step {
                     None => Ok(y),
                 }
             }
-            Self::Linear { weight, bias } if cpu => kernels::linear(x, weight, bias.as_deref()),
             Self::Linear { weight, bias } => {
                 let y = x.matmul(&weight.t()?)?;
                 match bias {
@@ -62,9 +46,7 @@ impl Step {
                     None => Ok(y),
                 }
             }
-            Self::Relu if cpu => kernels::relu(x),
             Self::Relu => x.relu(),
-            Self::MaxPool { size } if cpu => kernels::max_pool(x, *size),
             Self::MaxPool { size } => max_pool(x, *size),
             Self::Flatten => x.flatten_from(1),
         }
@@ -97,8 +79,7 @@ mod tests {
 
     type Pool = fn(&Tensor, usize) -> Result<Tensor>;
 
-    /// What runs on the CPU, and what runs elsewhere.
-    const POOLS: [Pool; 2] = [kernels::max_pool, max_pool];
+    const POOLS: [Pool; 1] = [max_pool];
 
     /// Values and gradient, where each output weighs its position, counted from 1.
     fn pooled(
@@ -146,37 +127,5 @@ mod tests {
             let (values, _) = pooled(pool, &input, (2, 2, 2, 4), 2);
             assert_eq!(values, [5.0, 7.0, 13.0, 15.0, 21.0, 23.0, 29.0, 31.0]);
         }
-    }
-
-    #[test]
-    fn both_ways_to_pool_agree() {
-        // Small integers, so that there are many equal maxima; every size and rest.
-        for (size, height, width) in (1..=4).flat_map(|size| [(size, 8, 11), (size, 9, 4), (size, 7, 7)]) {
-            let input: Vec<f32> = (0..2 * 3 * height * width).map(|i| (i * i * 31 % 7) as f32).collect();
-            let [ours, theirs] = POOLS.map(|pool| pooled(pool, &input, (2, 3, height, width), size));
-            assert_eq!(ours, theirs, "{size} {height} {width}");
-        }
-    }
-
-    #[test]
-    fn pooling_first_changes_neither_values_nor_gradients() {
-        let pool = |size| Layer::MaxPool { size, stride: size };
-        let layers = [Layer::Relu, pool(2), pool(3), Layer::Relu, Layer::Flatten];
-        let mut steps = layers.map(|layer| Step::new(&layer, |_| None));
-        let run = |steps: &[Step]| {
-            // Integers around zero: windows without a positive value, and equal maxima.
-            let input: Vec<f32> = (0..2 * 12 * 12).map(|i| (i * i * 17 % 11) as f32 - 8.0).collect();
-            let x = Var::from_vec(input, (1, 2, 12, 12), &Device::Cpu).unwrap();
-            let y = steps.iter().try_fold(x.as_tensor().clone(), |x, step| step.forward(&x)).unwrap();
-            let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
-            let list = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            (list(&y), list(gradients.get(&x).unwrap()))
-        };
-        let before = run(&steps);
-        assert!(before.1.iter().any(|&g| g != 0.0));
-        Step::pool_first(&mut steps);
-        let kinds = steps.each_ref().map(|step| matches!(step, Step::Relu));
-        assert_eq!(kinds, [false, false, true, true, false]);
-        assert_eq!(run(&steps), before);
     }
 }

@@ -131,6 +131,7 @@ impl CliError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
             Self::Data(_)
             | Self::NoStateDirectory
+            | Self::NoCuda(_)
             | Self::Predict(_)
             | Self::Output(_)
             | Self::Pages { .. } => Exit::Local,

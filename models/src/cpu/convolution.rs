@@ -2,13 +2,12 @@
 
 use super::operator::{Backward, Mode, Operator};
 use super::parameter::Parameter;
-use crate::kernels::columns::Columns;
+use crate::kernels::bias;
+use crate::kernels::direct::Direct;
 use crate::kernels::im2col::Geometry;
 use crate::kernels::winograd::Winograd;
-use crate::kernels::{bias, rectifier};
 
 /// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
-#[derive(Debug)]
 pub(crate) struct Convolution {
     algorithm: Algorithm,
     /// The index of `W`, `[out, channels, kernel, kernel]`.
@@ -21,9 +20,8 @@ pub(crate) struct Convolution {
 }
 
 /// Ways to the same numbers, of which the shapes say which is the fastest.
-#[derive(Debug)]
 enum Algorithm {
-    Columns(Columns),
+    Direct(Box<Direct>),
     Winograd(Box<Winograd>),
 }
 
@@ -38,7 +36,7 @@ impl Convolution {
         let winograd = Winograd::new(geometry, out).filter(|_| Winograd::pays(geometry, out));
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
-            None => Algorithm::Columns(Columns::new(geometry, out)),
+            None => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
         };
         Self { algorithm, weight, bias, places: geometry.places(), rectified }
     }
@@ -48,15 +46,14 @@ impl Operator for Convolution {
     fn forward(&mut self, parameters: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) {
         let weight = parameters[self.weight].values.values();
         let bias = self.bias.map(|bias| parameters[bias].values.values());
-        let (places, rectified) = (self.places, self.rectified);
-        let finish = |image: &mut [f32]| match (bias, rectified) {
-            (Some(bias), true) => bias::add_to_planes_and_rectify(image, bias, places),
-            (Some(bias), false) => bias::add_to_planes(image, bias, places),
-            (None, true) => rectifier::rectify(image),
-            (None, false) => {}
+        let rectified = self.rectified;
+        let finish = |image: &mut [f32]| match bias {
+            Some(bias) => bias::add_channel_bias(image, bias, rectified),
+            None if rectified => bias::rectify(image),
+            None => {}
         };
         match &mut self.algorithm {
-            Algorithm::Columns(columns) => columns.forward(weight, x, y, n, finish),
+            Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
         }
     }
@@ -64,14 +61,14 @@ impl Operator for Convolution {
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
         let Backward { x, y, dy, dx, n, .. } = pass;
         if self.rectified {
-            rectifier::mask(dy, y);
+            bias::rectify_gradient(dy, y);
         }
         if let Some(bias) = self.bias {
-            bias::sum_planes(dy, self.places, parameters[bias].renew().0);
+            bias::channel_bias_gradient(dy, parameters[bias].renew().0, self.places);
         }
         let (gradient, weight) = parameters[self.weight].renew();
         match &mut self.algorithm {
-            Algorithm::Columns(columns) => columns.backward(weight, x, dy, n, gradient, dx),
+            Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, gradient, dx),
             Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, gradient, dx),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::operator::{Backward, Mode, Operator};
 use super::parameter::{Descent, Parameter};
+use crate::kernels::bias;
 use crate::kernels::product::{Matrix, product_parallel};
-use crate::kernels::{bias, rectifier};
 
 /// `y = x W^T + b` for each row of `x`, and then `max(y, 0)` if `rectified`.
 #[derive(Debug)]
@@ -23,17 +23,12 @@ impl Operator for Linear {
     fn forward(&mut self, parameters: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) {
         let rows = n * self.rows;
         let weight = Matrix::new(parameters[self.weight].values.values(), self.outputs, self.inputs);
-        let beta = match self.bias {
-            Some(bias) => {
-                bias::fill(y, parameters[bias].values.values());
-                1.0
-            }
-            None => 0.0,
-        };
         let x = Matrix::new(x, rows, self.inputs);
-        product_parallel(1.0, x, weight.transposed(), beta, y, self.outputs);
-        if self.rectified {
-            rectifier::rectify(y);
+        product_parallel(1.0, x, weight.transposed(), 0.0, y, self.outputs);
+        match self.bias {
+            Some(bias) => bias::add_row_bias(y, parameters[bias].values.values(), self.rectified),
+            None if self.rectified => bias::rectify(y),
+            None => {}
         }
     }
 
@@ -42,11 +37,11 @@ impl Operator for Linear {
         let Backward { x, y, dy, dx, n, descent } = pass;
         let rows = n * self.rows;
         if self.rectified {
-            rectifier::mask(dy, y);
+            bias::rectify_gradient(dy, y);
         }
         if let Some(bias) = self.bias {
             let (gradient, _) = parameters[bias].renew();
-            bias::sum_rows(dy, gradient);
+            bias::row_bias_gradient(dy, gradient);
         }
         let g = Matrix::new(dy, rows, self.outputs);
         let weight = &mut parameters[self.weight];

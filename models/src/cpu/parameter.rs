@@ -1,6 +1,6 @@
 //! Parameters while they are being trained.
 
-use crate::kernels::descent;
+use crate::kernels::update;
 use crate::params::Array;
 use crate::sgd::Sgd;
 
@@ -61,10 +61,10 @@ impl Parameter {
         let (rate, momentum, decay) = (sgd.rate as f32, sgd.momentum as f32, sgd.decay as f32);
         let values = self.values.values_mut();
         if momentum == 0.0 {
-            descent::descend(values, gradient, rate, decay);
+            update::descend(values, gradient, rate, decay);
         } else {
             self.velocity.resize(values.len(), 0.0);
-            descent::descend_with_momentum(values, &mut self.velocity, gradient, rate, momentum, decay);
+            update::descend_with_momentum(values, &mut self.velocity, gradient, rate, momentum, decay);
         }
     }
 }

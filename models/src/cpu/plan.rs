@@ -8,7 +8,7 @@ use super::rectifier::Rectifier;
 use super::sequence::Sequence;
 use crate::architecture::{Architecture, ArchitectureError, Layer};
 use crate::kernels::im2col::Geometry;
-use crate::kernels::pooling::MaxPool;
+use crate::kernels::pooling::{MaxPool, Windows};
 
 /// Makes the operators of one part after the other.
 pub(super) struct Planner<'a> {
@@ -46,7 +46,11 @@ impl<'a> Planner<'a> {
                 }
                 Layer::Relu => Box::new(Rectifier),
                 Layer::MaxPool { size, stride } => {
-                    Box::new(MaxPooling(MaxPool::new(&self.shape, size, stride, rectified())))
+                    let windows = windows(&self.shape, size, stride);
+                    let kernel = MaxPool::new(windows, rectified());
+                    Box::new(MaxPooling(
+                        kernel.expect("the architecture was checked: no window is that large"),
+                    ))
                 }
                 Layer::Flatten => {
                     self.shape = produced;
@@ -69,4 +73,11 @@ impl<'a> Planner<'a> {
     fn index(&self, label: &str, kind: &str) -> Option<usize> {
         self.names.binary_search(&format!("{label}.{kind}")).ok()
     }
+}
+
+fn windows(shape: &[usize], size: usize, stride: usize) -> Windows {
+    let &[channels, height, width] = shape else {
+        panic!("the architecture was checked: images have three dimensions");
+    };
+    Windows { channels, height, width, size, stride }
 }

@@ -5,7 +5,6 @@ use super::parameter::Parameter;
 use crate::kernels::pooling::MaxPool;
 
 /// The maximum over windows, and then `max(y, 0)` if the kernel was made so.
-#[derive(Debug)]
 pub(crate) struct MaxPooling(pub(crate) MaxPool);
 
 impl Operator for MaxPooling {
@@ -15,7 +14,7 @@ impl Operator for MaxPooling {
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
         if let Some(dx) = pass.dx {
-            self.0.backward(pass.y, pass.dy, dx, pass.n);
+            self.0.backward(pass.dy, dx, pass.n);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::operator::{Backward, Mode, Operator};
 use super::parameter::Parameter;
-use crate::kernels::rectifier;
+use crate::kernels::bias;
 
 /// `max(x, 0)`.
 #[derive(Debug)]
@@ -11,12 +11,12 @@ pub(crate) struct Rectifier;
 impl Operator for Rectifier {
     fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, _mode: Mode) {
         y.copy_from_slice(x);
-        rectifier::rectify(y);
+        bias::rectify(y);
     }
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
         if let Some(dx) = pass.dx {
-            rectifier::mask(pass.dy, pass.y);
+            bias::rectify_gradient(pass.dy, pass.y);
             dx.copy_from_slice(pass.dy);
         }
     }

@@ -1,76 +1,130 @@
-//! Biases: added, and their gradients.
+//! Biases and the rectifier `max(x, 0)`, in one pass over a layer's output.
+//!
+//! The rectifier keeps NaN, and its gradient at 0 is 0, as in `PyTorch`.
 
 use pulp::Arch;
+use rayon::prelude::*;
 
-/// Fills every row of `y` with the bias.
-pub(crate) fn fill(y: &mut [f32], bias: &[f32]) {
-    y.chunks_exact_mut(bias.len()).for_each(|row| row.copy_from_slice(bias));
-}
+/// Fewer values than this per task are not worth a task: some ten microseconds.
+const WORTH: usize = 1 << 17;
 
-/// Adds to each plane of `places` values of an image its channel's bias.
-pub(crate) fn add_to_planes(image: &mut [f32], bias: &[f32], places: usize) {
+/// Adds `bias[channel]` to each value of a channel of one image `[channels, places]`, then rectifies if wanted.
+pub(crate) fn add_channel_bias(image: &mut [f32], bias: &[f32], rectify: bool) {
+    let places = image.len() / bias.len().max(1);
     Arch::new().dispatch(
         #[inline(always)]
         || {
-            for (plane, bias) in image.chunks_exact_mut(places).zip(bias) {
-                plane.iter_mut().for_each(|value| *value += bias);
-            }
-        },
-    );
-}
-
-/// [`add_to_planes`], and then `max(y, 0)`.
-pub(crate) fn add_to_planes_and_rectify(image: &mut [f32], bias: &[f32], places: usize) {
-    Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for (plane, bias) in image.chunks_exact_mut(places).zip(bias) {
-                for value in plane {
-                    let sum = *value + bias;
-                    *value = if sum < 0.0 { 0.0 } else { sum };
+            for (plane, &bias) in image.chunks_exact_mut(places.max(1)).zip(bias) {
+                if rectify {
+                    plane.iter_mut().for_each(|value| *value = rectified(*value + bias));
+                } else {
+                    plane.iter_mut().for_each(|value| *value += bias);
                 }
             }
         },
     );
 }
 
-/// The sum of all rows, into `sum`.
-pub(crate) fn sum_rows(rows: &[f32], sum: &mut [f32]) {
-    sum.fill(0.0);
+/// Adds a bias to each row of `y` `[n, bias.len()]`, then rectifies if wanted.
+pub(crate) fn add_row_bias(y: &mut [f32], bias: &[f32], rectify: bool) {
     Arch::new().dispatch(
         #[inline(always)]
         || {
-            for row in rows.chunks_exact(sum.len()) {
-                sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
-            }
-        },
-    );
-}
-
-/// The sum over all images and places of each channel, into `sum`.
-pub(crate) fn sum_planes(images: &[f32], places: usize, sum: &mut [f32]) {
-    sum.fill(0.0);
-    Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for image in images.chunks_exact(places * sum.len()) {
-                for (sum, plane) in sum.iter_mut().zip(image.chunks_exact(places)) {
-                    *sum += interleaved_sum(plane);
+            for row in y.chunks_exact_mut(bias.len().max(1)) {
+                if rectify {
+                    row.iter_mut().zip(bias).for_each(|(value, bias)| *value = rectified(*value + bias));
+                } else {
+                    row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
                 }
             }
         },
     );
 }
 
-/// The sum in 16 interleaved partial sums: as wide as a vector, and more accurate than one after the other.
-#[inline(always)]
-fn interleaved_sum(values: &[f32]) -> f32 {
-    let (chunks, rest) = values.as_chunks::<16>();
-    let mut partial = [0.0f32; 16];
-    for chunk in chunks {
-        for (sum, value) in partial.iter_mut().zip(chunk) {
-            *sum += value;
-        }
+/// `max(y, 0)` in place.
+pub(crate) fn rectify(y: &mut [f32]) {
+    Arch::new().dispatch(
+        #[inline(always)]
+        || y.iter_mut().for_each(|value| *value = rectified(*value)),
+    );
+}
+
+/// Turns the gradient of rectified values `y` into that of the values before, in place.
+pub(crate) fn rectify_gradient(gradient: &mut [f32], y: &[f32]) {
+    assert_eq!(gradient.len(), y.len());
+    let arch = Arch::new();
+    let part = |gradient: &mut [f32], y: &[f32]| {
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                for (gradient, &y) in gradient.iter_mut().zip(y) {
+                    *gradient = if y > 0.0 { *gradient } else { 0.0 };
+                }
+            },
+        );
+    };
+    if gradient.len() < 2 * WORTH {
+        part(gradient, y);
+    } else {
+        gradient.par_chunks_mut(WORTH).zip(y.par_chunks(WORTH)).for_each(|(gradient, y)| part(gradient, y));
     }
-    partial.iter().chain(rest).sum()
+}
+
+/// The gradient of a bias per channel: the sums of `dy` `[n, dbias.len(), places]` over images and places.
+pub(crate) fn channel_bias_gradient(dy: &[f32], dbias: &mut [f32], places: usize) {
+    let (channels, arch) = (dbias.len(), Arch::new());
+    let image = (channels * places).max(1);
+    let one = |channel: usize, sum: &mut f32| {
+        arch.dispatch(
+            #[inline(always)]
+            || *sum = sum_of(dy.chunks_exact(image).map(|dy| &dy[channel * places..(channel + 1) * places])),
+        );
+    };
+    if dy.len() < 2 * WORTH {
+        dbias.iter_mut().enumerate().for_each(|(channel, sum)| one(channel, sum));
+    } else {
+        dbias.par_iter_mut().enumerate().for_each(|(channel, sum)| one(channel, sum));
+    }
+}
+
+/// The gradient of a bias per column: the sums of the columns of `dy` `[n, dbias.len()]`.
+pub(crate) fn row_bias_gradient(dy: &[f32], dbias: &mut [f32]) {
+    dbias.fill(0.0);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for row in dy.chunks_exact(dbias.len().max(1)) {
+                dbias.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            }
+        },
+    );
+}
+
+#[inline(always)]
+fn rectified(value: f32) -> f32 {
+    if value < 0.0 { 0.0 } else { value }
+}
+
+/// The sum of all values of some slices, in 32 interleaved partial sums.
+#[inline(always)]
+fn sum_of<'a>(slices: impl Iterator<Item = &'a [f32]>) -> f32 {
+    const LANES: usize = 32;
+    let mut partial = [0.0f32; LANES];
+    for slice in slices {
+        let (chunks, rest) = slice.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                partial[lane] += chunk[lane];
+            }
+        }
+        partial.iter_mut().zip(rest).for_each(|(sum, value)| *sum += value);
+    }
+    // Halves upon halves: fewer roundings than one after the other.
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        let (low, high) = partial.split_at_mut(width);
+        low.iter_mut().zip(high).for_each(|(low, high)| *low += *high);
+    }
+    partial[0]
 }

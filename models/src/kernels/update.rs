@@ -1,0 +1,96 @@
+//! Updates of parameters in one pass, and the sums over parameters that methods need.
+//!
+//! Each value is computed by itself, so long ones are divided among threads without changing a bit.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+/// Values per task: some ten microseconds, from memory.
+const TASK: usize = 1 << 16;
+
+/// `w <- w - rate (g + decay w)`.
+pub(crate) fn descend(w: &mut [f32], g: &[f32], rate: f32, decay: f32) {
+    if decay == 0.0 {
+        each(w, g, |w, g| *w -= rate * g);
+    } else {
+        each(w, g, |w, g| *w -= rate * (g + decay * *w));
+    }
+}
+
+/// `v <- momentum v + (g + decay w)`, then `w <- w - rate v`.
+pub(crate) fn descend_with_momentum(
+    w: &mut [f32],
+    v: &mut [f32],
+    g: &[f32],
+    rate: f32,
+    momentum: f32,
+    decay: f32,
+) {
+    assert!(w.len() == v.len() && w.len() == g.len());
+    let arch = Arch::new();
+    let part = |w: &mut [f32], v: &mut [f32], g: &[f32]| {
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                for ((w, v), g) in w.iter_mut().zip(v).zip(g) {
+                    *v = momentum * *v + (g + decay * *w);
+                    *w -= rate * *v;
+                }
+            },
+        );
+    };
+    if w.len() < 2 * TASK {
+        part(w, v, g);
+    } else {
+        let tasks = w.par_chunks_mut(TASK).zip(v.par_chunks_mut(TASK)).zip(g.par_chunks(TASK));
+        tasks.for_each(|((w, v), g)| part(w, v, g));
+    }
+}
+
+/// `y <- y + factor x`.
+pub(crate) fn add_multiple(y: &mut [f32], factor: f32, x: &[f32]) {
+    each(y, x, |y, x| *y += factor * x);
+}
+
+/// Applies `f` to all pairs of values.
+#[inline(always)]
+fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
+    assert_eq!(y.len(), x.len());
+    let arch = Arch::new();
+    let part = |y: &mut [f32], x: &[f32]| {
+        arch.dispatch(
+            #[inline(always)]
+            || y.iter_mut().zip(x).for_each(|(y, x)| f(y, *x)),
+        );
+    };
+    if y.len() < 2 * TASK {
+        part(y, x);
+    } else {
+        y.par_chunks_mut(TASK).zip(x.par_chunks(TASK)).for_each(|(y, x)| part(y, x));
+    }
+}
+
+/// The sum of the products of two vectors' values, in `f64`.
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            const LANES: usize = 32;
+            let mut partial = [0.0f64; LANES];
+            let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+            for (a, b) in a.iter().zip(b) {
+                for lane in 0..LANES {
+                    partial[lane] += f64::from(a[lane]) * f64::from(b[lane]);
+                }
+            }
+            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            partial.iter().sum::<f64>() + rest
+        },
+    )
+}
+
+/// The sum of the squares of a vector's values, in `f64`.
+pub(crate) fn sum_of_squares(a: &[f32]) -> f64 {
+    dot(a, a)
+}

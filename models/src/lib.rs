@@ -52,13 +52,14 @@ mod sgd;
 mod train;
 
 pub use architecture::{
-    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Layer, ParameterKind, ParameterSpec,
+    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Layer, ParameterKind, ParameterSpec,
 };
 pub use batch::{Batch, BatchError};
 /// The tensor library, for those who build their own losses on [`Network::logits`] and its variables.
 pub use candle_core;
 pub use device::Backend;
 pub use error::ModelError;
+pub use forward::Mode;
 pub use loss::cross_entropy;
 pub use metrics::{Evaluation, Prediction, evaluate, predict};
 pub use model_file::{ModelFileError, read_model, write_model};

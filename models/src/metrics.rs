@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::ModelError;
+use crate::forward::Mode;
 use crate::network::Network;
 
 /// How well a network does on some samples. The default, of no samples, is neutral under [`Evaluation::merge`].
+///
+/// Where a network predicts something at every position of a sample, each prediction counts as a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Evaluation {
@@ -52,8 +55,8 @@ pub struct Prediction {
 /// does not depend on threads.
 ///
 /// # Errors
-/// [`ModelError::Input`] or [`ModelError::Label`] for a batch that does not fit, [`ModelError::Candle`] if the device
-/// fails. A loss that is not finite is no error here: it is what the network is worth.
+/// [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`] or [`ModelError::Labels`] for a batch that does
+/// not fit, [`ModelError::Candle`] if the device fails. A loss that is not finite is no error here: it is what the network is worth.
 pub fn evaluate<B: Borrow<Batch>>(
     network: &Network,
     batches: impl IntoIterator<Item = B>,
@@ -61,7 +64,7 @@ pub fn evaluate<B: Borrow<Batch>>(
     let (mut loss, mut samples, mut correct) = (0.0, 0, 0);
     for batch in batches {
         let batch = batch.borrow();
-        batch.check_labels(network.architecture().classes)?;
+        network.check_labels(batch)?;
         for (logits, &label) in host_logits(network, batch)?.iter().zip(batch.y()) {
             loss += log_total(logits) - f64::from(logits[label as usize]);
             correct += usize::from(largest(logits) == label as usize);
@@ -71,10 +74,11 @@ pub fn evaluate<B: Borrow<Batch>>(
     Ok(Evaluation::from_sums(loss, samples, correct))
 }
 
-/// The class and the probabilities of every sample of a batch, in order. The labels are not looked at.
+/// The class and the probabilities of every prediction for a batch, in order: mostly one per sample, or one per position
+/// of each. The labels are not looked at.
 ///
 /// # Errors
-/// [`ModelError::Input`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
+/// [`ModelError::Input`] or [`ModelError::Token`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
 pub fn predict(network: &Network, batch: &Batch) -> Result<Vec<Prediction>, ModelError> {
     let prediction = |logits: &Vec<f32>| {
         let log_total = log_total(logits);
@@ -86,7 +90,7 @@ pub fn predict(network: &Network, batch: &Batch) -> Result<Vec<Prediction>, Mode
 
 fn host_logits(network: &Network, batch: &Batch) -> Result<Vec<Vec<f32>>, ModelError> {
     network
-        .logits(&batch.inputs(network.backend())?)?
+        .logits(&batch.inputs(network.backend())?, Mode::Evaluation)?
         .to_vec2()
         .map_err(ModelError::candle("copying logits from the device"))
 }

@@ -1,13 +1,14 @@
 //! Running an architecture.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use candle_core::{Tensor, Var};
 
-use crate::architecture::{Architecture, ArchitectureError, Layer};
+use crate::architecture::{Architecture, ArchitectureError, ParameterKind};
+use crate::batch::Batch;
 use crate::device::Backend;
 use crate::error::ModelError;
-use crate::forward::Step;
+use crate::forward::{Mode, Step, plan, run};
 use crate::params::{Array, Mismatch, ParamSet};
 
 /// An architecture with parameters on a device.
@@ -19,6 +20,10 @@ pub struct Network {
     architecture: Architecture,
     backend: Backend,
     variables: BTreeMap<String, Var>,
+    /// The names of those variables that no gradient reaches.
+    buffers: BTreeSet<String>,
+    /// Predictions per sample.
+    predictions: usize,
     extractor: Vec<Step>,
     projection: Vec<Step>,
     head: Vec<Step>,
@@ -43,11 +48,15 @@ impl Network {
             variables.insert(name.to_owned(), variable);
         }
         let [extractor, projection, head] =
-            architecture.parts().map(|(part, layers)| plan(part, layers, &variables));
+            architecture.parts().map(|(part, layers)| plan(part, part, layers, &variables));
+        let specs = architecture.parameter_specs()?.into_iter();
+        let buffers = specs.filter(|spec| spec.kind == ParameterKind::Buffer).map(|spec| spec.name);
         Ok(Self {
             architecture: architecture.clone(),
             backend: backend.clone(),
             variables,
+            buffers: buffers.collect(),
+            predictions: architecture.predictions()?,
             extractor,
             projection,
             head,
@@ -79,11 +88,14 @@ impl Network {
 
     /// The extractor's output for a batch of samples, `[n, ...]`.
     ///
+    /// In [`Mode::Training`], here and in what follows, the buffers of batch normalisation move.
+    ///
     /// # Errors
-    /// [`ModelError::Input`] for samples of another shape, [`ModelError::Candle`] if the device fails.
-    pub fn features(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    /// [`ModelError::Input`] for samples of another shape, [`ModelError::Token`] for tokens that are not in the
+    /// vocabulary, [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the device fails.
+    pub fn features(&self, x: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
         match x.dims() {
-            [_, sample @ ..] if sample == self.architecture.input => run(&self.extractor, x.clone()),
+            [_, sample @ ..] if sample == self.architecture.input => run(&self.extractor, x.clone(), mode),
             dims => Err(ModelError::Input {
                 expected: self.architecture.input.clone(),
                 found: dims.get(1..).unwrap_or_default().to_vec(),
@@ -94,25 +106,41 @@ impl Network {
     /// The projection's output for features; the features themselves if there is no projection.
     ///
     /// # Errors
-    /// [`ModelError::Candle`] if the features are not the extractor's or the device fails.
-    pub fn project(&self, features: &Tensor) -> Result<Tensor, ModelError> {
-        run(&self.projection, features.clone())
+    /// [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the features are not the
+    /// extractor's or the device fails.
+    pub fn project(&self, features: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
+        run(&self.projection, features.clone(), mode)
     }
 
-    /// The head's output for what [`Network::project`] gives: logits, `[n, classes]`.
+    /// The head's output for what [`Network::project`] gives: logits, `[n, classes]`. Of predictions at each of `t`
+    /// positions, `[n * t, classes]`, those of a sample next to each other.
     ///
     /// # Errors
-    /// [`ModelError::Candle`] if the representation is not the projection's or the device fails.
-    pub fn classify(&self, representation: &Tensor) -> Result<Tensor, ModelError> {
-        run(&self.head, representation.clone())
+    /// As [`Network::project`].
+    pub fn classify(&self, representation: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
+        let logits = run(&self.head, representation.clone(), mode)?;
+        let rows = (logits.elem_count() / self.architecture.classes, self.architecture.classes);
+        logits.reshape(rows).map_err(ModelError::candle("running the network"))
     }
 
     /// The logits for a batch of samples, `[n, classes]`: all three parts.
     ///
     /// # Errors
     /// As [`Network::features`].
-    pub fn logits(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        self.classify(&self.project(&self.features(x)?)?)
+    pub fn logits(&self, x: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
+        self.classify(&self.project(&self.features(x, mode)?, mode)?, mode)
+    }
+
+    /// Checks that a batch has a label for each prediction, and that each is one of the classes.
+    ///
+    /// # Errors
+    /// [`ModelError::Labels`] or [`ModelError::Label`].
+    pub fn check_labels(&self, batch: &Batch) -> Result<(), ModelError> {
+        let (predictions, labels) = (batch.len() * self.predictions, batch.y().len());
+        if predictions != labels {
+            return Err(ModelError::Labels { predictions, labels });
+        }
+        batch.check_labels(self.architecture.classes)
     }
 
     /// What the network is made of.
@@ -127,7 +155,13 @@ impl Network {
         &self.backend
     }
 
-    /// The variables by name, for optimisers and for objectives that are built on the network's own graph.
+    /// Whether a parameter is a buffer: a statistic of the data, to which nothing is added along a gradient.
+    #[must_use]
+    pub fn is_buffer(&self, name: &str) -> bool {
+        self.buffers.contains(name)
+    }
+
+    /// The variables by name, buffers among them, for optimisers and for objectives that are built on the network's own graph.
     #[must_use]
     pub fn variables(&self) -> &BTreeMap<String, Var> {
         &self.variables
@@ -169,21 +203,6 @@ fn check_shapes<'a>(
     }
 }
 
-/// The steps of one part, with their variables looked up once.
-fn plan(part: &str, layers: &[Layer], variables: &BTreeMap<String, Var>) -> Vec<Step> {
-    let step = |(index, layer): (usize, &Layer)| {
-        let label = layer.label(part, index);
-        Step::new(layer, |kind| variables.get(&format!("{label}.{kind}")).cloned())
-    };
-    let mut steps: Vec<Step> = layers.iter().enumerate().map(step).collect();
-    Step::pool_first(&mut steps);
-    steps
-}
-
-fn run(steps: &[Step], x: Tensor) -> Result<Tensor, ModelError> {
-    steps.iter().try_fold(x, |x, step| step.forward(&x)).map_err(ModelError::candle("running the network"))
-}
-
 /// Copies a tensor to host memory.
 pub(crate) fn to_host(tensor: &Tensor) -> Result<Array, ModelError> {
     let values = tensor
@@ -196,6 +215,7 @@ pub(crate) fn to_host(tensor: &Tensor) -> Result<Array, ModelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::Layer;
     use crate::params::MismatchKind;
 
     fn architecture() -> Architecture {
@@ -223,10 +243,10 @@ mod tests {
         let network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
         let x = Tensor::new(&[[1.0f32, 1.0]], network.backend().device()).unwrap();
         let values = |tensor: Tensor| tensor.to_vec2::<f32>().unwrap().concat();
-        let features = network.features(&x).unwrap();
-        let representation = network.project(&features).unwrap();
-        assert_eq!(values(network.classify(&representation).unwrap()), [-18.0]);
-        assert_eq!(values(network.logits(&x).unwrap()), [-18.0]);
+        let features = network.features(&x, Mode::Evaluation).unwrap();
+        let representation = network.project(&features, Mode::Evaluation).unwrap();
+        assert_eq!(values(network.classify(&representation, Mode::Evaluation).unwrap()), [-18.0]);
+        assert_eq!(values(network.logits(&x, Mode::Evaluation).unwrap()), [-18.0]);
         assert_eq!(values(features), [3.0, 0.0]);
         assert_eq!(values(representation), [9.0]);
     }
@@ -272,7 +292,10 @@ mod tests {
         let network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
         for shape in [&[1usize, 3][..], &[2], &[1, 1, 2], &[]] {
             let x = Tensor::zeros(shape, candle_core::DType::F32, network.backend().device()).unwrap();
-            assert!(matches!(network.logits(&x), Err(ModelError::Input { .. })), "{shape:?}");
+            assert!(
+                matches!(network.logits(&x, Mode::Evaluation), Err(ModelError::Input { .. })),
+                "{shape:?}"
+            );
         }
     }
 }

@@ -28,8 +28,10 @@ pub enum BatchError {
         /// The number of values given.
         values: usize,
     },
-    /// The number of labels is not the number of samples.
-    #[error("a batch of {samples} samples cannot have {labels} labels")]
+    /// The number of labels is no multiple of the number of samples, or there are none.
+    #[error(
+        "a batch of {samples} samples cannot have {labels} labels: each sample takes as many, at least one"
+    )]
     Labels {
         /// The number of samples.
         samples: usize,
@@ -39,7 +41,8 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// A batch of `shape[0]` samples of shape `shape[1..]`, as in `[n, channels, height, width]`, with a label each.
+    /// A batch of `shape[0]` samples of shape `shape[1..]`, as in `[n, channels, height, width]`, with one label for each
+    /// prediction: mostly one per sample, or one per position of a sequence, those of a sample next to each other.
     ///
     /// # Errors
     /// [`BatchError`] if the three do not belong together.
@@ -51,7 +54,7 @@ impl Batch {
         if element_count(&shape) != Some(x.len()) {
             return Err(BatchError::Values { shape, values: x.len() });
         }
-        if y.len() != samples {
+        if y.is_empty() || !y.len().is_multiple_of(samples) {
             return Err(BatchError::Labels { samples, labels: y.len() });
         }
         Ok(Self { x, shape, y })
@@ -69,7 +72,7 @@ impl Batch {
         &self.shape
     }
 
-    /// The labels.
+    /// The labels, by samples.
     #[must_use]
     pub fn y(&self) -> &[u32] {
         &self.y
@@ -85,7 +88,7 @@ impl Batch {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> usize {
-        self.y.len()
+        self.shape[0]
     }
 
     /// Checks that every label is below the number of classes.
@@ -104,12 +107,15 @@ mod tests {
     #[test]
     fn the_three_must_belong_together() {
         assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0, 1]).map(|b| b.len()), Ok(2));
+        assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0; 6]).map(|b| b.len()), Ok(2));
         assert_eq!(Batch::new(vec![], [], vec![]), Err(BatchError::Empty { shape: vec![] }));
         assert_eq!(Batch::new(vec![], [0, 3], vec![]), Err(BatchError::Empty { shape: vec![0, 3] }));
         let values = BatchError::Values { shape: vec![2, 3], values: 5 };
         assert_eq!(Batch::new(vec![0.0; 5], [2, 3], vec![0, 1]), Err(values));
-        let labels = BatchError::Labels { samples: 2, labels: 1 };
-        assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0]), Err(labels));
+        for labels in [0, 1, 3] {
+            let error = BatchError::Labels { samples: 2, labels };
+            assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0; labels]), Err(error));
+        }
     }
 
     #[test]

@@ -29,6 +29,33 @@ pub enum ModelError {
         /// The number of classes.
         classes: usize,
     },
+    /// A batch has too few or too many labels for the predictions that the model makes.
+    #[error("the model makes {predictions} predictions for the batch, which has {labels} labels")]
+    Labels {
+        /// The number of predictions: one per sample, or one per position of each.
+        predictions: usize,
+        /// The number of labels.
+        labels: usize,
+    },
+    /// A value that stands for a token does not.
+    #[error(
+        "the token {token} is not one of the {vocabulary} in the vocabulary, which are whole numbers from 0"
+    )]
+    Token {
+        /// The value.
+        token: f32,
+        /// The number of different tokens.
+        vocabulary: usize,
+    },
+    /// A batch that gives batch normalisation a single value per channel, which has no variance.
+    #[error(
+        "the batch normalisation `{layer}` cannot learn from a single value per channel; choose a batch size that \
+         leaves no sample over"
+    )]
+    OneValue {
+        /// The layer, as `part.name`.
+        layer: String,
+    },
     /// The loss became infinite or not a number; the parameters are useless from here on. Usually the rate is too large.
     #[error("training diverged at step {step}: the loss is {loss}; lower the learning rate")]
     Diverged {

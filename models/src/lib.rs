@@ -45,6 +45,7 @@ mod error;
 mod kernels;
 mod loss;
 mod metrics;
+mod mode;
 pub mod model_file;
 mod network;
 pub mod params;
@@ -54,14 +55,14 @@ mod tensor;
 mod train;
 
 pub use architecture::{
-    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Layer, ParameterKind, ParameterSpec,
+    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Layer, ParameterKind, ParameterSpec,
 };
 pub use batch::{Batch, BatchError};
-pub use cpu::Mode;
 pub use device::Backend;
 pub use error::ModelError;
 pub use loss::cross_entropy;
 pub use metrics::{Evaluation, Prediction, evaluate, predict};
+pub use mode::Mode;
 pub use model_file::{ModelFileError, read_model, write_model};
 pub use network::{Network, OutputGradients};
 pub use params::codec::{self, DecodeError, Limits};

@@ -5,11 +5,13 @@ use std::borrow::Borrow;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
-use crate::cpu::Mode;
 use crate::error::ModelError;
+use crate::mode::Mode;
 use crate::network::Network;
 
 /// How well a network does on some samples. The default, of no samples, is neutral under [`Evaluation::merge`].
+///
+/// Where a network predicts something at every position of a sample, each prediction counts as a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Evaluation {
@@ -53,8 +55,8 @@ pub struct Prediction {
 /// does not depend on threads.
 ///
 /// # Errors
-/// [`ModelError::Input`] or [`ModelError::Label`] for a batch that does not fit, [`ModelError::Candle`] if the device
-/// fails. A loss that is not finite is no error here: it is what the network is worth.
+/// [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`] or [`ModelError::Labels`] for a batch that does
+/// not fit, [`ModelError::Candle`] if the device fails. A loss that is not finite is no error here: it is what the network is worth.
 pub fn evaluate<B: Borrow<Batch>>(
     network: &mut Network,
     batches: impl IntoIterator<Item = B>,
@@ -62,8 +64,8 @@ pub fn evaluate<B: Borrow<Batch>>(
     let (mut loss, mut samples, mut correct) = (0.0, 0, 0);
     for batch in batches {
         let batch = batch.borrow();
-        batch.check_labels(network.architecture().classes)?;
-        network.forward(batch.x(), batch.shape(), Mode::Evaluate)?;
+        network.check_labels(batch)?;
+        network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
         let classes = network.architecture().classes;
         for (logits, &label) in network.logits().chunks_exact(classes).zip(batch.y()) {
             loss += log_total(logits) - f64::from(logits[label as usize]);
@@ -74,7 +76,8 @@ pub fn evaluate<B: Borrow<Batch>>(
     Ok(Evaluation::from_sums(loss, samples, correct))
 }
 
-/// The class and the probabilities of every sample of a batch, in order. The labels are not looked at.
+/// The class and the probabilities of every prediction for a batch, in order: mostly one per sample, or one per position
+/// of each. The labels are not looked at.
 ///
 /// # Errors
 /// [`ModelError::Input`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
@@ -84,7 +87,7 @@ pub fn predict(network: &mut Network, batch: &Batch) -> Result<Vec<Prediction>, 
         let probabilities = logits.iter().map(|&logit| (f64::from(logit) - log_total).exp() as f32).collect();
         Prediction { class: largest(logits) as u32, probabilities }
     };
-    network.forward(batch.x(), batch.shape(), Mode::Evaluate)?;
+    network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
     let classes = network.architecture().classes;
     Ok(network.logits().chunks_exact(classes).map(prediction).collect())
 }

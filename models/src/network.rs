@@ -1,9 +1,11 @@
 //! Running an architecture.
 
 use crate::architecture::{Architecture, ArchitectureError};
-use crate::cpu::{self, Descent, Mode};
+use crate::batch::Batch;
+use crate::cpu::{self, Descent};
 use crate::device::Backend;
 use crate::error::ModelError;
+use crate::mode::Mode;
 use crate::params::{Mismatch, ParamSet};
 use crate::sgd::Sgd;
 use crate::tensor;
@@ -23,7 +25,7 @@ use crate::tensor;
 /// params.insert("head.fc.bias", Array::zeros([2]));
 /// let mut network = Network::new(&architecture, &params, &Backend::cpu())?;
 ///
-/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Train)?;
+/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Training)?;
 /// assert_eq!(network.logits(), [3.0, -1.0]);
 /// // The loss is the square of the first logit.
 /// network.backward(OutputGradients { logits: Some(&[2.0 * 3.0, 0.0]), ..OutputGradients::default() })?;
@@ -34,6 +36,8 @@ use crate::tensor;
 pub struct Network {
     architecture: Architecture,
     backend: Backend,
+    /// Predictions per sample.
+    predictions: usize,
     engine: Engine,
 }
 
@@ -68,14 +72,16 @@ impl Network {
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         check_fit(architecture, params)??;
+        let specs = architecture.parameter_specs()?;
         let engine = match backend.tensor_device() {
-            None => Engine::Cpu(Box::new(cpu::Engine::new(architecture, params)?)),
+            None => Engine::Cpu(Box::new(cpu::Engine::new(architecture, &specs, params)?)),
             Some(device) => Engine::Tensor(Box::new(
-                tensor::Engine::new(architecture, params, device)
+                tensor::Engine::new(architecture, &specs, params, device)
                     .map_err(ModelError::candle("moving parameters to the device"))?,
             )),
         };
-        Ok(Self { architecture: architecture.clone(), backend: backend.clone(), engine })
+        let predictions = architecture.predictions()?;
+        Ok(Self { architecture: architecture.clone(), backend: backend.clone(), predictions, engine })
     }
 
     /// Replaces all parameters by these, and forgets what an optimiser kept.
@@ -106,10 +112,12 @@ impl Network {
         }
     }
 
-    /// Runs samples `x` of the shape `[n, ...]` through all three parts.
+    /// Runs samples `x` of the shape `[n, ...]` through all three parts. In [`Mode::Training`] the buffers of batch
+    /// normalisation move.
     ///
     /// # Errors
-    /// [`ModelError::Input`] for samples of another shape, [`ModelError::Candle`] if the device fails.
+    /// [`ModelError::Input`] for samples of another shape, [`ModelError::Token`] for tokens that are not in the
+    /// vocabulary, [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the device fails.
     pub fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
         let n = match *shape {
             [n, ref sample @ ..] if *sample == self.architecture.input => n,
@@ -123,11 +131,8 @@ impl Network {
         assert_eq!(x.len(), shape.iter().product::<usize>(), "as many values as the shape says");
         match &mut self.engine {
             Engine::Cpu(engine) => engine.forward(x, n, mode),
-            Engine::Tensor(engine) => {
-                engine.forward(x, shape, mode).map_err(ModelError::candle("running the network"))?;
-            }
+            Engine::Tensor(engine) => engine.forward(x, shape, mode),
         }
-        Ok(())
     }
 
     /// The extractor's output for the last batch, `[n, ...]`.
@@ -142,7 +147,8 @@ impl Network {
         self.outputs()[1]
     }
 
-    /// The head's output for the last batch, `[n, classes]`.
+    /// The head's output for the last batch, `[n, classes]`; of predictions at each of `t` positions `[n * t, classes]`, those
+    /// of a sample next to each other.
     #[must_use]
     pub fn logits(&self) -> &[f32] {
         self.outputs()[2]
@@ -155,7 +161,7 @@ impl Network {
         }
     }
 
-    /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Train`], back to the
+    /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Training`], back to the
     /// parameters; [`Network::gradients`] has the result.
     ///
     /// # Errors
@@ -214,6 +220,18 @@ impl Network {
             }
         }
         Ok(())
+    }
+
+    /// Checks that a batch has a label for each prediction, and that each is one of the classes.
+    ///
+    /// # Errors
+    /// [`ModelError::Labels`] or [`ModelError::Label`].
+    pub fn check_labels(&self, batch: &Batch) -> Result<(), ModelError> {
+        let (predictions, labels) = (batch.len() * self.predictions, batch.y().len());
+        if predictions != labels {
+            return Err(ModelError::Labels { predictions, labels });
+        }
+        batch.check_labels(self.architecture.classes)
     }
 
     /// What the network is made of.
@@ -293,7 +311,7 @@ mod tests {
     fn the_three_parts_are_applied_in_order() {
         for backend in [Backend::cpu(), Backend::tensors()] {
             let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
-            network.forward(&[1.0, 1.0], &[1, 2], Mode::Evaluate).unwrap();
+            network.forward(&[1.0, 1.0], &[1, 2], Mode::Evaluation).unwrap();
             assert_eq!(network.features(), [3.0, 0.0]);
             assert_eq!(network.representation(), [9.0]);
             assert_eq!(network.logits(), [-18.0]);
@@ -306,7 +324,7 @@ mod tests {
         for backend in [Backend::cpu(), Backend::tensors()] {
             let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
             let mut gradients = |gradients| {
-                network.forward(&[1.0, 1.0], &[1, 2], Mode::Train).unwrap();
+                network.forward(&[1.0, 1.0], &[1, 2], Mode::Training).unwrap();
                 network.backward(gradients).unwrap();
                 let set = network.gradients().unwrap();
                 ["extractor.a", "projection.b", "head.c"]
@@ -370,7 +388,7 @@ mod tests {
         let mut network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
         for shape in [&[1usize, 3][..], &[2], &[1, 1, 2], &[]] {
             let x = vec![0.0; shape.iter().product()];
-            let result = network.forward(&x, shape, Mode::Evaluate);
+            let result = network.forward(&x, shape, Mode::Evaluation);
             assert!(matches!(result, Err(ModelError::Input { .. })), "{shape:?}");
         }
     }

@@ -37,7 +37,7 @@ mod tests {
     /// `f(w) = a/2 (w - c)^2`, whose gradient is `a (w - c)`, stepped in f32 by the code and in f64 by hand.
     fn follow(sgd: Sgd, steps: usize) -> Vec<(f64, f64)> {
         let (a, c) = (0.8, 3.0);
-        let mut parameter = Parameter::new("w".into(), Array::new([1], vec![-1.0]).unwrap());
+        let mut parameter = Parameter::new("w".into(), Array::new([1], vec![-1.0]).unwrap(), false);
         let (mut w, mut v) = (-1.0f64, 0.0f64);
         (0..steps)
             .map(|_| {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn constant_gradients_build_up_a_geometric_sum() {
         // After t steps of gradient 1: w = -rate * sum_{i<t} (1 - m^(i+1)) / (1 - m), here 1 + 1.5 + 1.75.
-        let mut parameter = Parameter::new("w".into(), Array::zeros([1]));
+        let mut parameter = Parameter::new("w".into(), Array::zeros([1]), false);
         for _ in 0..3 {
             parameter.descend_along(&Sgd { rate: 1.0, momentum: 0.5, decay: 0.0 }, Some(&[1.0]));
         }

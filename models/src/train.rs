@@ -2,10 +2,11 @@
 
 use crate::architecture::Architecture;
 use crate::batch::Batch;
-use crate::cpu::{Descent, Mode};
+use crate::cpu::Descent;
 use crate::device::Backend;
 use crate::error::ModelError;
 use crate::loss::cross_entropy;
+use crate::mode::Mode;
 use crate::network::{Network, OutputGradients};
 use crate::params::ParamSet;
 use crate::sgd::Sgd;
@@ -41,8 +42,9 @@ impl Learner {
     /// One step of gradient descent on the mean loss over a batch; gives that loss, from before the step.
     ///
     /// # Errors
-    /// [`ModelError::Diverged`] if the loss is not finite, and then the step is not made; [`ModelError::Input`] or
-    /// [`ModelError::Label`] if the batch does not fit; [`ModelError::Candle`] if the device fails.
+    /// [`ModelError::Diverged`] if the loss is not finite, and then the step is not made (but batch normalisation has
+    /// seen the batch); [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`], [`ModelError::Labels`] or
+    /// [`ModelError::OneValue`] if the batch does not fit; [`ModelError::Candle`] if the device fails.
     pub fn step(&mut self, batch: &Batch) -> Result<f32, ModelError> {
         let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0;
         let descent = if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep };
@@ -52,7 +54,8 @@ impl Learner {
         Ok(loss)
     }
 
-    /// The mean loss over a batch and its gradient, without weight decay. Changes no parameter.
+    /// The mean loss over a batch and its gradient, without weight decay; that of buffers is 0. Changes nothing but the
+    /// buffers of batch normalisation, which follow every batch that is learned from.
     ///
     /// # Errors
     /// As [`Learner::step`].
@@ -61,7 +64,8 @@ impl Learner {
         Ok((loss, self.network.gradients()?))
     }
 
-    /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`].
+    /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`]. Buffers
+    /// stay, whatever it holds for them.
     ///
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
@@ -109,8 +113,8 @@ impl Learner {
     /// The mean loss over a batch, checked to be finite, and a backward pass from it.
     fn pass(&mut self, batch: &Batch, descent: Descent) -> Result<f32, ModelError> {
         let network = &mut self.network;
-        batch.check_labels(network.architecture().classes)?;
-        network.forward(batch.x(), batch.shape(), Mode::Train)?;
+        network.check_labels(batch)?;
+        network.forward(batch.x(), batch.shape(), Mode::Training)?;
         let loss = cross_entropy(network.logits(), batch.y(), &mut self.by_logits);
         if !loss.is_finite() {
             return Err(ModelError::Diverged { step: self.steps, loss });
@@ -148,13 +152,30 @@ mod tests {
         (architecture, params, batch)
     }
 
-    /// Samples without meaning.
+    /// Samples without meaning, tokens or pixels, whose labels follow each other as their tokens do.
     fn noise(architecture: &Architecture, samples: usize) -> Batch {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let count = samples * architecture.input.iter().product::<usize>();
+        let (classes, shape) = (architecture.classes as u32, [&[samples], &architecture.input[..]].concat());
+        if let [Layer::Embedding { vocabulary, .. }, ..] = architecture.extractor[..] {
+            let x: Vec<u32> = (0..count).map(|_| rng.next_u32() % vocabulary as u32).collect();
+            let y: Vec<u32> = x.iter().map(|token| (token + 1) % classes).collect();
+            let labels = samples * architecture.predictions().unwrap();
+            return Batch::new(x.iter().map(|&token| token as f32).collect(), shape, y[..labels].to_vec())
+                .unwrap();
+        }
         let x = (0..count).map(|_| rng.next_u32() as f32 / u32::MAX as f32 * 2.0 - 1.0).collect();
-        let shape = [&[samples], &architecture.input[..]].concat();
-        Batch::new(x, shape, (0..samples as u32).map(|i| i % architecture.classes as u32).collect()).unwrap()
+        Batch::new(x, shape, (0..samples as u32).map(|i| i % classes).collect()).unwrap()
+    }
+
+    /// The mean loss as in training, in double precision from the logits on.
+    fn training_loss(network: &mut Network, batch: &Batch) -> f64 {
+        network.forward(batch.x(), batch.shape(), Mode::Training).unwrap();
+        let rows = network.logits().chunks(network.architecture().classes);
+        let loss = |(row, &label): (&[f32], &u32)| {
+            row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln() - f64::from(row[label as usize])
+        };
+        rows.zip(batch.y()).map(loss).sum::<f64>() / batch.y().len() as f64
     }
 
     /// Compares every component of the gradient with central differences of the loss.
@@ -163,7 +184,7 @@ mod tests {
         let backend = Backend::cpu();
         let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &backend).unwrap();
         let (loss, gradient) = learner.gradient(&batch).unwrap();
-        assert!((f64::from(loss) - evaluate(learner.network(), [&batch]).unwrap().loss).abs() < 1e-6);
+        assert!((f64::from(loss) - training_loss(learner.network(), &batch)).abs() < 1e-6);
         assert!(gradient.l2_norm() > 1e-2, "a gradient of nothing proves nothing");
         params.check_same_layout(&gradient).unwrap();
 
@@ -175,7 +196,7 @@ mod tests {
                     let mut moved = params.clone();
                     moved.get_mut(name).unwrap().values_mut()[index] += offset;
                     network.load(&moved).unwrap();
-                    evaluate(&mut network, [&batch]).unwrap().loss
+                    training_loss(&mut network, &batch)
                 };
                 let expected = (loss_at(step) - loss_at(-step)) / f64::from(2.0 * step);
                 assert!((f64::from(found) - expected).abs() < 5e-4, "{name}[{index}]: {found}, {expected}");
@@ -211,11 +232,71 @@ mod tests {
 
     #[test]
     fn gradient_of_pooling() {
-        for (size, input) in [(2, 6), (2, 7), (3, 7)] {
-            let pool = Layer::MaxPool { size, stride: size };
-            let extractor = vec![conv("a", 2, 3, 1, 1, true), Layer::Relu, pool, Layer::Flatten];
-            check_gradient(&[1, input, input], extractor, vec![linear("c", 3, true)]);
+        for (size, stride, input) in [(2, 2, 6), (2, 2, 7), (3, 3, 7), (3, 2, 7), (2, 1, 4), (1, 2, 4)] {
+            for pool in [Layer::MaxPool { size, stride }, Layer::AvgPool { size, stride }] {
+                let mut extractor = vec![conv("a", 2, 3, 1, 1, true), pool.clone(), Layer::Flatten];
+                // A mean has the kinks of all rectifiers before it, on which differences mean nothing.
+                if matches!(pool, Layer::MaxPool { .. }) {
+                    extractor.insert(1, Layer::Relu);
+                }
+                check_gradient(&[1, input, input], extractor, vec![linear("c", 3, true)]);
+            }
         }
+        let extractor = vec![conv("a", 4, 3, 1, 1, true), Layer::GlobalAvgPool];
+        check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
+    }
+
+    #[test]
+    fn gradient_of_normalisation() {
+        let norms =
+            || [Layer::BatchNorm { name: "n".into() }, Layer::GroupNorm { name: "n".into(), groups: 2 }];
+        for norm in norms() {
+            let extractor = vec![conv("a", 4, 3, 1, 1, true), norm, Layer::Flatten];
+            check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
+        }
+        for norm in norms() {
+            check_gradient(&[5], vec![linear("a", 6, true), norm], vec![linear("c", 3, true)]);
+        }
+    }
+
+    #[test]
+    fn gradient_of_blocks() {
+        let block = |body, shortcut| Layer::Residual { body, shortcut };
+        let inner = block(vec![linear("b", 4, true), Layer::Relu], vec![]);
+        let outer = block(vec![linear("a", 4, true), inner], vec![linear("s", 4, false)]);
+        check_gradient(&[5], vec![outer, block(vec![], vec![])], vec![linear("c", 3, true)]);
+    }
+
+    #[test]
+    fn gradient_of_sequences() {
+        let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 3 };
+        let lstm = |name: &str, hidden| Layer::Lstm { name: name.into(), hidden };
+        let head = || vec![linear("c", 3, true)];
+        // A prediction per position, and one of all positions together.
+        check_gradient(&[4], vec![embedding.clone(), lstm("a", 4), lstm("b", 2)], head());
+        check_gradient(&[3], vec![embedding, lstm("a", 3), Layer::Flatten], head());
+    }
+
+    #[test]
+    fn buffers_follow_the_batches_and_nothing_else() {
+        let layers = vec![Layer::BatchNorm { name: "n".into() }];
+        let (architecture, params, batch) = start(&[5], layers, vec![linear("b", 3, true)]);
+        let sgd = Sgd { rate: 0.1, momentum: 0.9, decay: 0.5 };
+        let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let (_, gradient) = learner.gradient(&batch).unwrap();
+        let buffers = |params: &ParamSet| {
+            ["running-mean", "running-var"]
+                .map(|name| params.get(&format!("extractor.n.{name}")).unwrap().clone())
+        };
+        assert!(buffers(&gradient).iter().all(|array| array.values().iter().all(|&g| g == 0.0)));
+        let seen = buffers(&learner.params().unwrap());
+        assert_ne!(seen, buffers(&params));
+        // Weight decay would halve them.
+        learner.apply(&gradient).unwrap();
+        evaluate(learner.network(), [&batch]).unwrap();
+        assert_eq!(buffers(&learner.params().unwrap()), seen);
+        learner.step(&batch).unwrap();
+        assert_ne!(buffers(&learner.params().unwrap()), seen);
     }
 
     #[test]
@@ -274,11 +355,19 @@ mod tests {
     #[test]
     fn every_built_in_learns_a_batch_by_heart() {
         for built_in in crate::architecture::BUILT_INS {
-            let architecture = Architecture::by_name(built_in.name, built_in.input, 10).unwrap();
+            // Of the large ones a small case: the test is whether they learn.
+            let (input, samples, rate) = match built_in.name {
+                "char-lstm" => (&[12][..], 4, 0.5),
+                "moon-cnn" => (built_in.input, 10, 0.1),
+                "resnet-18" => (&[3, 8, 8][..], 4, 0.02),
+                "resnet-9" => (built_in.input, 2, 0.02),
+                _ => (built_in.input, 10, 0.02),
+            };
+            let architecture = Architecture::by_name(built_in.name, input, 10).unwrap();
             let params =
                 architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
-            let batch = noise(&architecture, 10);
-            let sgd = Sgd { rate: 0.02, momentum: 0.9, decay: 0.0 };
+            let batch = noise(&architecture, samples);
+            let sgd = Sgd { rate, momentum: 0.9, decay: 0.0 };
             let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
             let first = learner.step(&batch).unwrap();
             let steps = (1..100).find(|_| learner.step(&batch).unwrap() < first / 5.0);
@@ -311,5 +400,27 @@ mod tests {
         assert!(matches!(learner.step(&narrow), Err(ModelError::Input { .. })));
         let label = Batch::new(vec![0.0; 5], [1, 5], vec![3]).unwrap();
         assert!(matches!(learner.step(&label), Err(ModelError::Label { label: 3, classes: 3 })));
+        let twice = Batch::new(vec![0.0; 5], [1, 5], vec![0, 1]).unwrap();
+        let error = learner.step(&twice).unwrap_err();
+        assert!(matches!(error, ModelError::Labels { predictions: 1, labels: 2 }), "{error}");
+    }
+
+    #[test]
+    fn sequences_take_a_label_per_position_and_tokens_of_the_vocabulary() {
+        let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 2 };
+        let (architecture, params, batch) = start(&[4], vec![embedding], vec![linear("c", 3, true)]);
+        let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &Backend::cpu()).unwrap();
+        assert_eq!((batch.len(), batch.y().len()), (4, 16));
+        learner.step(&batch).unwrap();
+        assert_eq!(evaluate(learner.network(), [&batch]).unwrap().samples, 16);
+        assert_eq!(crate::metrics::predict(learner.network(), &batch).unwrap().len(), 16);
+        let error = learner.step(&Batch::new(vec![0.0; 4], [1, 4], vec![0]).unwrap()).unwrap_err();
+        assert!(matches!(error, ModelError::Labels { predictions: 4, labels: 1 }), "{error}");
+        let error =
+            learner.step(&Batch::new(vec![0.0, 1.0, 5.0, 2.0], [1, 4], vec![0; 4]).unwrap()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the token 5 is not one of the 5 in the vocabulary, which are whole numbers from 0"
+        );
     }
 }

@@ -2,18 +2,19 @@
 
 use rand::Rng;
 
-use super::{Architecture, ArchitectureError};
+use super::{Architecture, ArchitectureError, Initial};
 use crate::params::{Array, ParamSet};
 
 impl Architecture {
-    /// Fresh parameters: every weight and every bias uniform in `[-1/sqrt(fan_in), 1/sqrt(fan_in))`.
-    ///
-    /// That is the default of `PyTorch` for linear and convolutional layers (`kaiming_uniform_` with `a = sqrt(5)`), and so
-    /// what most published federated results start from.
+    /// Fresh parameters, as `PyTorch` starts them by default and so most published federated results do: weights and
+    /// biases of linear and convolutional layers uniform in `[-1/sqrt(fan_in), 1/sqrt(fan_in))` (`kaiming_uniform_` with
+    /// `a = sqrt(5)`), those of an LSTM in `[-1/sqrt(hidden), 1/sqrt(hidden))`, embeddings from the standard normal
+    /// distribution, the scales of normalisation 1 and their offsets 0.
     ///
     /// `rng_for` gives one generator per tensor, from the tensor's name. Deriving it from the name and a seed makes a
-    /// tensor's values independent of all other tensors: changing the head leaves the extractor as it was. Each value
-    /// takes one 32-bit output, of which the upper 24 bits count, so the bytes depend on nothing but the generator.
+    /// tensor's values independent of all other tensors: changing the head leaves the extractor as it was. Each uniform
+    /// value takes one 32-bit output, of which the upper 24 bits count, and each normal one takes two, so the bytes
+    /// depend on nothing but the generator (and, for normal values, on the last bit of the system's logarithm).
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -23,17 +24,34 @@ impl Architecture {
     ) -> Result<ParamSet, ArchitectureError> {
         let mut params = ParamSet::new();
         for spec in self.parameter_specs()? {
-            let mut rng = rng_for(&spec.name);
-            let bound = 1.0 / (spec.fan_in as f32).sqrt();
             let mut array = Array::zeros(spec.shape);
-            for value in array.values_mut() {
+            fill(array.values_mut(), spec.initial, &mut rng_for(&spec.name));
+            params.insert(spec.name, array);
+        }
+        Ok(params)
+    }
+}
+
+fn fill(values: &mut [f32], initial: Initial, rng: &mut impl Rng) {
+    match initial {
+        Initial::Uniform { fan } => {
+            let bound = 1.0 / (fan as f32).sqrt();
+            for value in values {
                 // 2^-23 times an integer below 2^24, less 1: every step is exact up to the product with the bound.
                 let unit = (rng.next_u32() >> 8) as f32 * (1.0 / (1 << 23) as f32) - 1.0;
                 *value = unit * bound;
             }
-            params.insert(spec.name, array);
         }
-        Ok(params)
+        Initial::Normal => {
+            for value in values {
+                // Box and Muller 1958, eq. 1, of which the sine is not used. In (0, 1], so that the logarithm is finite.
+                let radius = (f64::from(rng.next_u32()) + 1.0) / 4_294_967_296.0;
+                let turn = f64::from(rng.next_u32()) / 4_294_967_296.0;
+                *value = ((-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * turn).cos()) as f32;
+            }
+        }
+        Initial::Zero => values.fill(0.0),
+        Initial::One => values.fill(1.0),
     }
 }
 
@@ -43,6 +61,7 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     use super::*;
+    use crate::architecture::Layer;
     use crate::params::Precision;
     use crate::params::codec::to_bytes;
 
@@ -114,5 +133,37 @@ mod tests {
         let params = architecture.initialise(draws).unwrap();
         let last = 0.5 * (1.0 - 1.0 / (1 << 23) as f32);
         assert_eq!(params.get("head.fc.weight").unwrap().values(), [-0.5, 0.0, last, -0.25]);
+    }
+    #[test]
+    fn every_kind_of_tensor_starts_as_in_pytorch() {
+        let layers = vec![
+            Layer::Embedding { name: "e".into(), vocabulary: 300, dim: 64 },
+            Layer::Lstm { name: "l".into(), hidden: 25 },
+            Layer::Flatten,
+            Layer::BatchNorm { name: "n".into() },
+        ];
+        let architecture = Architecture {
+            name: "test".into(),
+            input: vec![2],
+            classes: 50,
+            extractor: layers,
+            projection: vec![],
+            head: vec![],
+        };
+        let params = architecture.initialise(rng_for(5)).unwrap();
+        let values = |name: &str| params.get(&format!("extractor.{name}")).unwrap().values();
+        for name in ["l.weight-ih", "l.weight-hh", "l.bias"] {
+            let largest = values(name).iter().fold(0.0f32, |largest, v| largest.max(v.abs()));
+            assert!((0.19..=0.2).contains(&largest), "{name}: {largest}");
+        }
+        assert!(values("n.weight").iter().chain(values("n.running-var")).all(|&v| v == 1.0));
+        assert!(values("n.bias").iter().chain(values("n.running-mean")).all(|&v| v == 0.0));
+        // The first four moments of a normal variable are 0, 1, 0 and 3, their variances 1, 2, 15 and 96.
+        let embedding = values("e.weight");
+        for (power, expected, variance) in [(1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0f64)] {
+            let n = embedding.len() as f64;
+            let moment = embedding.iter().map(|&v| f64::from(v).powi(power)).sum::<f64>() / n;
+            assert!((moment - expected).abs() < 5.0 * (variance / n).sqrt(), "{power}: {moment}");
+        }
     }
 }

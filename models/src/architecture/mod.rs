@@ -5,13 +5,19 @@
 //! come from outside: nothing is allocated from it before [`Architecture::parameter_specs`] has accepted it.
 
 mod builtin;
+mod error;
 mod initialise;
+mod layer;
+mod nesting;
 mod shapes;
 
 use serde::{Deserialize, Serialize};
 
 pub use builtin::{BUILT_INS, BuiltIn};
-pub use shapes::{ArchitectureError, MAX_ELEMENTS, ParameterKind, ParameterSpec};
+pub use error::ArchitectureError;
+pub use layer::Layer;
+pub use nesting::MAX_NESTING;
+pub use shapes::{Initial, MAX_ELEMENTS, ParameterKind, ParameterSpec};
 
 /// A feed-forward network: extractor, optional projection, head, applied one after the other.
 ///
@@ -27,59 +33,16 @@ pub use shapes::{ArchitectureError, MAX_ELEMENTS, ParameterKind, ParameterSpec};
 pub struct Architecture {
     /// The name it is known by, such as `lenet-5`.
     pub name: String,
-    /// The shape of one sample, without the batch: `[channels, height, width]` for images.
+    /// The shape of one sample, without the batch: `[channels, height, width]` for images, `[t]` for `t` tokens.
     pub input: Vec<usize>,
-    /// The number of classes, which is the number of logits.
+    /// The number of classes, which is the number of logits of each prediction.
     pub classes: usize,
     /// From the input to features.
     pub extractor: Vec<Layer>,
     /// From features to the representation that contrastive methods compare; empty in most models.
     pub projection: Vec<Layer>,
-    /// From there to logits.
+    /// From there to logits: `[classes]`, or `[t, classes]` for a prediction at each of `t` positions.
     pub head: Vec<Layer>,
-}
-
-/// One layer. Those with parameters have a name, unique within their part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Layer {
-    /// Two-dimensional cross-correlation, `[c, h, w]` to `[out, h', w']` with `h' = (h + 2 padding - kernel) / stride + 1`
-    /// rounded down. Its weight has the shape `[out, c, kernel, kernel]`.
-    Conv {
-        /// The layer's name, such as `conv1`.
-        name: String,
-        /// Channels produced.
-        out: usize,
-        /// Height and width of the kernel in pixels.
-        kernel: usize,
-        /// Pixels between applications.
-        stride: usize,
-        /// Rows and columns of zeros added on each side; less than the kernel.
-        padding: usize,
-        /// Whether there is a bias per channel.
-        bias: bool,
-    },
-    /// `y = W x + b`, `[n]` to `[out]`. Its weight has the shape `[out, n]`.
-    Linear {
-        /// The layer's name, such as `fc1`.
-        name: String,
-        /// Features produced.
-        out: usize,
-        /// Whether there is a bias per feature.
-        bias: bool,
-    },
-    /// `max(x, 0)`.
-    Relu,
-    /// The maximum over windows that do not overlap, `[c, h, w]` to `[c, h / size, w / size]` rounded down. Rows and
-    /// columns that fill no window are dropped. Among equal maxima the first gets the gradient, as in `PyTorch`.
-    MaxPool {
-        /// Height and width of the window in pixels.
-        size: usize,
-        /// Pixels between windows; must equal `size`.
-        stride: usize,
-    },
-    /// Everything into one dimension, row-major.
-    Flatten,
 }
 
 impl Architecture {

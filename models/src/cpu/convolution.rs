@@ -1,11 +1,12 @@
 //! Convolutional layers.
 
-use super::operator::{Backward, Mode, Operator};
+use super::operator::{Backward, Operator, Outcome};
 use super::parameter::Parameter;
 use crate::kernels::bias;
 use crate::kernels::direct::Direct;
 use crate::kernels::im2col::Geometry;
 use crate::kernels::winograd::Winograd;
+use crate::mode::Mode;
 
 /// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
 pub(crate) struct Convolution {
@@ -43,7 +44,14 @@ impl Convolution {
 }
 
 impl Operator for Convolution {
-    fn forward(&mut self, parameters: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        _mode: Mode,
+    ) -> Outcome {
         let weight = parameters[self.weight].values.values();
         let bias = self.bias.map(|bias| parameters[bias].values.values());
         let rectified = self.rectified;
@@ -56,6 +64,7 @@ impl Operator for Convolution {
             Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
         }
+        Ok(())
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {

@@ -1,9 +1,10 @@
 //! Fully connected layers.
 
-use super::operator::{Backward, Mode, Operator};
+use super::operator::{Backward, Operator, Outcome};
 use super::parameter::{Descent, Parameter};
 use crate::kernels::bias;
 use crate::kernels::product::{Matrix, product_parallel};
+use crate::mode::Mode;
 
 /// `y = x W^T + b` for each row of `x`, and then `max(y, 0)` if `rectified`.
 #[derive(Debug)]
@@ -20,7 +21,14 @@ pub(crate) struct Linear {
 }
 
 impl Operator for Linear {
-    fn forward(&mut self, parameters: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        _mode: Mode,
+    ) -> Outcome {
         let rows = n * self.rows;
         let weight = Matrix::new(parameters[self.weight].values.values(), self.outputs, self.inputs);
         let x = Matrix::new(x, rows, self.inputs);
@@ -30,6 +38,7 @@ impl Operator for Linear {
             None if self.rectified => bias::rectify(y),
             None => {}
         }
+        Ok(())
     }
 
     /// With `G` the gradient of the result: `G W` for `x`, `G^T x` for the weights, the sum of `G`'s rows for the bias.

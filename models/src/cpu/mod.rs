@@ -12,14 +12,17 @@ mod parameter;
 mod plan;
 mod pooling;
 mod rectifier;
+mod residual;
 mod sequence;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-pub use operator::Mode;
 pub(crate) use parameter::{Descent, Parameter};
 
-use crate::architecture::{Architecture, ArchitectureError};
+use crate::architecture::{Architecture, ArchitectureError, ParameterKind, ParameterSpec};
+use crate::error::ModelError;
+use crate::mode::Mode;
 use crate::network::OutputGradients;
 use crate::params::{Array, ParamSet};
 use crate::sgd::Sgd;
@@ -41,13 +44,24 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// A network of this architecture with these parameters, which fit it.
-    pub(crate) fn new(architecture: &Architecture, params: &ParamSet) -> Result<Self, ArchitectureError> {
-        let parameters: Vec<Parameter> =
-            params.iter().map(|(name, values)| Parameter::new(name.to_owned(), values.clone())).collect();
+    pub(crate) fn new(
+        architecture: &Architecture,
+        specs: &[ParameterSpec],
+        params: &ParamSet,
+    ) -> Result<Self, ArchitectureError> {
+        let buffers: BTreeSet<&str> = specs
+            .iter()
+            .filter(|spec| spec.kind == ParameterKind::Buffer)
+            .map(|spec| spec.name.as_str())
+            .collect();
+        let parameter = |(name, values): (&str, &Array)| {
+            Parameter::new(name.to_owned(), values.clone(), buffers.contains(name))
+        };
+        let parameters: Vec<Parameter> = params.iter().map(parameter).collect();
         let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
         let mut planner = Planner::new(architecture, &names);
         let [extractor, projection, head] = architecture.parts();
-        let mut part = |(name, layers)| planner.part(name, layers);
+        let mut part = |(name, layers)| planner.sequence(name, name, layers);
         let parts = [part(extractor)?, part(projection)?, part(head)?];
         Ok(Self { parameters, parts, x: Vec::new(), n: 0, gradient: Vec::new() })
     }
@@ -65,15 +79,16 @@ impl Engine {
     }
 
     /// Runs a batch of `n` samples through all parts.
-    pub(crate) fn forward(&mut self, x: &[f32], n: usize, mode: Mode) {
+    pub(crate) fn forward(&mut self, x: &[f32], n: usize, mode: Mode) -> Result<(), ModelError> {
         self.x.clear();
         self.x.extend_from_slice(x);
         self.n = n;
         let mut x = self.x.as_slice();
         for part in &mut self.parts {
-            part.forward(&mut self.parameters, x, n, mode);
+            part.forward(&mut self.parameters, x, n, mode)?;
             x = part.output(x);
         }
+        Ok(())
     }
 
     /// What the extractor, the projection and the head gave for the last batch.

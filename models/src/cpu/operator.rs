@@ -1,23 +1,29 @@
 //! What every layer can do.
 
 use super::parameter::{Descent, Parameter};
+use crate::error::ModelError;
+use crate::mode::Mode;
 
-/// Whether a network learns or is used. Normalisation and dropout differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Batches normalise themselves; what backward passes need is kept.
-    Train,
-    /// Samples do not influence each other.
-    Evaluate,
-}
+/// What a forward pass ends with: the samples may not be what a layer takes.
+pub(super) type Outcome = Result<(), ModelError>;
 
 /// A layer on the CPU. It owns its scratch memory, which grows with the largest batch once; its parameters are those at
 /// its indices in the list that every call gets.
 pub(crate) trait Operator: Send + Sync {
     /// Writes the layer's output for `n` samples `x` to all of `y`.
-    fn forward(&mut self, parameters: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, mode: Mode);
+    ///
+    /// # Errors
+    /// Samples that this layer cannot take, though their shape fits.
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        mode: Mode,
+    ) -> Outcome;
 
-    /// Propagates a gradient back through the layer, after a forward pass of the same samples in [`Mode::Train`].
+    /// Propagates a gradient back through the layer, after a forward pass of the same samples in [`Mode::Training`].
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>);
 }
 

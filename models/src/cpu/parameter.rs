@@ -15,6 +15,8 @@ pub(crate) struct Parameter {
     pub(crate) gradient: Vec<f32>,
     /// Whether `gradient` still waits to be applied.
     pub(crate) fresh: bool,
+    /// Whether this is a statistic of the data, to which nothing is added along a gradient.
+    buffer: bool,
     /// What momentum keeps; empty without.
     velocity: Vec<f32>,
 }
@@ -30,8 +32,8 @@ pub(crate) enum Descent {
 }
 
 impl Parameter {
-    pub(crate) fn new(name: String, values: Array) -> Self {
-        Self { name, values, gradient: Vec::new(), fresh: false, velocity: Vec::new() }
+    pub(crate) fn new(name: String, values: Array, buffer: bool) -> Self {
+        Self { name, values, gradient: Vec::new(), fresh: false, buffer, velocity: Vec::new() }
     }
 
     /// Replaces the values and forgets everything else that was learned.
@@ -55,8 +57,11 @@ impl Parameter {
         }
     }
 
-    /// One step of the optimiser along `gradient`, or along the parameter's own.
+    /// One step of the optimiser along `gradient`, or along the parameter's own. Buffers stay.
     pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradient: Option<&[f32]>) {
+        if self.buffer {
+            return;
+        }
         let gradient = gradient.unwrap_or(&self.gradient);
         let (rate, momentum, decay) = (sgd.rate as f32, sgd.momentum as f32, sgd.decay as f32);
         let values = self.values.values_mut();

@@ -1,7 +1,8 @@
 //! Layers one after the other.
 
-use super::operator::{Backward, Mode, Operator};
+use super::operator::{Backward, Operator, Outcome};
 use super::parameter::{Descent, Parameter};
+use crate::mode::Mode;
 
 /// Layers that feed each other, with the memory between them.
 pub(crate) struct Sequence {
@@ -44,15 +45,22 @@ impl Sequence {
     }
 
     /// Runs `n` samples through all layers; [`Sequence::output`] has the result.
-    pub(crate) fn forward(&mut self, parameters: &mut [Parameter], x: &[f32], n: usize, mode: Mode) {
+    pub(crate) fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        n: usize,
+        mode: Mode,
+    ) -> Outcome {
         for index in 0..self.nodes.len() {
             let (before, rest) = self.nodes.split_at_mut(index);
             let x = before.last().map_or(x, |node| &node.y);
             let node = &mut rest[0];
             // Only the length changes from batch to batch; values that remain are overwritten.
             node.y.resize(n * node.outputs, 0.0);
-            node.operator.forward(parameters, x, &mut node.y, n, mode);
+            node.operator.forward(parameters, x, &mut node.y, n, mode)?;
         }
+        Ok(())
     }
 
     /// The output of the last forward pass, which was given `x`.

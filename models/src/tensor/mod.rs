@@ -5,22 +5,25 @@
 
 mod forward;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use candle_core::{Device, Result, Tensor, Var};
 
-use crate::architecture::{Architecture, Layer};
-use crate::cpu::Mode;
+use crate::architecture::{Architecture, ParameterKind, ParameterSpec};
+use crate::error::ModelError;
+use crate::mode::Mode;
 use crate::network::OutputGradients;
 use crate::params::{Array, ParamSet};
 use crate::sgd::Sgd;
-use forward::Step;
+use forward::{Step, plan, run};
 
 /// A network on a device of candle.
 #[derive(Debug)]
 pub(crate) struct Engine {
     device: Device,
     variables: BTreeMap<String, Var>,
+    /// The names of those that no gradient reaches.
+    buffers: BTreeSet<String>,
     /// Extractor, projection and head.
     parts: [Vec<Step>; 3],
     /// What the three parts gave for the last batch, on the device and on the host.
@@ -32,15 +35,22 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// A network of this architecture with a copy of these parameters, which fit it.
-    pub(crate) fn new(architecture: &Architecture, params: &ParamSet, device: &Device) -> Result<Self> {
+    pub(crate) fn new(
+        architecture: &Architecture,
+        specs: &[ParameterSpec],
+        params: &ParamSet,
+        device: &Device,
+    ) -> Result<Self> {
         let mut variables = BTreeMap::new();
         for (name, array) in params {
             variables.insert(name.to_owned(), Var::from_slice(array.values(), array.shape(), device)?);
         }
-        let parts = architecture.parts().map(|(part, layers)| plan(part, layers, &variables));
+        let parts = architecture.parts().map(|(part, layers)| plan(part, part, layers, &variables));
+        let buffers = specs.iter().filter(|spec| spec.kind == ParameterKind::Buffer);
         Ok(Self {
             device: device.clone(),
             variables,
+            buffers: buffers.map(|spec| spec.name.clone()).collect(),
             parts,
             outputs: None,
             host: [const { Vec::new() }; 3],
@@ -65,15 +75,24 @@ impl Engine {
     }
 
     /// Runs a batch of samples `x`, of the shape `[n, ...]`, through all parts.
-    pub(crate) fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<()> {
-        let mut tensor = Tensor::from_slice(x, shape, &self.device)?;
+    pub(crate) fn forward(
+        &mut self,
+        x: &[f32],
+        shape: &[usize],
+        mode: Mode,
+    ) -> std::result::Result<(), ModelError> {
+        let mut tensor = Tensor::from_slice(x, shape, &self.device)
+            .map_err(ModelError::candle("moving samples to the device"))?;
         let mut outputs = Vec::with_capacity(3);
         for part in &self.parts {
-            tensor = part.iter().try_fold(tensor, |x, step| step.forward(&x, mode))?;
+            tensor = run(part, tensor, mode)?;
             outputs.push(tensor.clone());
         }
         for (host, output) in self.host.iter_mut().zip(&outputs) {
-            *host = output.flatten_all()?.to_vec1()?;
+            *host = output
+                .flatten_all()
+                .and_then(|flat| flat.to_vec1())
+                .map_err(ModelError::candle("copying outputs from the device"))?;
         }
         self.outputs = outputs.try_into().ok();
         Ok(())
@@ -143,6 +162,9 @@ impl Engine {
     }
 
     fn step(&mut self, name: &str, gradient: &Tensor, sgd: &Sgd) -> Result<()> {
+        if self.buffers.contains(name) {
+            return Ok(());
+        }
         let variable = &self.variables[name];
         let mut direction = gradient.clone();
         if sgd.decay != 0.0 {
@@ -157,15 +179,6 @@ impl Engine {
         }
         variable.set(&(variable.as_detached_tensor() - (direction * sgd.rate)?)?)
     }
-}
-
-/// The steps of one part, with their variables looked up once.
-fn plan(part: &str, layers: &[Layer], variables: &BTreeMap<String, Var>) -> Vec<Step> {
-    let step = |(index, layer): (usize, &Layer)| {
-        let label = layer.label(part, index);
-        Step::new(layer, |kind| variables.get(&format!("{label}.{kind}")).cloned())
-    };
-    layers.iter().enumerate().map(step).collect()
 }
 
 /// Copies a tensor to host memory.

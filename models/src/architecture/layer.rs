@@ -1,0 +1,154 @@
+//! The layers that networks are made of.
+
+use serde::{Deserialize, Serialize};
+
+use super::nesting;
+
+/// One layer. Those with parameters have a name, unique within their part.
+///
+/// Images are `[c, h, w]`: channels, height, width. Sequences are `[t, d]`: positions, features of each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Layer {
+    /// Two-dimensional cross-correlation, `[c, h, w]` to `[out, h', w']` with `h' = (h + 2 padding - kernel) / stride + 1`
+    /// rounded down. Its weight has the shape `[out, c, kernel, kernel]`.
+    Conv {
+        /// The layer's name, such as `conv1`.
+        name: String,
+        /// Channels produced.
+        out: usize,
+        /// Height and width of the kernel in pixels.
+        kernel: usize,
+        /// Pixels between applications.
+        stride: usize,
+        /// Rows and columns of zeros added on each side; less than the kernel.
+        padding: usize,
+        /// Whether there is a bias per channel.
+        bias: bool,
+    },
+    /// `y = W x + b`, `[n]` to `[out]`, or at each position of a sequence, `[t, n]` to `[t, out]`. Its weight has the
+    /// shape `[out, n]`.
+    Linear {
+        /// The layer's name, such as `fc1`.
+        name: String,
+        /// Features produced.
+        out: usize,
+        /// Whether there is a bias per feature.
+        bias: bool,
+    },
+    /// `max(x, 0)`.
+    Relu,
+    /// The maximum over windows, `[c, h, w]` to `[c, h', w']` with `h' = (h - size) / stride + 1` rounded down. Windows
+    /// may overlap, and rows and columns that fill no window are dropped. Among equal maxima the first gets the gradient,
+    /// as in `PyTorch`.
+    MaxPool {
+        /// Height and width of the window in pixels.
+        size: usize,
+        /// Pixels between windows.
+        stride: usize,
+    },
+    /// Everything into one dimension, row-major.
+    Flatten,
+    /// The mean over windows; they lie as those of [`Layer::MaxPool`].
+    AvgPool {
+        /// Height and width of the window in pixels.
+        size: usize,
+        /// Pixels between windows.
+        stride: usize,
+    },
+    /// The mean over all pixels of a channel, `[c, h, w]` to `[c]`.
+    GlobalAvgPool,
+    /// Batch normalisation (Ioffe and Szegedy 2015) of each channel of `[c, h, w]` or `[c]`:
+    /// `y = weight (x - mean) / sqrt(variance + 1e-5) + bias`.
+    ///
+    /// In training, mean and biased variance are those of the batch, and the buffers `running-mean` and `running-var`
+    /// move a tenth of the way to the batch's mean and unbiased variance. In evaluation they are the buffers. A batch
+    /// with one value per channel has no variance: training on it is an error, as in `PyTorch`.
+    BatchNorm {
+        /// The layer's name, such as `norm1`.
+        name: String,
+    },
+    /// Group normalisation (Wu and He 2018): as batch normalisation, but over all values of a group of channels of one
+    /// sample, in training and evaluation alike. There are no buffers.
+    GroupNorm {
+        /// The layer's name, such as `norm1`.
+        name: String,
+        /// The number of groups, which divides the channels.
+        groups: usize,
+    },
+    /// `body(x) + shortcut(x)` (He et al. 2016). Both give the same shape. Names inside are the part's, as if there were
+    /// no block; blocks nest at most [`MAX_NESTING`](super::MAX_NESTING) deep.
+    Residual {
+        /// The layers of the one branch.
+        #[serde(deserialize_with = "nesting::deserialize_layers")]
+        body: Vec<Layer>,
+        /// The layers of the other; none for the input itself.
+        #[serde(deserialize_with = "nesting::deserialize_layers")]
+        shortcut: Vec<Layer>,
+    },
+    /// A vector for each token, `[t]` to `[t, dim]`. Tokens are whole numbers from 0, below `vocabulary`; they carry no
+    /// gradient. Its weight has the shape `[vocabulary, dim]`.
+    Embedding {
+        /// The layer's name, such as `embedding`.
+        name: String,
+        /// The number of different tokens.
+        vocabulary: usize,
+        /// Features of each.
+        dim: usize,
+    },
+    /// A long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates), `[t, d]` to `[t, hidden]`:
+    ///
+    /// ```text
+    /// i, f, g, o = weight-ih x_t + weight-hh h_(t-1) + bias       each of [hidden], in this order
+    /// c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g)               h_t = sigmoid(o) tanh(c_t)
+    /// ```
+    ///
+    /// from `h = c = 0`. The weights have the shapes `[4 hidden, d]` and `[4 hidden, hidden]`. There is one bias, which
+    /// stands for the sum of the two that `PyTorch` keeps.
+    Lstm {
+        /// The layer's name, such as `lstm1`.
+        name: String,
+        /// Features of the state.
+        hidden: usize,
+    },
+}
+
+impl Layer {
+    /// The layer's own name, if it has parameters to be named after it.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Conv { name, .. }
+            | Self::Linear { name, .. }
+            | Self::BatchNorm { name }
+            | Self::GroupNorm { name, .. }
+            | Self::Embedding { name, .. }
+            | Self::Lstm { name, .. } => Some(name),
+            Self::Relu
+            | Self::MaxPool { .. }
+            | Self::Flatten
+            | Self::AvgPool { .. }
+            | Self::GlobalAvgPool
+            | Self::Residual { .. } => None,
+        }
+    }
+
+    /// How errors call the layer: `part.name`, or by its kind and position after `place`, which is the part or the branch
+    /// of a block, counted from 1. Of layers with parameters, this is also what the names of the parameters begin with.
+    pub(crate) fn label(&self, part: &str, place: &str, index: usize) -> String {
+        let kind = match self {
+            Self::Conv { name, .. }
+            | Self::Linear { name, .. }
+            | Self::BatchNorm { name }
+            | Self::GroupNorm { name, .. }
+            | Self::Embedding { name, .. }
+            | Self::Lstm { name, .. } => return format!("{part}.{name}"),
+            Self::Relu => "relu",
+            Self::MaxPool { .. } => "max-pool",
+            Self::Flatten => "flatten",
+            Self::AvgPool { .. } => "avg-pool",
+            Self::GlobalAvgPool => "global-avg-pool",
+            Self::Residual { .. } => "residual",
+        };
+        format!("{place}.{kind}-{}", index + 1)
+    }
+}

@@ -1,0 +1,145 @@
+//! What each kind of layer computes, in candle's operations.
+
+mod normalisation;
+mod pooling;
+mod sequence;
+
+use std::collections::BTreeMap;
+
+use candle_core::{Result, Tensor, Var};
+
+use crate::architecture::Layer;
+use crate::error::ModelError;
+use crate::mode::Mode;
+
+use normalisation::{BatchNorm, GroupNorm};
+use sequence::{Embedding, Lstm};
+
+/// A layer with its variables.
+#[derive(Debug)]
+pub(super) enum Step {
+    Conv { weight: Var, bias: Option<Var>, stride: usize, padding: usize },
+    Linear { weight: Var, bias: Option<Var> },
+    Relu,
+    MaxPool { size: usize, stride: usize },
+    AvgPool { size: usize, stride: usize },
+    GlobalAvgPool,
+    Flatten,
+    BatchNorm(BatchNorm),
+    GroupNorm(GroupNorm),
+    Residual { body: Vec<Self>, shortcut: Vec<Self> },
+    Embedding(Embedding),
+    Lstm(Lstm),
+}
+
+/// The steps of some layers of a part, with their variables looked up once. `place` is the part or the branch of a block
+/// that they are in, as in [`Layer::label`]. The variables were checked against the architecture.
+pub(super) fn plan(
+    part: &str,
+    place: &str,
+    layers: &[Layer],
+    variables: &BTreeMap<String, Var>,
+) -> Vec<Step> {
+    let step =
+        |(index, layer): (usize, &Layer)| Step::new(layer, part, &layer.label(part, place, index), variables);
+    layers.iter().enumerate().map(step).collect()
+}
+
+/// Runs steps one after the other.
+pub(super) fn run(steps: &[Step], x: Tensor, mode: Mode) -> std::result::Result<Tensor, ModelError> {
+    steps.iter().try_fold(x, |x, step| step.forward(&x, mode))
+}
+
+impl Step {
+    fn new(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String, Var>) -> Self {
+        let optional = |kind: &str| variables.get(&format!("{label}.{kind}")).cloned();
+        let variable =
+            |kind: &str| optional(kind).expect("the parameters were checked against the architecture");
+        match layer {
+            &Layer::Conv { stride, padding, .. } => {
+                Self::Conv { weight: variable("weight"), bias: optional("bias"), stride, padding }
+            }
+            Layer::Linear { .. } => Self::Linear { weight: variable("weight"), bias: optional("bias") },
+            Layer::Relu => Self::Relu,
+            &Layer::MaxPool { size, stride } => Self::MaxPool { size, stride },
+            &Layer::AvgPool { size, stride } => Self::AvgPool { size, stride },
+            Layer::GlobalAvgPool => Self::GlobalAvgPool,
+            Layer::Flatten => Self::Flatten,
+            Layer::BatchNorm { .. } => Self::BatchNorm(BatchNorm {
+                label: label.to_owned(),
+                weight: variable("weight"),
+                bias: variable("bias"),
+                running_mean: variable("running-mean"),
+                running_var: variable("running-var"),
+            }),
+            &Layer::GroupNorm { groups, .. } => {
+                Self::GroupNorm(GroupNorm { weight: variable("weight"), bias: variable("bias"), groups })
+            }
+            Layer::Residual { body, shortcut } => Self::Residual {
+                body: plan(part, &format!("{label}.body"), body, variables),
+                shortcut: plan(part, &format!("{label}.shortcut"), shortcut, variables),
+            },
+            &Layer::Embedding { vocabulary, .. } => {
+                Self::Embedding(Embedding { weight: variable("weight"), vocabulary })
+            }
+            Layer::Lstm { .. } => Self::Lstm(Lstm {
+                weight_ih: variable("weight-ih"),
+                weight_hh: variable("weight-hh"),
+                bias: variable("bias"),
+            }),
+        }
+    }
+
+    fn forward(&self, x: &Tensor, mode: Mode) -> std::result::Result<Tensor, ModelError> {
+        match self {
+            Self::Residual { body, shortcut } => {
+                let y = run(body, x.clone(), mode)?;
+                (y + run(shortcut, x.clone(), mode)?).map_err(FAILED)
+            }
+            Self::BatchNorm(norm) => norm.forward(x, mode),
+            Self::Embedding(embedding) => embedding.forward(x),
+            step => step.compute(x).map_err(FAILED),
+        }
+    }
+
+    /// The layers that can fail only as the tensor library does.
+    fn compute(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Conv { weight, bias, stride, padding } => {
+                let y = x.conv2d(weight, *padding, *stride, 1, 1)?;
+                match bias {
+                    Some(bias) => y.broadcast_add(&bias.reshape((1, bias.elem_count(), 1, 1))?),
+                    None => Ok(y),
+                }
+            }
+            Self::Linear { weight, bias } => linear(x, weight, bias.as_deref()),
+            Self::Relu => x.relu(),
+            Self::MaxPool { size, stride } => pooling::max(x, *size, *stride),
+            Self::AvgPool { size, stride } => pooling::mean(x, *size, *stride),
+            Self::GlobalAvgPool => x.flatten_from(2)?.mean(2),
+            Self::Flatten => x.flatten_from(1),
+            Self::GroupNorm(norm) => norm.forward(x),
+            Self::Lstm(lstm) => lstm.forward(x),
+            Self::Residual { .. } | Self::BatchNorm(_) | Self::Embedding(_) => {
+                unreachable!("`forward` keeps these to itself")
+            }
+        }
+    }
+}
+
+/// For `map_err`: the tensor library failed while the network ran.
+const FAILED: fn(candle_core::Error) -> ModelError =
+    |source| ModelError::Candle { operation: "running the network", source };
+
+/// `x W^T + b` for `x` of `[n, in]`, or at each position of `[n, t, in]`.
+fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    if let &[n, positions, features] = x.dims() {
+        let y = linear(&x.reshape((n * positions, features))?, weight, bias)?;
+        return y.reshape((n, positions, weight.dim(0)?));
+    }
+    let y = x.matmul(&weight.t()?)?;
+    match bias {
+        Some(bias) => y.broadcast_add(bias),
+        None => Ok(y),
+    }
+}

@@ -1,0 +1,139 @@
+//! Tokens and memory in candle's operations.
+
+use candle_core::{Result, Tensor, Var};
+
+use super::{FAILED, linear};
+use crate::error::ModelError;
+
+/// A table of vectors, one per token.
+#[derive(Debug)]
+pub(crate) struct Embedding {
+    pub(super) weight: Var,
+    pub(super) vocabulary: usize,
+}
+
+impl Embedding {
+    /// `[n, t]` of tokens to `[n, t, dim]`.
+    pub(super) fn forward(&self, x: &Tensor) -> std::result::Result<Tensor, ModelError> {
+        // On the host: a GPU would read out of bounds instead of failing.
+        let tokens = x.flatten_all().and_then(|x| x.to_vec1::<f32>()).map_err(FAILED)?;
+        let tokens = tokens
+            .iter()
+            .map(|&token| check_token(token, self.vocabulary))
+            .collect::<std::result::Result<Vec<u32>, _>>()?;
+        let look_up = || {
+            let tokens = Tensor::from_vec(tokens, x.elem_count(), x.device())?;
+            self.weight.index_select(&tokens, 0)?.reshape((x.dim(0)?, x.dim(1)?, self.weight.dim(1)?))
+        };
+        look_up().map_err(FAILED)
+    }
+}
+
+/// A token as a number.
+///
+/// # Errors
+/// [`ModelError::Token`] if it is not whole or not in the vocabulary.
+pub(crate) fn check_token(token: f32, vocabulary: usize) -> std::result::Result<u32, ModelError> {
+    // NaN is in no range. -0 is 0.
+    if (0.0..vocabulary as f32).contains(&token) && token.fract() == 0.0 {
+        Ok(token as u32)
+    } else {
+        Err(ModelError::Token { token, vocabulary })
+    }
+}
+
+/// A long short-term memory.
+#[derive(Debug)]
+pub(crate) struct Lstm {
+    pub(super) weight_ih: Var,
+    pub(super) weight_hh: Var,
+    pub(super) bias: Var,
+}
+
+impl Lstm {
+    /// `[n, t, d]` to `[n, t, hidden]`.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (n, positions, _) = x.dims3()?;
+        let hidden = self.weight_hh.dim(1)?;
+        let from_input = linear(x, &self.weight_ih, Some(&self.bias))?;
+        let mut h = Tensor::zeros((n, hidden), x.dtype(), x.device())?;
+        let mut c = h.clone();
+        let mut states = Vec::with_capacity(positions);
+        for position in 0..positions {
+            let gates =
+                (from_input.narrow(1, position, 1)?.squeeze(1)? + linear(&h, &self.weight_hh, None)?)?;
+            let gate = |index: usize| gates.narrow(1, index * hidden, hidden);
+            let [i, f, o] = [gate(0)?, gate(1)?, gate(3)?].map(|gate| sigmoid(&gate));
+            c = ((f? * &c)? + (i? * gate(2)?.tanh()?)?)?;
+            h = (o? * c.tanh()?)?;
+            states.push(h.clone());
+        }
+        Tensor::stack(&states, 1)
+    }
+}
+
+/// `1 / (1 + e^-x)`, which is `(1 + tanh(x/2)) / 2`: finite everywhere, and its gradient too.
+fn sigmoid(x: &Tensor) -> Result<Tensor> {
+    ((x * 0.5)?.tanh()? * 0.5)? + 0.5
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn tokens_must_be_whole_and_known() {
+        for (token, expected) in [(0.0, 0), (-0.0, 0), (6.0, 6)] {
+            assert_eq!(check_token(token, 7).unwrap(), expected);
+        }
+        for token in [7.0, -1.0, 0.5, f32::NAN, f32::INFINITY, 6.999] {
+            let error = check_token(token, 7).unwrap_err();
+            assert!(error.to_string().contains(&format!("{token}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn tokens_look_up_rows_and_leave_their_gradient_there() {
+        let weight = Var::new(&[[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], &Device::Cpu).unwrap();
+        let embedding = Embedding { weight, vocabulary: 3 };
+        let x = Tensor::new(&[[2.0f32, 0.0], [2.0, 2.0]], &Device::Cpu).unwrap();
+        let y = embedding.forward(&x).unwrap();
+        assert_eq!(y.to_vec3::<f32>().unwrap(), [[[5.0, 6.0], [1.0, 2.0]], [[5.0, 6.0], [5.0, 6.0]]]);
+        let weights = Tensor::arange(1.0f32, 9.0, &Device::Cpu).unwrap().reshape((2, 2, 2)).unwrap();
+        let gradients = (y * weights).unwrap().sum_all().unwrap().backward().unwrap();
+        let gradient = gradients.get(&embedding.weight).unwrap();
+        assert_eq!(gradient.to_vec2::<f32>().unwrap(), [[3.0, 4.0], [0.0, 0.0], [13.0, 16.0]]);
+    }
+
+    #[test]
+    fn a_memory_of_one_unit_by_hand() {
+        // Two inputs, one unit, gates i, f, g, o.
+        let weight_ih = [[0.5f32, -1.0], [0.25, 0.75], [1.5, 0.5], [-0.5, 1.0]];
+        let (weight_hh, bias) = ([[0.3f32], [-0.6], [0.9], [0.2]], [0.1f32, 0.2, -0.3, 0.4]);
+        let lstm = Lstm {
+            weight_ih: Var::new(&weight_ih, &Device::Cpu).unwrap(),
+            weight_hh: Var::new(&weight_hh, &Device::Cpu).unwrap(),
+            bias: Var::new(&bias, &Device::Cpu).unwrap(),
+        };
+        let x = [[1.0f32, 2.0], [-0.5, 0.3], [0.7, -1.1]];
+        let y = lstm.forward(&Tensor::new(&[x], &Device::Cpu).unwrap()).unwrap();
+        assert_eq!(y.dims(), [1, 3, 1]);
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let (mut h, mut c) = (0.0f64, 0.0f64);
+        for (x, found) in x.iter().zip(y.flatten_all().unwrap().to_vec1::<f32>().unwrap()) {
+            let gate = |k: usize| {
+                let [a, b] = weight_ih[k].map(f64::from);
+                a * f64::from(x[0])
+                    + b * f64::from(x[1])
+                    + f64::from(weight_hh[k][0]) * h
+                    + f64::from(bias[k])
+            };
+            let [i, f, g, o] = [gate(0), gate(1), gate(2), gate(3)];
+            c = sigmoid(f) * c + sigmoid(i) * g.tanh();
+            h = sigmoid(o) * c.tanh();
+            assert!((f64::from(found) - h).abs() < 1e-6, "{found} {h}");
+        }
+    }
+}

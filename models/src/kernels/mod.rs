@@ -9,7 +9,9 @@ mod descent;
 mod im2col;
 mod linear;
 mod max_pool;
+mod product;
 mod relu;
+mod winograd;
 
 use candle_core::{CpuStorage, Layout, Result, Storage, Tensor, bail};
 

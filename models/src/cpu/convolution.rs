@@ -34,7 +34,7 @@ impl Convolution {
         bias: Option<usize>,
         rectified: bool,
     ) -> Self {
-        let winograd = Winograd::new(geometry, out).filter(|_| Winograd::pays(geometry, out));
+        let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
             None => Algorithm::Direct(Box::new(Direct::new(geometry, out))),

@@ -6,7 +6,7 @@ use candle_core::{Result, bail};
 
 /// The sizes of a convolution of images `[channels, height, width]` with kernels `[channels, kernel, kernel]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(crate) struct Geometry {
     pub(super) channels: usize,
     pub(super) height: usize,
     pub(super) width: usize,

@@ -4,12 +4,23 @@
 //! candle's matrix product, sum in an order that depends on the shapes alone, and so give the same bytes for any number
 //! of threads.
 
+mod bias;
+mod columns;
 mod convolution;
 mod descent;
+mod direct;
+mod frame;
+mod groups;
 mod im2col;
 mod linear;
 mod max_pool;
+mod pooling;
+mod product;
+#[cfg(test)]
+mod reference;
 mod relu;
+mod rows;
+mod update;
 
 use candle_core::{CpuStorage, Layout, Result, Storage, Tensor, bail};
 

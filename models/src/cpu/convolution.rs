@@ -3,6 +3,7 @@
 use super::operator::{Backward, Operator, Outcome};
 use super::parameter::Parameter;
 use crate::kernels::bias;
+use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
 use crate::kernels::im2col::Geometry;
 use crate::kernels::winograd::Winograd;
@@ -23,6 +24,7 @@ pub(crate) struct Convolution {
 /// Ways to the same numbers, of which the shapes say which is the fastest.
 enum Algorithm {
     Direct(Box<Direct>),
+    Columns(Box<Columns>),
     Winograd(Box<Winograd>),
 }
 
@@ -37,7 +39,8 @@ impl Convolution {
         let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
-            None => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
+            None if geometry.channels * out <= 512 => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
+            None => Algorithm::Columns(Box::new(Columns::new(geometry, out))),
         };
         Self { algorithm, weight, bias, places: geometry.places(), rectified }
     }
@@ -62,6 +65,7 @@ impl Operator for Convolution {
         };
         match &mut self.algorithm {
             Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
+            Algorithm::Columns(columns) => columns.forward(weight, x, y, n, finish),
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
         }
         Ok(())
@@ -78,6 +82,7 @@ impl Operator for Convolution {
         let (gradient, weight) = parameters[self.weight].renew();
         match &mut self.algorithm {
             Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, gradient, dx),
+            Algorithm::Columns(columns) => columns.backward(weight, x, dy, n, gradient, dx),
             Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, gradient, dx),
         }
     }

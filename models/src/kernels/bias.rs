@@ -128,3 +128,80 @@ fn sum_of<'a>(slices: impl Iterator<Item = &'a [f32]>) -> f32 {
     }
     partial[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::reference::noise;
+
+    #[test]
+    fn biases_are_added_by_channel_and_by_column() {
+        let values = [1.0, -2.0, 3.0, -4.0, f32::NAN, 0.0];
+        let mut image = values;
+        add_channel_bias(&mut image, &[1.0, -1.0], false);
+        assert_eq!(image[..4], [2.0, -1.0, 4.0, -5.0]);
+        let mut image = values;
+        add_channel_bias(&mut image, &[1.0, -1.0], true);
+        assert!(image[4].is_nan(), "NaN does not hide");
+        assert_eq!([&image[..4], &image[5..]].concat(), [2.0, 0.0, 4.0, 0.0, 0.0]);
+        let mut rows = values;
+        add_row_bias(&mut rows, &[1.0, -1.0], false);
+        assert_eq!([&rows[..4], &rows[5..]].concat(), [2.0, -3.0, 4.0, -5.0, -1.0]);
+        let mut rows = values;
+        add_row_bias(&mut rows, &[1.0, -1.0], true);
+        assert!(rows[4].is_nan());
+        assert_eq!([&rows[..4], &rows[5..]].concat(), [2.0, 0.0, 4.0, 0.0, 0.0]);
+        let mut y = values;
+        rectify(&mut y);
+        assert!(y[4].is_nan());
+        assert_eq!([&y[..4], &y[5..]].concat(), [1.0, 0.0, 3.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn gradients_pass_where_the_output_is_positive() {
+        for count in [1, 15, 100, 3 * WORTH + 7] {
+            let (y, before) = (noise(count, 1), noise(count, 2));
+            let mut gradient = before.clone();
+            rectify_gradient(&mut gradient, &y);
+            for ((y, before), after) in y.iter().zip(before).zip(gradient) {
+                assert_eq!(after, if *y > 0.0 { before } else { 0.0 });
+            }
+        }
+        let mut gradient = [1.0, 2.0];
+        rectify_gradient(&mut gradient, &[0.0, f32::NAN]);
+        assert_eq!(gradient, [0.0; 2]);
+    }
+
+    #[test]
+    fn gradients_of_biases_are_sums() {
+        for (n, channels, places) in [(1, 1, 1), (3, 5, 7), (2, 3, 33), (2, 1, 64), (40, 20, 900), (0, 2, 3)]
+        {
+            let dy = noise(n * channels * places, 4);
+            let mut dbias = vec![f32::NAN; channels];
+            channel_bias_gradient(&dy, &mut dbias, places);
+            let mut expected = vec![0.0f64; channels];
+            for (index, value) in dy.iter().enumerate() {
+                expected[index / places % channels] += f64::from(*value);
+            }
+            for (value, expected) in dbias.iter().zip(expected) {
+                assert!((f64::from(*value) - expected).abs() <= 1e-6 * (n * places) as f64, "{n} {channels}");
+            }
+        }
+        let mut dbias = [f32::NAN; 3];
+        row_bias_gradient(&[1.0, 2.0, 3.0, 10.0, 20.0, 30.0], &mut dbias);
+        assert_eq!(dbias, [11.0, 22.0, 33.0]);
+    }
+
+    #[test]
+    fn the_same_bits_for_any_number_of_threads() {
+        let dy = noise(50 * 13 * 511, 4);
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let mut dbias = [0.0; 13];
+            pool.install(|| channel_bias_gradient(&dy, &mut dbias, 511));
+            dbias
+        };
+        assert_eq!(with(2), with(1));
+        assert_eq!(with(3), with(1));
+    }
+}

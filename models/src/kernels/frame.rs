@@ -110,6 +110,8 @@ impl Frame {
         };
         let (first_row, end_row) = inside(down, height, rows);
         let (first_column, end_column) = inside(across, width, columns);
+        // Without columns there are no rows either.
+        let end_row = if first_column == end_column { first_row } else { end_row };
         Phase { down, across, first_row, end_row, first_column, end_column }
     }
 
@@ -180,7 +182,7 @@ impl Frame {
     /// The values from the first to the last pixel that a phase has of the image.
     pub(super) fn phase_span(&self, phase: &Phase) -> usize {
         let (rows, columns) = (phase.end_row - phase.first_row, phase.end_column - phase.first_column);
-        if rows == 0 || columns == 0 { 0 } else { (rows - 1) * self.row_length + columns }
+        if rows == 0 { 0 } else { (rows - 1) * self.row_length + columns }
     }
 
     /// Copies the outputs of one channel out of their run.
@@ -204,6 +206,21 @@ impl Frame {
             } else {
                 let to = image[to..].iter_mut().step_by(stride);
                 to.zip(&from[..length]).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+
+    /// Copies the pixels of an image out of their frame.
+    #[inline(always)]
+    pub(super) fn extract(&self, frame: &[f32], image: &mut [f32]) {
+        if self.geometry.stride > 1 {
+            image.fill(0.0); // No output sees some of the pixels.
+        }
+        for channel in 0..self.geometry.channels {
+            for phase in self.phases() {
+                let plane = (channel * self.phases + phase.down) * self.phases + phase.across;
+                let first = plane * self.plane + phase.first_row * self.row_length + phase.first_column;
+                self.crop_phase(&phase, &frame[first..], channel, image);
             }
         }
     }

@@ -13,7 +13,12 @@ const MOST: usize = 16;
 /// The number of groups for `n` images with `work` multiplications each: a power of two, so that a pool of two or four
 /// threads has equal shares.
 pub(crate) fn groups(n: usize, work: usize) -> usize {
-    let worth = (n.saturating_mul(work) / WORTH).min(n).clamp(1, MOST);
+    groups_of(1, n, work)
+}
+
+/// The same, but each group has at least `size` images, if there are so many.
+pub(crate) fn groups_of(size: usize, n: usize, work: usize) -> usize {
+    let worth = (n.saturating_mul(work) / WORTH).min(n / size).clamp(1, MOST);
     1 << worth.ilog2()
 }
 

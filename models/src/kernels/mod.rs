@@ -5,12 +5,15 @@
 //! that results have the same bits for any number of threads.
 
 pub(crate) mod bias;
+pub(crate) mod columns;
 pub(crate) mod direct;
 mod frame;
 mod groups;
 pub(crate) mod im2col;
 pub(crate) mod pooling;
 pub(crate) mod product;
+#[cfg(test)]
+mod reference;
 mod rows;
 pub(crate) mod update;
 pub(crate) mod winograd;

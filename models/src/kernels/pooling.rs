@@ -5,6 +5,7 @@ use std::ops::Range;
 use pulp::Arch;
 
 use super::groups::{for_groups, groups};
+use super::rows::copy_row;
 
 /// The sizes of a pooling of images `[channels, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +73,9 @@ pub(crate) struct MaxPool {
 struct Maxima {
     /// The place of each maximum in its window, by rows.
     places: Vec<u16>,
-    /// The larger of each pair of neighbours in a plane.
-    pairs: Vec<f32>,
-    /// Which of the pair it is.
-    sides: Vec<u16>,
+    /// The upper and lower rows of windows, with room for some planes.
+    upper: Vec<f32>,
+    lower: Vec<f32>,
 }
 
 impl MaxPool {
@@ -154,49 +154,47 @@ fn rectified((value, place): (f32, u16), rectify: bool) -> (f32, u16) {
 }
 
 impl Maxima {
-    /// Windows of 2 x 2 side by side: first neighbours in rows, then in columns, which keeps the order.
+    /// Windows of 2 x 2 side by side. The upper rows of all windows are brought together, and the lower ones: then all
+    /// windows are alike, and the short rows of small images take no time of their own.
     #[inline(always)]
     fn by_pairs(&mut self, windows: &Windows, rectify: bool, x: &[f32], y: &mut [f32]) {
-        let (rows, columns, width) = (windows.rows(), windows.columns(), windows.width);
-        self.pairs.resize(2 * rows * columns, 0.0);
-        self.sides.resize(2 * rows * columns, 0);
-        let (pairs, sides) = (&mut self.pairs[..], &mut self.sides[..]);
-        let outputs = y.chunks_exact_mut(rows * columns).zip(self.places.chunks_exact_mut(rows * columns));
-        for (x, (y, places)) in x.chunks_exact(windows.height * width).zip(outputs) {
-            if width == 2 * columns {
-                pair_maxima(x, pairs, sides);
-            } else {
-                let to = pairs.chunks_exact_mut(columns).zip(sides.chunks_exact_mut(columns));
-                for (x, (pairs, sides)) in x.chunks_exact(width).zip(to) {
-                    pair_maxima(x, pairs, sides);
-                }
+        let (height, width) = (windows.height, windows.width);
+        let (row, pooled) = (2 * windows.columns(), windows.rows() * windows.columns());
+        let together = planes_together(windows);
+        self.upper.resize(together * 2 * pooled, 0.0);
+        self.lower.resize(together * 2 * pooled, 0.0);
+        let outputs = y.chunks_mut(together * pooled).zip(self.places.chunks_mut(together * pooled));
+        for (x, (y, places)) in x.chunks(together * height * width).zip(outputs) {
+            let rows = x.chunks_exact(height * width).flat_map(|x| x.chunks_exact(2 * width));
+            let to = self.upper.chunks_exact_mut(row).zip(self.lower.chunks_exact_mut(row));
+            for (x, (upper, lower)) in rows.zip(to) {
+                copy_row(&x[..row], upper);
+                copy_row(&x[width..width + row], lower);
             }
-            let from = pairs.chunks_exact(2 * columns).zip(sides.chunks_exact(2 * columns));
-            let to = y.chunks_exact_mut(columns).zip(places.chunks_exact_mut(columns));
-            for ((pairs, sides), (y, places)) in from.zip(to) {
-                let (top, bottom) = pairs.split_at(columns);
-                let (top_sides, bottom_sides) = sides.split_at(columns);
-                let upper = top.iter().zip(top_sides);
-                let lower = bottom.iter().zip(bottom_sides);
-                for (((a, s), (b, t)), (y, place)) in upper.zip(lower).zip(y.iter_mut().zip(places)) {
-                    (*y, *place) = rectified(larger((*a, *s), (*b, *t + 2)), rectify);
-                }
-            }
+            maxima(&self.upper, &self.lower, y, places, rectify);
         }
     }
 
     #[inline(always)]
-    fn back_by_pairs(&self, windows: &Windows, dy: &[f32], dx: &mut [f32]) {
-        let (rows, columns, width) = (windows.rows(), windows.columns(), windows.width);
-        let inputs = dy.chunks_exact(rows * columns).zip(self.places.chunks_exact(rows * columns));
-        for (dx, (dy, places)) in dx.chunks_exact_mut(windows.height * width).zip(inputs) {
-            let (pooled, rest) = dx.split_at_mut(2 * rows * width);
-            rest.fill(0.0);
-            let from = dy.chunks_exact(columns).zip(places.chunks_exact(columns));
-            for (dx, (dy, places)) in pooled.chunks_exact_mut(2 * width).zip(from) {
-                let (top, bottom) = dx.split_at_mut(width);
-                spread(dy, places, 0, top);
-                spread(dy, places, 2, bottom);
+    fn back_by_pairs(&mut self, windows: &Windows, dy: &[f32], dx: &mut [f32]) {
+        let (height, width) = (windows.height, windows.width);
+        let (row, pooled) = (2 * windows.columns(), windows.rows() * windows.columns());
+        let together = planes_together(windows);
+        let inputs = dy.chunks(together * pooled).zip(self.places.chunks(together * pooled));
+        for (dx, (dy, places)) in dx.chunks_mut(together * height * width).zip(inputs) {
+            back_from_maxima(dy, places, &mut self.upper, &mut self.lower);
+            let mut from = self.upper.chunks_exact(row).zip(self.lower.chunks_exact(row));
+            for plane in dx.chunks_exact_mut(height * width) {
+                let mut rows = plane.chunks_exact_mut(2 * width);
+                for (dx, (upper, lower)) in rows.by_ref().zip(from.by_ref()) {
+                    copy_row(upper, &mut dx[..row]);
+                    copy_row(lower, &mut dx[width..width + row]);
+                    if row < width {
+                        dx[row..width].fill(0.0);
+                        dx[width + row..].fill(0.0);
+                    }
+                }
+                rows.into_remainder().fill(0.0);
             }
         }
     }
@@ -239,22 +237,30 @@ impl Maxima {
     }
 }
 
-/// The larger of each pair of values, and which of the two it is.
+// Functions of their own, since then the compiler knows that their arguments do not overlap, and takes vectors.
+
 #[inline(always)]
-fn pair_maxima(x: &[f32], maxima: &mut [f32], sides: &mut [u16]) {
-    for (&[a, b], (maximum, side)) in x.as_chunks::<2>().0.iter().zip(maxima.iter_mut().zip(sides)) {
-        (*maximum, *side) = larger((a, 0), (b, 1));
+fn maxima(upper: &[f32], lower: &[f32], y: &mut [f32], places: &mut [u16], rectify: bool) {
+    let (upper, lower) = (upper.as_chunks::<2>().0, lower.as_chunks::<2>().0);
+    for ((a, b), (y, place)) in upper.iter().zip(lower).zip(y.iter_mut().zip(places)) {
+        let (upper, lower) = (larger((a[0], 0), (a[1], 1)), larger((b[0], 2), (b[1], 3)));
+        (*y, *place) = rectified(larger(upper, lower), rectify);
     }
 }
 
-/// One row of the gradient: each window has the places `first` and `first + 1` in it.
 #[inline(always)]
-fn spread(dy: &[f32], places: &[u16], first: u16, row: &mut [f32]) {
-    let (pairs, _) = row.as_chunks_mut::<2>();
-    for (pair, (&dy, &place)) in pairs.iter_mut().zip(dy.iter().zip(places)) {
-        *pair = [if place == first { dy } else { 0.0 }, if place == first + 1 { dy } else { 0.0 }];
+fn back_from_maxima(dy: &[f32], places: &[u16], upper: &mut [f32], lower: &mut [f32]) {
+    let (upper, lower) = (upper.as_chunks_mut::<2>().0, lower.as_chunks_mut::<2>().0);
+    for ((a, b), (&dy, &place)) in upper.iter_mut().zip(lower).zip(dy.iter().zip(places)) {
+        let at = |this: u16| if place == this { dy } else { 0.0 };
+        *a = [at(0), at(1)];
+        *b = [at(2), at(3)];
     }
-    row[2 * dy.len()..].fill(0.0);
+}
+
+/// Planes of images worked on at once: enough for long loops, few enough for the first cache.
+fn planes_together(windows: &Windows) -> usize {
+    (2048 / (windows.height * windows.width)).max(1)
 }
 
 /// The means of windows.
@@ -336,5 +342,141 @@ fn back_from_means(windows: &Windows, dy: &[f32], dx: &mut [f32]) {
                 dx[corner + down * windows.width..][..size].iter_mut().for_each(|dx| *dx += dy * share);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernels::reference::noise;
+
+    fn windows() -> impl Strategy<Value = Windows> {
+        (1..4usize, 1..14usize, 1..40usize, 1..5usize, 1..5usize).prop_map(
+            |(channels, height, width, size, stride)| Windows { channels, height, width, size, stride },
+        )
+    }
+
+    /// The pixels of each window as indices of a batch, window after window.
+    fn pixels(windows: &Windows, n: usize) -> Vec<Vec<usize>> {
+        let mut all = Vec::new();
+        for plane in 0..n * windows.channels {
+            for row in 0..windows.rows() {
+                for column in 0..windows.columns() {
+                    let (top, left) = (row * windows.stride, column * windows.stride);
+                    let inside = (0..windows.size * windows.size).map(|at| {
+                        let (down, across) = (at / windows.size, at % windows.size);
+                        (plane * windows.height + top + down) * windows.width + left + across
+                    });
+                    all.push(inside.collect());
+                }
+            }
+        }
+        all
+    }
+
+    /// Few different values, so that there are many equals, and some of both signs.
+    fn steps(count: usize) -> Vec<f32> {
+        noise(count, 5).iter().map(|value| (value * 4.0).round()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn maxima_are_those_of_the_definition(windows in windows(), rectify: bool, n in 1..4usize) {
+            let x = steps(n * windows.image());
+            let mut pool = MaxPool::new(windows, rectify).expect("small windows");
+            let mut y = vec![f32::NAN; n * windows.pooled()];
+            let mut dx = vec![f32::NAN; x.len()];
+            // Twice, so that what remains of the first time would show.
+            pool.forward(&noise(x.len(), 6), &mut y, n);
+            pool.forward(&x, &mut y, n);
+            let dy = noise(y.len(), 7);
+            pool.backward(&dy, &mut dx, n);
+            let mut expected = vec![0.0; x.len()];
+            for (window, pixels) in pixels(&windows, n).iter().enumerate() {
+                let mut best = pixels[0];
+                for &pixel in pixels {
+                    if x[pixel] > x[best] {
+                        best = pixel;
+                    }
+                }
+                let value = if rectify { x[best].max(0.0) } else { x[best] };
+                prop_assert_eq!(y[window], value);
+                if !rectify || value > 0.0 {
+                    expected[best] += dy[window];
+                }
+            }
+            prop_assert_eq!(dx, expected);
+        }
+
+        #[test]
+        fn means_are_those_of_the_definition(windows in windows(), n in 1..4usize) {
+            let x = noise(n * windows.image(), 5);
+            let mut pool = AveragePool::new(windows);
+            let mut y = vec![f32::NAN; n * windows.pooled()];
+            let mut dx = vec![f32::NAN; x.len()];
+            pool.forward(&x, &mut y, n);
+            let dy = noise(y.len(), 7);
+            pool.backward(&dy, &mut dx, n);
+            let mut expected = vec![0.0f32; x.len()];
+            let area = (windows.size * windows.size) as f32;
+            for (window, pixels) in pixels(&windows, n).iter().enumerate() {
+                let mean = pixels.iter().map(|pixel| x[*pixel]).sum::<f32>() / area;
+                prop_assert!((y[window] - mean).abs() < 1e-6);
+                pixels.iter().for_each(|pixel| expected[*pixel] += dy[window] / area);
+            }
+            for (value, expected) in dx.iter().zip(&expected) {
+                prop_assert!((value - expected).abs() < 1e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn nan_does_not_hide() {
+        for (size, rectify) in [(2, false), (2, true), (3, false)] {
+            let windows = Windows { channels: 1, height: size, width: size, size, stride: size };
+            for place in 0..size * size {
+                let mut x: Vec<f32> = (0..size * size).map(|value| value as f32).collect();
+                x[place] = f32::NAN;
+                let mut y = [0.0];
+                MaxPool::new(windows, rectify).expect("small windows").forward(&x, &mut y, 1);
+                assert!(y[0].is_nan(), "{size} {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_bits_for_any_number_of_threads() {
+        let windows = Windows { channels: 8, height: 30, width: 30, size: 3, stride: 2 };
+        let (n, x) = (33, noise(33 * windows.image(), 1));
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            pool.install(|| {
+                let (mut y, mut dx) = (vec![0.0; n * windows.pooled()], x.clone());
+                let mut maxima = MaxPool::new(windows, true).expect("small windows");
+                maxima.forward(&x, &mut y, n);
+                maxima.backward(&y, &mut dx, n);
+                let mut means = AveragePool::new(windows);
+                let (mut z, mut dz) = (y.clone(), x.clone());
+                means.forward(&x, &mut z, n);
+                means.backward(&z, &mut dz, n);
+                [y, dx, z, dz]
+            })
+        };
+        let one = with(1);
+        assert_eq!(with(2), one);
+        assert_eq!(with(3), one);
+    }
+
+    #[test]
+    fn windows_that_do_not_fit_give_nothing() {
+        let windows = Windows { channels: 1, height: 1, width: 3, size: 2, stride: 2 };
+        let (mut y, mut dx) = ([], [f32::NAN; 3]);
+        let mut pool = MaxPool::new(windows, false).expect("small windows");
+        pool.forward(&[1.0, 2.0, 3.0], &mut y, 1);
+        pool.backward(&y, &mut dx, 1);
+        assert_eq!(dx, [0.0; 3]);
+        assert!(MaxPool::new(Windows { size: 256, ..windows }, false).is_none());
     }
 }

@@ -94,3 +94,49 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
 pub(crate) fn sum_of_squares(a: &[f32]) -> f64 {
     dot(a, a)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::reference::noise;
+
+    /// From nothing to more than one task.
+    const LENGTHS: [usize; 5] = [0, 1, 31, 1000, 2 * TASK + 5];
+
+    #[test]
+    fn updates_are_those_of_the_formulas() {
+        let (rate, momentum, decay) = (0.1, 0.9, 0.01);
+        for length in LENGTHS {
+            let (w, v, g) = (noise(length, 1), noise(length, 2), noise(length, 3));
+            let mut plain = w.clone();
+            descend(&mut plain, &g, rate, 0.0);
+            let mut decayed = w.clone();
+            descend(&mut decayed, &g, rate, decay);
+            let (mut moved, mut velocity) = (w.clone(), v.clone());
+            descend_with_momentum(&mut moved, &mut velocity, &g, rate, momentum, decay);
+            let mut sum = w.clone();
+            add_multiple(&mut sum, -2.0, &g);
+            for i in 0..length {
+                assert_eq!(plain[i], w[i] - rate * g[i]);
+                assert_eq!(decayed[i], w[i] - rate * (g[i] + decay * w[i]));
+                let expected = momentum * v[i] + (g[i] + decay * w[i]);
+                assert_eq!(velocity[i], expected);
+                assert_eq!(moved[i], w[i] - rate * expected);
+                assert_eq!(sum[i], w[i] - 2.0 * g[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_in_f64() {
+        for length in LENGTHS {
+            let (a, b) = (noise(length, 1), noise(length, 2));
+            let expected: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((dot(&a, &b) - expected).abs() <= 1e-12 * length as f64);
+        }
+        // In f32, the ones would vanish beside the first.
+        let mut a = vec![1.0f32; 101];
+        a[0] = 1e5;
+        assert_eq!(sum_of_squares(&a), 1e10 + 100.0);
+    }
+}

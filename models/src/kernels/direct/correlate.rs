@@ -61,6 +61,9 @@ impl Filter {
         runs: &mut [f32],
         mut done: impl FnMut(usize, &[f32]),
     ) {
+        if span == 0 {
+            return;
+        }
         let length = span.next_multiple_of(S::F32_LANES);
         let size = (self.taps.len() * self.block).max(1);
         for (index, weights) in self.packed.chunks_exact(size).enumerate() {

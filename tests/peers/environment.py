@@ -129,8 +129,11 @@ def run(command: list, doing: str, advice: str = "", given: str = "") -> str:
     except OSError as error:
         raise EnvironmentFailure(f"{doing}: {error}") from error
     if done.returncode != 0:
-        last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise EnvironmentFailure(f"{doing} failed:\n{last}\n{advice}".rstrip())
+        # pip repeats each attempt at length before it says what it was for.
+        lines = [
+            line for line in done.stderr.splitlines() if line.strip() and "WARNING: Retrying" not in line
+        ]
+        raise EnvironmentFailure("\n".join([f"{doing} failed:", *lines[-5:], advice]).rstrip())
     return done.stdout
 
 

@@ -6,6 +6,8 @@
 //! results have the same bits for any number of threads; the threads are those of the rayon pool that the caller runs in.
 
 mod convolution;
+#[cfg(test)]
+mod golden;
 mod linear;
 mod operator;
 mod parameter;
@@ -59,7 +61,7 @@ impl Engine {
         };
         let parameters: Vec<Parameter> = params.iter().map(parameter).collect();
         let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
-        let mut planner = Planner::new(architecture, &names);
+        let mut planner = Planner::new(&architecture.input, &names);
         let [extractor, projection, head] = architecture.parts();
         let mut part = |(name, layers)| planner.sequence(name, name, layers);
         let parts = [part(extractor)?, part(projection)?, part(head)?];

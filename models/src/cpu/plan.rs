@@ -7,7 +7,7 @@ use super::pooling::{AveragePooling, GlobalAveragePooling, MaxPooling};
 use super::rectifier::Rectifier;
 use super::residual::Residual;
 use super::sequence::Sequence;
-use crate::architecture::{Architecture, ArchitectureError, Layer};
+use crate::architecture::{ArchitectureError, Layer};
 use crate::kernels::im2col::Geometry;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
 
@@ -19,8 +19,9 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(architecture: &Architecture, names: &'a [String]) -> Self {
-        Self { names, shape: architecture.input.clone() }
+    /// For samples of the shape `input`.
+    pub(super) fn new(input: &[usize], names: &'a [String]) -> Self {
+        Self { names, shape: input.to_vec() }
     }
 
     /// The operators of the next layers of a part. `place` is the part or the branch of a block that they are in, as in

@@ -3,6 +3,14 @@
 //! They are candle operations like any other and take part in its automatic differentiation. All are plain loops around
 //! candle's matrix product, sum in an order that depends on the shapes alone, and so give the same bytes for any number
 //! of threads.
+//!
+//! The kernels on plain slices, without candle, are those of [`direct`], [`columns`], [`pooling`], [`bias`] and [`update`].
+
+#![allow(
+    clippy::inline_always,
+    reason = "only what is inlined takes on the vector instructions of its caller"
+)]
+#![allow(dead_code, reason = "the kernels on plain slices wait for the training step that is made of them")]
 
 mod bias;
 mod columns;
@@ -21,6 +29,7 @@ mod reference;
 mod relu;
 mod rows;
 mod update;
+mod vectorised;
 
 use candle_core::{CpuStorage, Layout, Result, Storage, Tensor, bail};
 

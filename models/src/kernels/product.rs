@@ -46,14 +46,14 @@ pub(crate) fn product(alpha: f32, a: Matrix, b: Matrix, beta: f32, c: &mut [f32]
             a.columns,
             c.as_mut_ptr(),
             1,
-            row_stride as isize,
+            row_stride.cast_signed(),
             beta != 0.0,
             a.values.as_ptr(),
-            a.column_stride as isize,
-            a.row_stride as isize,
+            a.column_stride.cast_signed(),
+            a.row_stride.cast_signed(),
             b.values.as_ptr(),
-            b.column_stride as isize,
-            b.row_stride as isize,
+            b.column_stride.cast_signed(),
+            b.row_stride.cast_signed(),
             beta,
             alpha,
             false,
@@ -62,17 +62,4 @@ pub(crate) fn product(alpha: f32, a: Matrix, b: Matrix, beta: f32, c: &mut [f32]
             gemm::Parallelism::None,
         );
     }
-}
-
-/// The same, divided among the threads of the current pool if that pays.
-pub(crate) fn product_parallel(
-    alpha: f32,
-    a: Matrix,
-    b: Matrix,
-    beta: f32,
-    c: &mut [f32],
-    row_stride: usize,
-) {
-    let _ = rayon::current_num_threads;
-    product(alpha, a, b, beta, c, row_stride);
 }

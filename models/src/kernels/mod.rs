@@ -16,6 +16,7 @@ pub(crate) mod product;
 mod reference;
 mod rows;
 pub(crate) mod update;
+mod vectorised;
 pub(crate) mod winograd;
 
 /// Values in `[-1, 1)` for tests.

@@ -2,8 +2,9 @@
 //!
 //! Each value is computed by itself, so long ones are divided among threads without changing a bit.
 
-use pulp::Arch;
 use rayon::prelude::*;
+
+use super::vectorised::vectorised;
 
 /// Values per task: some ten microseconds, from memory.
 const TASK: usize = 1 << 16;
@@ -27,12 +28,11 @@ pub(crate) fn descend_with_momentum(
     decay: f32,
 ) {
     assert!(w.len() == v.len() && w.len() == g.len());
-    let arch = Arch::new();
     let part = |w: &mut [f32], v: &mut [f32], g: &[f32]| {
-        arch.dispatch(
+        vectorised(
             #[inline(always)]
             || {
-                for ((w, v), g) in w.iter_mut().zip(v).zip(g) {
+                for ((w, v), g) in w.iter_mut().zip(v.iter_mut()).zip(g) {
                     *v = momentum * *v + (g + decay * *w);
                     *w -= rate * *v;
                 }
@@ -56,9 +56,8 @@ pub(crate) fn add_multiple(y: &mut [f32], factor: f32, x: &[f32]) {
 #[inline(always)]
 fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
     assert_eq!(y.len(), x.len());
-    let arch = Arch::new();
     let part = |y: &mut [f32], x: &[f32]| {
-        arch.dispatch(
+        vectorised(
             #[inline(always)]
             || y.iter_mut().zip(x).for_each(|(y, x)| f(y, *x)),
         );
@@ -73,7 +72,7 @@ fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
 /// The sum of the products of two vectors' values, in `f64`.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || {
             const LANES: usize = 32;

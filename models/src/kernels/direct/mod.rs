@@ -66,6 +66,13 @@ impl Direct {
         Self { arch: Arch::new(), frame, out, taps, forward, backward, scratch, shares }
     }
 
+    /// Whether this is the faster way, as far as measured: if an image and its gradient stay in the cache of a core, and the
+    /// weights beside them. With more channels, [`super::columns::Columns`] reads its weights for several images at once.
+    pub(crate) fn suits(geometry: Geometry, out: usize) -> bool {
+        let frame = Frame::new(geometry);
+        frame.image_size() + frame.gradient_size(out) <= TOGETHER && out * geometry.taps() <= TOGETHER / 2
+    }
+
     /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.
     /// `finish` is called with each image's complete output, possibly in parallel.
     pub(crate) fn forward(

@@ -39,7 +39,7 @@ impl Convolution {
         let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
-            None if geometry.channels * out <= 512 => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
+            None if Direct::suits(geometry, out) => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
             None => Algorithm::Columns(Box::new(Columns::new(geometry, out))),
         };
         Self { algorithm, weight, bias, places: geometry.places(), rectified }

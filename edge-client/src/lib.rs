@@ -8,11 +8,13 @@
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
 //! | [`link`] | the channels between the driver and a transport |
 //! | [`quic`], [`trust`] | the real transport, and which server it believes |
-//! | [`memory`] | giving freed memory back to the system |
+//! | [`bench`] | the speed of training on this device |
+//! | [`memory`] | how much memory was used; giving freed memory back |
 //! | [`store`] | what must survive a restart |
 //! | [`predict`] | using a trained model |
 //! | [`cli`] | the command line |
 
+pub mod bench;
 pub mod cli;
 pub mod driver;
 pub mod link;

@@ -1,8 +1,8 @@
-//! Freed memory, given back to the system.
+//! The memory of this process: how much it has used, and freed memory given back to the system.
 //!
 //! The C library keeps what was freed for the next allocation, which on a device that trains once an hour is memory
 //! that nobody can use. After a round of `cnn-mnist` that is about 20 MB (`cargo bench -p federation-tests --bench
-//! idle`). This is the project's one use of `unsafe` outside of libraries.
+//! idle`). Apart from matrix products, this is the project's one use of `unsafe` outside of libraries.
 
 /// Gives free heap pages back to the system. Takes milliseconds: for a process that is at rest.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -17,8 +17,25 @@ pub fn give_back() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_back() {}
 
+/// The most memory that this process has had resident so far, in bytes: `VmHWM` of Linux. Absent on other systems.
+#[must_use]
+pub fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
+    #[test]
+    fn the_peak_counts_what_was_touched() {
+        let before = super::peak().unwrap();
+        let touched = vec![1u8; 64 << 20];
+        let after = super::peak().unwrap();
+        assert!(after >= 64 << 20 && after >= before, "{before} {after} {}", touched.len());
+    }
+
     #[test]
     fn memory_in_use_is_left_alone() {
         let kept: Vec<u64> = (0..1 << 20).collect();

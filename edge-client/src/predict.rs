@@ -118,11 +118,11 @@ impl Predictor {
     /// Predicts the samples of `data` in order and hands each to `row`, which may break to end early. The score
     /// is that of the rows handed out.
     pub fn predict(
-        &self,
+        &mut self,
         data: &View,
         row: &mut dyn FnMut(Row) -> ControlFlow<()>,
     ) -> Result<Score, PredictError> {
-        let expected = &self.architecture().input;
+        let expected = &self.network.architecture().input;
         if data.shape() != expected {
             return Err(PredictError::Shape { expected: expected.clone(), found: data.shape().to_vec() });
         }
@@ -133,7 +133,7 @@ impl Predictor {
             data.fill(chunk, &mut x, &mut y);
             let shape = [&[chunk.len()], data.shape()].concat();
             let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
-            let predictions = models::predict(&self.network, &batch).map_err(PredictError::Network)?;
+            let predictions = models::predict(&mut self.network, &batch).map_err(PredictError::Network)?;
             for ((&sample, &label), prediction) in chunk.iter().zip(batch.y()).zip(&predictions) {
                 let class = prediction.class;
                 // One value that is not a number makes the sum, and so every probability, not a number.

@@ -18,6 +18,12 @@ pub struct Workshop {
 #[error("cannot start the threads that train: {0}")]
 pub struct NoThreads(String);
 
+impl From<String> for NoThreads {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
 impl Workshop {
     /// `workers` jobs at a time, each with `threads` threads for its tensor operations.
     pub fn new(workers: usize, threads: usize) -> Result<Self, NoThreads> {

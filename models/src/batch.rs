@@ -1,8 +1,5 @@
 //! Labelled samples in host memory.
 
-use candle_core::Tensor;
-
-use crate::device::Backend;
 use crate::error::ModelError;
 use crate::params::element_count;
 
@@ -94,26 +91,7 @@ impl Batch {
         self.shape[0]
     }
 
-    /// The samples as a tensor on a device.
-    ///
-    /// # Errors
-    /// [`ModelError::Candle`] if the device fails.
-    pub fn inputs(&self, backend: &Backend) -> Result<Tensor, ModelError> {
-        Tensor::from_slice(&self.x, self.shape.as_slice(), backend.device())
-            .map_err(ModelError::candle("moving samples to the device"))
-    }
-
-    /// The labels as a tensor on a device, checked against the number of classes.
-    ///
-    /// # Errors
-    /// [`ModelError::Label`] for a label that is not below `classes`, [`ModelError::Candle`] if the device fails.
-    pub fn labels(&self, classes: usize, backend: &Backend) -> Result<Tensor, ModelError> {
-        self.check_labels(classes)?;
-        Tensor::from_slice(&self.y, self.y.len(), backend.device())
-            .map_err(ModelError::candle("moving labels to the device"))
-    }
-
-    /// Checks every label on the host: a GPU would read out of bounds instead of failing.
+    /// Checks that every label is below the number of classes.
     pub(crate) fn check_labels(&self, classes: usize) -> Result<(), ModelError> {
         match self.y.iter().find(|&&label| label as usize >= classes) {
             Some(&label) => Err(ModelError::Label { label, classes }),
@@ -143,8 +121,8 @@ mod tests {
     #[test]
     fn labels_are_checked_against_the_classes() {
         let batch = Batch::new(vec![0.0; 3], [3, 1], vec![0, 4, 2]).unwrap();
-        assert!(batch.labels(5, &Backend::cpu()).is_ok());
-        let error = batch.labels(4, &Backend::cpu()).unwrap_err();
+        assert!(batch.check_labels(5).is_ok());
+        let error = batch.check_labels(4).unwrap_err();
         assert!(matches!(error, ModelError::Label { label: 4, classes: 4 }));
     }
 }

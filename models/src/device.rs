@@ -6,13 +6,16 @@ use crate::error::ModelError;
 
 /// A processor to run networks on: the CPU or, with the `cuda` feature, the first CUDA device.
 #[derive(Clone, Debug)]
-pub struct Backend(Device);
+pub struct Backend {
+    /// Where candle runs the network; absent for our own engine on the CPU.
+    tensors: Option<Device>,
+}
 
 impl Backend {
     /// The CPU.
     #[must_use]
     pub fn cpu() -> Self {
-        Self(Device::Cpu)
+        Self { tensors: None }
     }
 
     /// The first CUDA device.
@@ -20,7 +23,8 @@ impl Backend {
     /// # Errors
     /// [`ModelError::Candle`] if the crate was built without the `cuda` feature or no such device answers.
     pub fn cuda() -> Result<Self, ModelError> {
-        Device::new_cuda(0).map(Self).map_err(ModelError::candle("opening the CUDA device"))
+        let device = Device::new_cuda(0).map_err(ModelError::candle("opening the CUDA device"))?;
+        Ok(Self { tensors: Some(device) })
     }
 
     /// The first CUDA device if the crate was built with the `cuda` feature and one answers, the CPU otherwise. Show
@@ -33,11 +37,17 @@ impl Backend {
     /// `cpu` or `cuda`.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        if self.0.is_cuda() { "cuda" } else { "cpu" }
+        if self.tensors.as_ref().is_some_and(Device::is_cuda) { "cuda" } else { "cpu" }
     }
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.0
+    pub(crate) fn tensor_device(&self) -> Option<&Device> {
+        self.tensors.as_ref()
+    }
+
+    /// What runs on CUDA devices, on the CPU: slow, but a second opinion on every layer.
+    #[cfg(test)]
+    pub(crate) fn tensors() -> Self {
+        Self { tensors: Some(Device::Cpu) }
     }
 }
 

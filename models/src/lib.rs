@@ -39,32 +39,34 @@
 
 pub mod architecture;
 mod batch;
+mod cpu;
 mod device;
 mod error;
-mod forward;
 mod kernels;
 mod loss;
 mod metrics;
+mod mode;
 pub mod model_file;
 mod network;
 pub mod params;
+mod peak;
 mod sgd;
+mod tensor;
 mod train;
 
 pub use architecture::{
     Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Layer, ParameterKind, ParameterSpec,
 };
 pub use batch::{Batch, BatchError};
-/// The tensor library, for those who build their own losses on [`Network::logits`] and its variables.
-pub use candle_core;
 pub use device::Backend;
 pub use error::ModelError;
-pub use forward::Mode;
 pub use loss::cross_entropy;
 pub use metrics::{Evaluation, Prediction, evaluate, predict};
+pub use mode::Mode;
 pub use model_file::{ModelFileError, read_model, write_model};
-pub use network::Network;
+pub use network::{Network, OutputGradients};
 pub use params::codec::{self, DecodeError, Limits};
 pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, ShapeError};
+pub use peak::product_peak;
 pub use sgd::Sgd;
 pub use train::Learner;

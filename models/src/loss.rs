@@ -1,30 +1,44 @@
-//! Losses.
+//! Losses: functions of a network's outputs, with their gradients by them.
 
-use candle_core::Tensor;
-
-use crate::error::ModelError;
-
-/// The mean over the batch of `-log softmax(logits)[label]`, a scalar tensor through which gradients flow.
+/// The mean over all rows of `-log softmax(logits)[label]`, in nats, and its gradient by the logits.
 ///
-/// `logits` is `[n, classes]`, `labels` is `[n]` of `u32`, each below `classes` ([`crate::Batch::labels`] checks that).
-/// The maximum is subtracted first, so that no logit is too large.
+/// `logits` is `[n, classes]`, `labels` has `n` labels below `classes`. The gradient, `(softmax(logits) - onehot) / n`, is
+/// written to `gradient`, as long as `logits`. The maximum is subtracted first, so that no logit is too large; logits that
+/// are not finite give a loss that is not finite.
 ///
-/// # Errors
-/// [`ModelError::Candle`] if the shapes do not fit or the device fails.
-pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor, ModelError> {
-    candle_nn::loss::cross_entropy(logits, labels).map_err(ModelError::candle("computing the cross-entropy"))
+/// # Panics
+/// If there are no labels, or the lengths do not fit.
+#[must_use]
+pub fn cross_entropy(logits: &[f32], labels: &[u32], gradient: &mut Vec<f32>) -> f32 {
+    let (n, classes) = (labels.len(), logits.len() / labels.len());
+    assert_eq!(logits.len(), n * classes, "as many rows of logits as labels");
+    gradient.clear();
+    gradient.extend_from_slice(logits);
+    let share = 1.0 / n as f32;
+    let mut loss = 0.0f64;
+    for (row, &label) in gradient.chunks_exact_mut(classes.max(1)).zip(labels) {
+        let label = label as usize;
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let own = row[label];
+        let mut sum = 0.0;
+        for value in &mut *row {
+            *value = (*value - max).exp();
+            sum += *value;
+        }
+        loss += f64::from(sum.ln() + max - own);
+        let scale = share / sum;
+        row.iter_mut().for_each(|value| *value *= scale);
+        row[label] -= share;
+    }
+    (loss / n as f64) as f32
 }
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
-
     use super::*;
 
     fn loss(logits: &[[f32; 3]], labels: &[u32]) -> f32 {
-        let logits = Tensor::from_slice(logits.as_flattened(), (logits.len(), 3), &Device::Cpu).unwrap();
-        let labels = Tensor::new(labels, &Device::Cpu).unwrap();
-        cross_entropy(&logits, &labels).unwrap().to_scalar().unwrap()
+        cross_entropy(logits.as_flattened(), labels, &mut Vec::new())
     }
 
     #[test]
@@ -44,14 +58,21 @@ mod tests {
     }
 
     #[test]
+    fn logits_that_are_not_finite_show() {
+        assert!(!loss(&[[f32::NAN, 0.0, 0.0]], &[1]).is_finite());
+        assert!(!loss(&[[f32::INFINITY, 0.0, 0.0]], &[1]).is_finite());
+        assert!(!loss(&[[0.0, f32::NEG_INFINITY, 0.0]], &[1]).is_finite());
+    }
+
+    #[test]
     fn the_gradient_is_softmax_minus_one_hot_over_the_batch() {
-        let logits =
-            candle_core::Var::new(&[[0.0f32, 2f32.ln(), 5f32.ln()], [1.0, 1.0, 1.0]], &Device::Cpu).unwrap();
-        let labels = Tensor::new(&[1u32, 0], &Device::Cpu).unwrap();
-        let gradients = cross_entropy(&logits, &labels).unwrap().backward().unwrap();
-        let gradient: Vec<f32> = gradients.get(&logits).unwrap().flatten_all().unwrap().to_vec1().unwrap();
+        let logits = [0.0, 2f32.ln(), 5f32.ln(), 1.0, 1.0, 1.0];
+        // What an earlier batch left does not count.
+        let mut gradient = vec![7.0; 9];
+        let _ = cross_entropy(&logits, &[1, 0], &mut gradient);
         let third = 1.0 / 3.0;
         let expected = [0.125, 0.25 - 1.0, 0.625, third - 1.0, third, third].map(|g: f32| g / 2.0);
+        assert_eq!(gradient.len(), expected.len());
         for (found, expected) in gradient.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-6, "{gradient:?}");
         }

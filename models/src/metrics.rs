@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::ModelError;
-use crate::forward::Mode;
+use crate::mode::Mode;
 use crate::network::Network;
 
 /// How well a network does on some samples. The default, of no samples, is neutral under [`Evaluation::merge`].
@@ -58,14 +58,16 @@ pub struct Prediction {
 /// [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`] or [`ModelError::Labels`] for a batch that does
 /// not fit, [`ModelError::Candle`] if the device fails. A loss that is not finite is no error here: it is what the network is worth.
 pub fn evaluate<B: Borrow<Batch>>(
-    network: &Network,
+    network: &mut Network,
     batches: impl IntoIterator<Item = B>,
 ) -> Result<Evaluation, ModelError> {
     let (mut loss, mut samples, mut correct) = (0.0, 0, 0);
     for batch in batches {
         let batch = batch.borrow();
         network.check_labels(batch)?;
-        for (logits, &label) in host_logits(network, batch)?.iter().zip(batch.y()) {
+        network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
+        let classes = network.architecture().classes;
+        for (logits, &label) in network.logits().chunks_exact(classes).zip(batch.y()) {
             loss += log_total(logits) - f64::from(logits[label as usize]);
             correct += usize::from(largest(logits) == label as usize);
             samples += 1;
@@ -78,21 +80,16 @@ pub fn evaluate<B: Borrow<Batch>>(
 /// of each. The labels are not looked at.
 ///
 /// # Errors
-/// [`ModelError::Input`] or [`ModelError::Token`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
-pub fn predict(network: &Network, batch: &Batch) -> Result<Vec<Prediction>, ModelError> {
-    let prediction = |logits: &Vec<f32>| {
+/// [`ModelError::Input`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
+pub fn predict(network: &mut Network, batch: &Batch) -> Result<Vec<Prediction>, ModelError> {
+    let prediction = |logits: &[f32]| {
         let log_total = log_total(logits);
         let probabilities = logits.iter().map(|&logit| (f64::from(logit) - log_total).exp() as f32).collect();
         Prediction { class: largest(logits) as u32, probabilities }
     };
-    Ok(host_logits(network, batch)?.iter().map(prediction).collect())
-}
-
-fn host_logits(network: &Network, batch: &Batch) -> Result<Vec<Vec<f32>>, ModelError> {
-    network
-        .logits(&batch.inputs(network.backend())?, Mode::Evaluation)?
-        .to_vec2()
-        .map_err(ModelError::candle("copying logits from the device"))
+    network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
+    let classes = network.architecture().classes;
+    Ok(network.logits().chunks_exact(classes).map(prediction).collect())
 }
 
 /// `log sum exp(logits)`, with the maximum taken out first so that nothing overflows.
@@ -138,7 +135,7 @@ mod tests {
     fn loss_and_accuracy_in_closed_form() {
         let row = [0.0, 2f32.ln(), 5f32.ln()];
         let all = batch(&[row, row, [1.0; 3]], &[2, 1, 0]);
-        let evaluation = evaluate(&identity(), [&all]).unwrap();
+        let evaluation = evaluate(&mut identity(), [&all]).unwrap();
         // Probabilities 5/8, 2/8 and 1/3; the first and the last, a tie that goes to class 0, are right.
         let expected = ((8.0f64 / 5.0).ln() + 4f64.ln() + 3f64.ln()) / 3.0;
         assert!((evaluation.loss - expected).abs() < 1e-6);
@@ -148,21 +145,21 @@ mod tests {
 
     #[test]
     fn merging_is_evaluating_together() {
-        let network = identity();
+        let mut network = identity();
         let a = batch(&[[0.3, 0.1, -2.0], [1.0, 2.0, 3.0]], &[0, 0]);
         let b = batch(&[[0.0, -1.0, 4.0]], &[2]);
-        let merged = evaluate(&network, [&a]).unwrap().merge(evaluate(&network, [&b]).unwrap());
-        let together = evaluate(&network, [a, b]).unwrap();
+        let merged = evaluate(&mut network, [&a]).unwrap().merge(evaluate(&mut network, [&b]).unwrap());
+        let together = evaluate(&mut network, [a, b]).unwrap();
         assert!((merged.loss - together.loss).abs() < 1e-12);
         assert_eq!((merged.samples, merged.correct, merged.accuracy), (3, 2, together.accuracy));
         assert_eq!(together.merge(Evaluation::default()), Evaluation { loss: together.loss, ..together });
-        assert_eq!(evaluate(&network, Vec::<Batch>::new()).unwrap(), Evaluation::default());
+        assert_eq!(evaluate(&mut network, Vec::<Batch>::new()).unwrap(), Evaluation::default());
     }
 
     #[test]
     fn predictions_are_the_softmax() {
         let predictions =
-            predict(&identity(), &batch(&[[0.0, 2f32.ln(), 5f32.ln()], [900.0, 0.0, 0.0]], &[0, 9]));
+            predict(&mut identity(), &batch(&[[0.0, 2f32.ln(), 5f32.ln()], [900.0, 0.0, 0.0]], &[0, 9]));
         let predictions = predictions.unwrap();
         assert_eq!((predictions[0].class, predictions[1].class), (2, 0));
         for (found, expected) in predictions[0].probabilities.iter().zip([0.125, 0.25, 0.625]) {
@@ -173,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_label_out_of_range_is_an_error() {
-        let result = evaluate(&identity(), [batch(&[[0.0; 3]], &[3])]);
+        let result = evaluate(&mut identity(), [batch(&[[0.0; 3]], &[3])]);
         assert!(matches!(result, Err(ModelError::Label { label: 3, classes: 3 })));
     }
 }

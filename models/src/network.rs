@@ -1,36 +1,67 @@
 //! Running an architecture.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use candle_core::{Tensor, Var};
-
-use crate::architecture::{Architecture, ArchitectureError, ParameterKind};
+use crate::architecture::{Architecture, ArchitectureError};
 use crate::batch::Batch;
+use crate::cpu::{self, Descent};
 use crate::device::Backend;
 use crate::error::ModelError;
-use crate::forward::{Mode, Step, plan, run};
-use crate::params::{Array, Mismatch, ParamSet};
+use crate::mode::Mode;
+use crate::params::{Mismatch, ParamSet};
+use crate::sgd::Sgd;
+use crate::tensor;
 
-/// An architecture with parameters on a device.
+/// An architecture with parameters, ready to be run, on the CPU or on a GPU.
 ///
-/// The parameters live in candle variables, which are written in place: a tensor obtained from a network, even by `clone`
-/// or `detach`, may change under the next step. Snapshot with [`Network::read`], which copies to host memory.
+/// A forward pass leaves three outputs: the extractor's features, the projection's representation and the head's logits.
+/// A loss is a function of these; its gradients by them, given to [`Network::backward`], become gradients of the
+/// parameters. So an objective needs to know nothing about layers or devices:
+///
+/// ```
+/// use models::{Architecture, Array, Backend, Mode, Network, OutputGradients, ParamSet};
+///
+/// let architecture = Architecture::by_name("linear", &[2], 2)?;
+/// let mut params = ParamSet::new();
+/// params.insert("head.fc.weight", Array::new([2, 2], vec![1.0, 0.0, 0.0, 1.0])?);
+/// params.insert("head.fc.bias", Array::zeros([2]));
+/// let mut network = Network::new(&architecture, &params, &Backend::cpu())?;
+///
+/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Training)?;
+/// assert_eq!(network.logits(), [3.0, -1.0]);
+/// // The loss is the square of the first logit.
+/// network.backward(OutputGradients { logits: Some(&[2.0 * 3.0, 0.0]), ..OutputGradients::default() })?;
+/// assert_eq!(network.gradients()?.get("head.fc.weight").map(Array::values), Some(&[18.0, -6.0, 0.0, 0.0][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Network {
     architecture: Architecture,
     backend: Backend,
-    variables: BTreeMap<String, Var>,
-    /// The names of those variables that no gradient reaches.
-    buffers: BTreeSet<String>,
     /// Predictions per sample.
     predictions: usize,
-    extractor: Vec<Step>,
-    projection: Vec<Step>,
-    head: Vec<Step>,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Cpu(Box<cpu::Engine>),
+    Tensor(Box<tensor::Engine>),
+}
+
+/// The gradients of a loss by a network's outputs, each as long as the output; absent where the loss does not depend on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OutputGradients<'a> {
+    /// By [`Network::features`].
+    pub features: Option<&'a [f32]>,
+    /// By [`Network::representation`].
+    pub representation: Option<&'a [f32]>,
+    /// By [`Network::logits`].
+    pub logits: Option<&'a [f32]>,
 }
 
 impl Network {
-    /// A network of this architecture with a copy of these parameters.
+    /// A network of this architecture with these parameters.
+    ///
+    /// On the CPU the parameters are not copied before training changes them: networks that only evaluate share them.
     ///
     /// # Errors
     /// [`ModelError::Architecture`], [`ModelError::Mismatch`] if the parameters do not fit it, [`ModelError::Candle`] if
@@ -41,94 +72,154 @@ impl Network {
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         check_fit(architecture, params)??;
-        let mut variables = BTreeMap::new();
-        for (name, array) in params {
-            let variable = Var::from_slice(array.values(), array.shape(), backend.device())
-                .map_err(ModelError::candle("moving parameters to the device"))?;
-            variables.insert(name.to_owned(), variable);
-        }
-        let [extractor, projection, head] =
-            architecture.parts().map(|(part, layers)| plan(part, part, layers, &variables));
-        let specs = architecture.parameter_specs()?.into_iter();
-        let buffers = specs.filter(|spec| spec.kind == ParameterKind::Buffer).map(|spec| spec.name);
-        Ok(Self {
-            architecture: architecture.clone(),
-            backend: backend.clone(),
-            variables,
-            buffers: buffers.collect(),
-            predictions: architecture.predictions()?,
-            extractor,
-            projection,
-            head,
-        })
+        let specs = architecture.parameter_specs()?;
+        let engine = match backend.tensor_device() {
+            None => Engine::Cpu(Box::new(cpu::Engine::new(architecture, &specs, params)?)),
+            Some(device) => Engine::Tensor(Box::new(
+                tensor::Engine::new(architecture, &specs, params, device)
+                    .map_err(ModelError::candle("moving parameters to the device"))?,
+            )),
+        };
+        let predictions = architecture.predictions()?;
+        Ok(Self { architecture: architecture.clone(), backend: backend.clone(), predictions, engine })
     }
 
-    /// Replaces all parameters by copies of these.
+    /// Replaces all parameters by these, and forgets what an optimiser kept.
     ///
     /// # Errors
     /// [`ModelError::Mismatch`] if they do not fit, and then none is replaced; [`ModelError::Candle`] if the device fails.
     pub fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
         self.check_fit(params)?;
-        for ((_, variable), (_, array)) in self.variables.iter().zip(params) {
-            Tensor::from_slice(array.values(), array.shape(), self.backend.device())
-                .and_then(|tensor| variable.set(&tensor))
-                .map_err(ModelError::candle("moving parameters to the device"))?;
+        match &mut self.engine {
+            Engine::Cpu(engine) => engine.load(params),
+            Engine::Tensor(engine) => {
+                engine.load(params).map_err(ModelError::candle("moving parameters to the device"))?;
+            }
         }
         Ok(())
     }
 
-    /// A copy of all parameters in host memory.
+    /// All parameters. They do not follow when the network learns on.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
     pub fn read(&self) -> Result<ParamSet, ModelError> {
-        let copy = |(name, variable): (&String, &Var)| Ok((name.clone(), to_host(variable)?));
-        self.variables.iter().map(copy).collect()
+        match &self.engine {
+            Engine::Cpu(engine) => Ok(engine.read()),
+            Engine::Tensor(engine) => {
+                engine.read().map_err(ModelError::candle("copying parameters from the device"))
+            }
+        }
     }
 
-    /// The extractor's output for a batch of samples, `[n, ...]`.
-    ///
-    /// In [`Mode::Training`], here and in what follows, the buffers of batch normalisation move.
+    /// Runs samples `x` of the shape `[n, ...]` through all three parts. In [`Mode::Training`] the buffers of batch
+    /// normalisation move.
     ///
     /// # Errors
     /// [`ModelError::Input`] for samples of another shape, [`ModelError::Token`] for tokens that are not in the
     /// vocabulary, [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the device fails.
-    pub fn features(&self, x: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
-        match x.dims() {
-            [_, sample @ ..] if sample == self.architecture.input => run(&self.extractor, x.clone(), mode),
-            dims => Err(ModelError::Input {
-                expected: self.architecture.input.clone(),
-                found: dims.get(1..).unwrap_or_default().to_vec(),
-            }),
+    pub fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
+        let n = match *shape {
+            [n, ref sample @ ..] if *sample == self.architecture.input => n,
+            _ => {
+                return Err(ModelError::Input {
+                    expected: self.architecture.input.clone(),
+                    found: shape.get(1..).unwrap_or_default().to_vec(),
+                });
+            }
+        };
+        assert_eq!(x.len(), shape.iter().product::<usize>(), "as many values as the shape says");
+        match &mut self.engine {
+            Engine::Cpu(engine) => engine.forward(x, n, mode),
+            Engine::Tensor(engine) => engine.forward(x, shape, mode),
         }
     }
 
-    /// The projection's output for features; the features themselves if there is no projection.
-    ///
-    /// # Errors
-    /// [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the features are not the
-    /// extractor's or the device fails.
-    pub fn project(&self, features: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
-        run(&self.projection, features.clone(), mode)
+    /// The extractor's output for the last batch, `[n, ...]`.
+    #[must_use]
+    pub fn features(&self) -> &[f32] {
+        self.outputs()[0]
     }
 
-    /// The head's output for what [`Network::project`] gives: logits, `[n, classes]`. Of predictions at each of `t`
-    /// positions, `[n * t, classes]`, those of a sample next to each other.
-    ///
-    /// # Errors
-    /// As [`Network::project`].
-    pub fn classify(&self, representation: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
-        let logits = run(&self.head, representation.clone(), mode)?;
-        let rows = (logits.elem_count() / self.architecture.classes, self.architecture.classes);
-        logits.reshape(rows).map_err(ModelError::candle("running the network"))
+    /// The projection's output for the last batch, `[n, ...]`; the features themselves if there is no projection.
+    #[must_use]
+    pub fn representation(&self) -> &[f32] {
+        self.outputs()[1]
     }
 
-    /// The logits for a batch of samples, `[n, classes]`: all three parts.
+    /// The head's output for the last batch, `[n, classes]`; of predictions at each of `t` positions `[n * t, classes]`, those
+    /// of a sample next to each other.
+    #[must_use]
+    pub fn logits(&self) -> &[f32] {
+        self.outputs()[2]
+    }
+
+    fn outputs(&self) -> [&[f32]; 3] {
+        match &self.engine {
+            Engine::Cpu(engine) => engine.outputs(),
+            Engine::Tensor(engine) => engine.outputs(),
+        }
+    }
+
+    /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Training`], back to the
+    /// parameters; [`Network::gradients`] has the result.
     ///
     /// # Errors
-    /// As [`Network::features`].
-    pub fn logits(&self, x: &Tensor, mode: Mode) -> Result<Tensor, ModelError> {
-        self.classify(&self.project(&self.features(x, mode)?, mode)?, mode)
+    /// [`ModelError::Candle`] if the device fails.
+    pub fn backward(&mut self, gradients: OutputGradients<'_>) -> Result<(), ModelError> {
+        self.propagate(gradients, Descent::Keep)
+    }
+
+    /// [`Network::backward`], and a step of plain gradient descent for whatever can be stepped on the way. The rest waits
+    /// for [`Network::descend`].
+    pub(crate) fn propagate(
+        &mut self,
+        gradients: OutputGradients<'_>,
+        descent: Descent,
+    ) -> Result<(), ModelError> {
+        match &mut self.engine {
+            Engine::Cpu(engine) => engine.backward(gradients, descent),
+            Engine::Tensor(engine) => {
+                engine.backward(gradients).map_err(ModelError::candle("computing gradients"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradients of the last backward pass, by the names of the parameters.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`] if the device fails.
+    pub fn gradients(&mut self) -> Result<ParamSet, ModelError> {
+        match &mut self.engine {
+            Engine::Cpu(engine) => Ok(engine.gradients()),
+            Engine::Tensor(engine) => {
+                engine.gradients().map_err(ModelError::candle("copying gradients from the device"))
+            }
+        }
+    }
+
+    /// One step of the optimiser along the gradients that the last backward pass left.
+    pub(crate) fn descend(&mut self, sgd: &Sgd) -> Result<(), ModelError> {
+        match &mut self.engine {
+            Engine::Cpu(engine) => engine.descend(sgd),
+            Engine::Tensor(engine) => {
+                engine.descend(sgd).map_err(ModelError::candle("stepping the optimiser"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of the optimiser along these gradients.
+    pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
+        self.check_fit(gradients)?;
+        match &mut self.engine {
+            Engine::Cpu(engine) => engine.descend_along(sgd, gradients),
+            Engine::Tensor(engine) => {
+                engine.descend_along(sgd, gradients).map_err(ModelError::candle("stepping the optimiser"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a batch has a label for each prediction, and that each is one of the classes.
@@ -155,21 +246,8 @@ impl Network {
         &self.backend
     }
 
-    /// Whether a parameter is a buffer: a statistic of the data, to which nothing is added along a gradient.
-    #[must_use]
-    pub fn is_buffer(&self, name: &str) -> bool {
-        self.buffers.contains(name)
-    }
-
-    /// The variables by name, buffers among them, for optimisers and for objectives that are built on the network's own graph.
-    #[must_use]
-    pub fn variables(&self) -> &BTreeMap<String, Var> {
-        &self.variables
-    }
-
-    /// Checks that a set has exactly the names and shapes of the network's parameters.
-    pub(crate) fn check_fit(&self, found: &ParamSet) -> Result<(), Mismatch> {
-        check_shapes(self.variables.iter().map(|(name, variable)| (name.as_str(), variable.dims())), found)
+    fn check_fit(&self, found: &ParamSet) -> Result<(), ModelError> {
+        Ok(check_fit(&self.architecture, found)??)
     }
 }
 
@@ -203,20 +281,11 @@ fn check_shapes<'a>(
     }
 }
 
-/// Copies a tensor to host memory.
-pub(crate) fn to_host(tensor: &Tensor) -> Result<Array, ModelError> {
-    let values = tensor
-        .flatten_all()
-        .and_then(|flat| flat.to_vec1::<f32>())
-        .map_err(ModelError::candle("copying a tensor from the device"))?;
-    Ok(Array::new(tensor.dims(), values).expect("a tensor has as many values as its shape says"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::architecture::Layer;
-    use crate::params::MismatchKind;
+    use crate::params::{Array, MismatchKind};
 
     fn architecture() -> Architecture {
         let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: false };
@@ -240,15 +309,42 @@ mod tests {
 
     #[test]
     fn the_three_parts_are_applied_in_order() {
-        let network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
-        let x = Tensor::new(&[[1.0f32, 1.0]], network.backend().device()).unwrap();
-        let values = |tensor: Tensor| tensor.to_vec2::<f32>().unwrap().concat();
-        let features = network.features(&x, Mode::Evaluation).unwrap();
-        let representation = network.project(&features, Mode::Evaluation).unwrap();
-        assert_eq!(values(network.classify(&representation, Mode::Evaluation).unwrap()), [-18.0]);
-        assert_eq!(values(network.logits(&x, Mode::Evaluation).unwrap()), [-18.0]);
-        assert_eq!(values(features), [3.0, 0.0]);
-        assert_eq!(values(representation), [9.0]);
+        for backend in [Backend::cpu(), Backend::tensors()] {
+            let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
+            network.forward(&[1.0, 1.0], &[1, 2], Mode::Evaluation).unwrap();
+            assert_eq!(network.features(), [3.0, 0.0]);
+            assert_eq!(network.representation(), [9.0]);
+            assert_eq!(network.logits(), [-18.0]);
+        }
+    }
+
+    #[test]
+    fn gradients_enter_at_any_output() {
+        // With a = W x = (3, -0.5), f = max(a, 0), r = 3 f_1 + 7 f_2 and l = -2 r.
+        for backend in [Backend::cpu(), Backend::tensors()] {
+            let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
+            let mut gradients = |gradients| {
+                network.forward(&[1.0, 1.0], &[1, 2], Mode::Training).unwrap();
+                network.backward(gradients).unwrap();
+                let set = network.gradients().unwrap();
+                ["extractor.a", "projection.b", "head.c"]
+                    .map(|layer| set.get(&format!("{layer}.weight")).unwrap().values().to_vec())
+            };
+            let none = OutputGradients::default();
+            let [a, b, c] = gradients(OutputGradients { logits: Some(&[1.0]), ..none });
+            assert_eq!((a, b, c), (vec![-6.0, -6.0, 0.0, 0.0], vec![-6.0, 0.0], vec![9.0]));
+            let [a, b, c] = gradients(OutputGradients { representation: Some(&[1.0]), ..none });
+            assert_eq!((a, b, c), (vec![3.0, 3.0, 0.0, 0.0], vec![3.0, 0.0], vec![0.0]));
+            let [a, b, c] = gradients(OutputGradients { features: Some(&[2.0, 5.0]), ..none });
+            assert_eq!((a, b, c), (vec![2.0, 2.0, 0.0, 0.0], vec![0.0, 0.0], vec![0.0]));
+            let all = OutputGradients {
+                features: Some(&[2.0, 5.0]),
+                representation: Some(&[1.0]),
+                logits: Some(&[1.0]),
+            };
+            let [a, b, c] = gradients(all);
+            assert_eq!((a, b, c), (vec![-1.0, -1.0, 0.0, 0.0], vec![-3.0, 0.0], vec![9.0]));
+        }
     }
 
     #[test]
@@ -289,13 +385,11 @@ mod tests {
 
     #[test]
     fn samples_of_another_shape_are_refused() {
-        let network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
+        let mut network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
         for shape in [&[1usize, 3][..], &[2], &[1, 1, 2], &[]] {
-            let x = Tensor::zeros(shape, candle_core::DType::F32, network.backend().device()).unwrap();
-            assert!(
-                matches!(network.logits(&x, Mode::Evaluation), Err(ModelError::Input { .. })),
-                "{shape:?}"
-            );
+            let x = vec![0.0; shape.iter().product()];
+            let result = network.forward(&x, shape, Mode::Evaluation);
+            assert!(matches!(result, Err(ModelError::Input { .. })), "{shape:?}");
         }
     }
 }

@@ -1,18 +1,14 @@
 //! Training: a network and an optimiser.
 
-use std::collections::BTreeMap;
-
-use candle_core::backprop::GradStore;
-use candle_core::{DType, Tensor};
-
 use crate::architecture::Architecture;
 use crate::batch::Batch;
+use crate::cpu::Descent;
 use crate::device::Backend;
 use crate::error::ModelError;
-use crate::forward::Mode;
 use crate::loss::cross_entropy;
-use crate::network::{Network, to_host};
-use crate::params::{Array, ParamSet};
+use crate::mode::Mode;
+use crate::network::{Network, OutputGradients};
+use crate::params::ParamSet;
 use crate::sgd::Sgd;
 
 /// A network that learns: cross-entropy, stochastic gradient descent.
@@ -22,13 +18,14 @@ use crate::sgd::Sgd;
 pub struct Learner {
     network: Network,
     sgd: Sgd,
-    velocity: BTreeMap<String, Tensor>,
     /// Steps since the parameters were loaded.
     steps: u64,
+    /// The gradient by the logits, kept for its memory.
+    by_logits: Vec<f32>,
 }
 
 impl Learner {
-    /// A learner with a copy of these parameters and no velocity.
+    /// A learner that starts from these parameters, with no velocity.
     ///
     /// # Errors
     /// As [`Network::new`].
@@ -39,7 +36,7 @@ impl Learner {
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         let network = Network::new(architecture, params, backend)?;
-        Ok(Self { network, sgd, velocity: BTreeMap::new(), steps: 0 })
+        Ok(Self { network, sgd, steps: 0, by_logits: Vec::new() })
     }
 
     /// One step of gradient descent on the mean loss over a batch; gives that loss, from before the step.
@@ -49,14 +46,10 @@ impl Learner {
     /// seen the batch); [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`], [`ModelError::Labels`] or
     /// [`ModelError::OneValue`] if the batch does not fit; [`ModelError::Candle`] if the device fails.
     pub fn step(&mut self, batch: &Batch) -> Result<f32, ModelError> {
-        let (loss, gradients) = self.backward(batch)?;
-        for (name, variable) in self.network.variables() {
-            if let Some(gradient) = gradients.get(variable) {
-                self.sgd
-                    .step(name, variable, gradient, &mut self.velocity)
-                    .map_err(ModelError::candle("stepping the optimiser"))?;
-            }
-        }
+        let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0;
+        let descent = if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep };
+        let loss = self.pass(batch, descent)?;
+        self.network.descend(&self.sgd)?;
         self.steps += 1;
         Ok(loss)
     }
@@ -66,17 +59,9 @@ impl Learner {
     ///
     /// # Errors
     /// As [`Learner::step`].
-    pub fn gradient(&self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
-        let (loss, gradients) = self.backward(batch)?;
-        let mut set = ParamSet::new();
-        for (name, variable) in self.network.variables() {
-            let array = match gradients.get(variable) {
-                Some(gradient) => to_host(gradient)?,
-                None => Array::zeros(variable.dims()),
-            };
-            set.insert(name.clone(), array);
-        }
-        Ok((loss, set))
+    pub fn gradient(&mut self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
+        let loss = self.pass(batch, Descent::Keep)?;
+        Ok((loss, self.network.gradients()?))
     }
 
     /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`]. Buffers
@@ -85,20 +70,12 @@ impl Learner {
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
     pub fn apply(&mut self, gradient: &ParamSet) -> Result<(), ModelError> {
-        self.network.check_fit(gradient)?;
-        for ((name, variable), (_, array)) in self.network.variables().iter().zip(gradient) {
-            if self.network.is_buffer(name) {
-                continue;
-            }
-            Tensor::from_slice(array.values(), array.shape(), self.network.backend().device())
-                .and_then(|gradient| self.sgd.step(name, variable, &gradient, &mut self.velocity))
-                .map_err(ModelError::candle("stepping the optimiser"))?;
-        }
+        self.network.descend_along(&self.sgd, gradient)?;
         self.steps += 1;
         Ok(())
     }
 
-    /// A copy of the parameters in host memory.
+    /// The parameters. They do not follow later steps.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -112,7 +89,6 @@ impl Learner {
     /// As [`Network::load`].
     pub fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
         self.network.load(params)?;
-        self.velocity.clear();
         self.steps = 0;
         Ok(())
     }
@@ -130,26 +106,22 @@ impl Learner {
 
     /// The network being trained.
     #[must_use]
-    pub fn network(&self) -> &Network {
-        &self.network
+    pub fn network(&mut self) -> &mut Network {
+        &mut self.network
     }
 
-    /// The mean loss over a batch, checked to be finite, and the gradients of all variables.
-    fn backward(&self, batch: &Batch) -> Result<(f32, GradStore), ModelError> {
-        let network = &self.network;
+    /// The mean loss over a batch, checked to be finite, and a backward pass from it.
+    fn pass(&mut self, batch: &Batch, descent: Descent) -> Result<f32, ModelError> {
+        let network = &mut self.network;
         network.check_labels(batch)?;
-        let labels = batch.labels(network.architecture().classes, network.backend())?;
-        let logits = network.logits(&batch.inputs(network.backend())?, Mode::Training)?;
-        let mean = cross_entropy(&logits, &labels)?;
-        let loss = mean
-            .to_dtype(DType::F32)
-            .and_then(|loss| loss.to_scalar::<f32>())
-            .map_err(ModelError::candle("copying the loss from the device"))?;
+        network.forward(batch.x(), batch.shape(), Mode::Training)?;
+        let loss = cross_entropy(network.logits(), batch.y(), &mut self.by_logits);
         if !loss.is_finite() {
             return Err(ModelError::Diverged { step: self.steps, loss });
         }
-        let gradients = mean.backward().map_err(ModelError::candle("computing gradients"))?;
-        Ok((loss, gradients))
+        let gradients = OutputGradients { logits: Some(&self.by_logits), ..OutputGradients::default() };
+        network.propagate(gradients, descent)?;
+        Ok(loss)
     }
 }
 
@@ -161,6 +133,7 @@ mod tests {
     use super::*;
     use crate::architecture::Layer;
     use crate::metrics::evaluate;
+    use crate::params::Array;
 
     fn conv(name: &str, out: usize, kernel: usize, stride: usize, padding: usize, bias: bool) -> Layer {
         Layer::Conv { name: name.into(), out, kernel, stride, padding, bias }
@@ -196,20 +169,20 @@ mod tests {
     }
 
     /// The mean loss as in training, in double precision from the logits on.
-    fn training_loss(network: &Network, batch: &Batch) -> f64 {
-        let logits = network.logits(&batch.inputs(network.backend()).unwrap(), Mode::Training).unwrap();
-        let rows = logits.to_vec2::<f32>().unwrap();
-        let loss = |(row, &label): (&Vec<f32>, &u32)| {
+    fn training_loss(network: &mut Network, batch: &Batch) -> f64 {
+        network.forward(batch.x(), batch.shape(), Mode::Training).unwrap();
+        let rows = network.logits().chunks(network.architecture().classes);
+        let loss = |(row, &label): (&[f32], &u32)| {
             row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln() - f64::from(row[label as usize])
         };
-        rows.iter().zip(batch.y()).map(loss).sum::<f64>() / rows.len() as f64
+        rows.zip(batch.y()).map(loss).sum::<f64>() / batch.y().len() as f64
     }
 
     /// Compares every component of the gradient with central differences of the loss.
     fn check_gradient(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) {
         let (architecture, params, batch) = start(input, extractor, head);
         let backend = Backend::cpu();
-        let learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &backend).unwrap();
+        let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &backend).unwrap();
         let (loss, gradient) = learner.gradient(&batch).unwrap();
         assert!((f64::from(loss) - training_loss(learner.network(), &batch)).abs() < 1e-6);
         assert!(gradient.l2_norm() > 1e-2, "a gradient of nothing proves nothing");
@@ -223,7 +196,7 @@ mod tests {
                     let mut moved = params.clone();
                     moved.get_mut(name).unwrap().values_mut()[index] += offset;
                     network.load(&moved).unwrap();
-                    training_loss(&network, &batch)
+                    training_loss(&mut network, &batch)
                 };
                 let expected = (loss_at(step) - loss_at(-step)) / f64::from(2.0 * step);
                 assert!((f64::from(found) - expected).abs() < 5e-4, "{name}[{index}]: {found}, {expected}");
@@ -350,6 +323,33 @@ mod tests {
         let mut bad = params.clone();
         bad.insert("z", Array::zeros([1]));
         assert!(matches!(fresh.apply(&bad), Err(ModelError::Mismatch(_))));
+    }
+
+    #[test]
+    fn both_engines_agree() {
+        for built_in in crate::architecture::BUILT_INS {
+            let architecture = Architecture::by_name(built_in.name, built_in.input, 10).unwrap();
+            if architecture.parameters().unwrap() > 2_000_000 {
+                continue;
+            }
+            let params =
+                architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
+            let batch = noise(&architecture, 3);
+            let gradient = |backend: &Backend| {
+                let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), backend).unwrap();
+                learner.gradient(&batch).unwrap()
+            };
+            let (loss, ours) = gradient(&Backend::cpu());
+            let (expected, theirs) = gradient(&Backend::tensors());
+            assert!((loss - expected).abs() < 1e-5, "{}: {loss} {expected}", built_in.name);
+            for (name, array) in &theirs {
+                let scale = array.values().iter().fold(0.0f32, |max, value| max.max(value.abs()));
+                for (found, expected) in ours.get(name).unwrap().values().iter().zip(array.values()) {
+                    let error = (found - expected).abs();
+                    assert!(error <= 1e-4 * scale, "{} {name}: {found} {expected}", built_in.name);
+                }
+            }
+        }
     }
 
     #[test]

@@ -23,7 +23,6 @@ impl TestSet {
     /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the
     /// result does not depend on how many there are.
     pub fn evaluate(&self, architecture: &Architecture, params: &ParamSet) -> Result<Evaluation, RunError> {
-        let network = Network::new(architecture, params, &Backend::cpu())?;
         let order: Vec<usize> = (0..self.view.len()).collect();
         let parts = order
             .par_chunks(self.batch)
@@ -36,7 +35,9 @@ impl TestSet {
                     path: "the test set".into(),
                     reason: error.to_string(),
                 })?;
-                Ok(evaluate(&network, [&batch])?)
+                // Each has its own buffers; the parameters are shared.
+                let mut network = Network::new(architecture, params, &Backend::cpu())?;
+                Ok(evaluate(&mut network, [&batch])?)
             })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(parts.into_iter().fold(Evaluation::default(), Evaluation::merge))

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
@@ -86,6 +87,12 @@ pub enum Command {
     ///
     /// Prints the predicted class, its probability and the true label of each sample, and the accuracy.
     Predict(PredictArguments),
+    /// Measure how fast this device trains
+    ///
+    /// Trains every known network, or those named, on noise, and prints a table: milliseconds per step of plain gradient
+    /// descent, samples and floating-point operations per second, the share of what this device reaches in matrix
+    /// products, and memory. Each row is measured in a process of its own, for about two seconds.
+    Bench(BenchArguments),
     /// Print a completion script for a shell
     ///
     /// For bash: edge-client completions bash > ~/.local/share/bash-completion/completions/edge-client
@@ -153,6 +160,60 @@ pub struct PredictArguments {
     /// Print one JSON object per sample, and one with the accuracy, instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `bench`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArguments {
+    /// A network to measure; may be repeated [default: all]
+    #[arg(long = "model", value_name = "NAME")]
+    pub models: Vec<String>,
+    /// Samples in a batch; may be repeated
+    #[arg(long = "batch", value_name = "N", default_values = ["10", "64"])]
+    pub batches: Vec<NonZeroUsize>,
+    /// Threads for training; may be repeated [default: as many as this machine runs at once]
+    #[arg(long, value_name = "N")]
+    pub threads: Vec<NonZeroUsize>,
+    /// Shape of a sample, as in 1x28x28 [default: what each network is meant for]
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    pub input: Option<Shape>,
+    /// About how many seconds to measure each row for
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Train on this processor; without it, on a GPU if this program has been built for one and there is one
+    #[arg(long, value_enum)]
+    pub device: Option<Processor>,
+    /// Print one JSON object per row instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Measure in this process, for the process that prints the table.
+    #[arg(long, hide = true)]
+    pub in_process: bool,
+}
+
+/// The shape of one sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape(pub Vec<usize>);
+
+fn shape(text: &str) -> Result<Shape, String> {
+    let numbers = text.split('x').map(|number| number.parse().ok().filter(|&number| number > 0));
+    numbers.collect::<Option<Vec<usize>>>().map(Shape).ok_or_else(|| {
+        "a shape is whole numbers above 0 with an x between them, as in 1x28x28 or 784".to_owned()
+    })
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0 && seconds <= 3600.0);
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds from 0 to 3600".to_owned())
+}
+
+/// Where to train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Processor {
+    /// On the processor's cores.
+    Cpu,
+    /// On the first CUDA device.
+    Cuda,
 }
 
 /// A half of a data set, as it is named in arguments.

@@ -5,10 +5,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use models::{ArchitectureError, ModelError};
 use shared::data::DataError;
 use shared::message::Refusal;
 
 use super::event::printable;
+use crate::bench::BenchError;
 use crate::driver::DriverError;
 use crate::link::ConnectError;
 use crate::predict::PredictError;
@@ -60,6 +62,23 @@ pub enum CliError {
     /// There are no predictions.
     #[error(transparent)]
     Predict(#[from] PredictError),
+    /// The speed of this device cannot be measured.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// There is no such network for such samples.
+    #[error(transparent)]
+    Architecture(#[from] ArchitectureError),
+    /// There is no GPU to train on.
+    #[error("there is no CUDA device to train on: {0}; leave --device away to train on what there is")]
+    NoCuda(#[source] ModelError),
+    /// A row of the measurements could not be made.
+    #[error("the process that measures {subject} ended without a result ({status})")]
+    Measuring {
+        /// What was measured.
+        subject: String,
+        /// How the process ended.
+        status: String,
+    },
     /// No threads to train with.
     #[error(transparent)]
     Threads(#[from] NoThreads),
@@ -102,6 +121,8 @@ impl CliError {
                 ConnectError::Unreachable { .. } | ConnectError::Local(_) => Exit::Local,
             },
             Self::Refused(_) => Exit::Refused,
+            Self::Architecture(_) => Exit::Usage,
+            Self::Bench(_) | Self::Measuring { .. } => Exit::Unexpected,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_))
             | Self::Threads(_)
             | Self::System { .. }
@@ -110,6 +131,7 @@ impl CliError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
             Self::Data(_)
             | Self::NoStateDirectory
+            | Self::NoCuda(_)
             | Self::Predict(_)
             | Self::Output(_)
             | Self::Pages { .. } => Exit::Local,

@@ -4,6 +4,7 @@
 //! Results that a program may read go to standard output, all else to standard error.
 
 mod arguments;
+mod bench;
 mod error;
 mod event;
 mod generate;
@@ -12,7 +13,7 @@ mod log;
 mod predict;
 mod signals;
 
-pub use arguments::{Arguments, Command, JoinArguments, PredictArguments};
+pub use arguments::{Arguments, BenchArguments, Command, JoinArguments, PredictArguments};
 pub use error::{CliError, Exit};
 
 /// Carries out what the arguments say.
@@ -21,6 +22,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CliError> {
     match &arguments.command {
         Command::Join(join) => join::run(join),
         Command::Predict(predict) => predict::run(predict),
+        Command::Bench(bench) => bench::run(bench),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { out: None } => generate::page(),
         Command::Man { out: Some(folder) } => generate::pages(folder),

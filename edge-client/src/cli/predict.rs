@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 }
 
 fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliError> {
-    let predictor = Predictor::open(&arguments.model, &Backend::best())?;
+    let mut predictor = Predictor::open(&arguments.model, &Backend::best())?;
     let classes = predictor.architecture().classes;
     let data =
         idx::load_split(&arguments.data, arguments.split.into(), classes).map_err(PredictError::Data)?;

@@ -356,6 +356,18 @@ impl Inference {
 /// The most tokens: an f32, as which they come, holds every whole number up to 2^24.
 const MAX_VOCABULARY: usize = 1 << 24;
 
+impl Layer {
+    /// The shape that this layer produces from the shape it gets. `place` is the part or the branch that it is in.
+    pub(crate) fn output(
+        &self,
+        part: &str,
+        place: &str,
+        got: &[usize],
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        Inference::default().layers(part, place, std::slice::from_ref(self), got.to_vec(), 0)
+    }
+}
+
 /// Refuses activations without values or with too many.
 fn check_size(layer: &str, shape: &[usize]) -> Result<(), ArchitectureError> {
     match element_count(shape) {

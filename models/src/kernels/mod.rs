@@ -1,50 +1,30 @@
-//! Operations for the CPU where candle's own are slow, each with its gradient.
+//! Training's inner loops on the CPU, on plain slices: row-major, samples outermost, images as planes of channels.
 //!
-//! They are candle operations like any other and take part in its automatic differentiation. All are plain loops around
-//! candle's matrix product, sum in an order that depends on the shapes alone, and so give the same bytes for any number
-//! of threads.
+//! Vector instructions are chosen when the program runs, by `pulp` and by `gemm`: AVX-512, AVX2 or NEON, and plain code
+//! where there is none of them. Work is divided among threads by shapes alone, and every sum is taken in one order, so
+//! that results have the same bits for any number of threads.
 
-mod convolution;
-mod descent;
-mod im2col;
-mod linear;
-mod max_pool;
-mod relu;
+pub(crate) mod bias;
+pub(crate) mod columns;
+pub(crate) mod direct;
+mod frame;
+mod groups;
+pub(crate) mod im2col;
+pub(crate) mod pooling;
+pub(crate) mod product;
+#[cfg(test)]
+mod reference;
+mod rows;
+pub(crate) mod update;
+pub(crate) mod winograd;
 
-use candle_core::{CpuStorage, Layout, Result, Storage, Tensor, bail};
-
-pub(crate) use convolution::conv2d;
-pub(crate) use descent::{accumulate, descend};
-pub(crate) use linear::linear;
-pub(crate) use max_pool::max_pool;
-pub(crate) use relu::relu;
-
-/// The values behind an operation's argument, which the functions of this module make contiguous first.
-fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    match layout.contiguous_offsets() {
-        Some((start, end)) => Ok(&storage.as_slice::<f32>()?[start..end]),
-        None => bail!("the kernels take contiguous tensors, not {layout:?}"),
-    }
-}
-
-/// Runs `f` on the values of a tensor on the CPU, row-major.
-fn with_values<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> T) -> Result<T> {
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    match &*storage {
-        Storage::Cpu(storage) => Ok(f(values(storage, layout)?)),
-        _ => bail!("the kernels run on the CPU"),
-    }
-}
-
-/// The sum of some values in 16 interleaved partial sums: faster than one after the other, and more accurate.
-fn sum(values: &[f32]) -> f32 {
-    let (chunks, rest) = values.as_chunks::<16>();
-    let mut partial = [0.0f32; 16];
-    for chunk in chunks {
-        for (sum, value) in partial.iter_mut().zip(chunk) {
-            *sum += value;
-        }
-    }
-    partial.iter().chain(rest).sum()
+/// Values in `[-1, 1)` for tests.
+#[cfg(test)]
+pub(crate) fn noise(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_769).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
 }

@@ -123,7 +123,7 @@ impl<'a> Client<'a> {
     /// The mean gradient of the loss over all of the device's data at `params`: one step of FedSGD.
     pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
         let samples = self.data.len();
-        let learner = Learner::new(&self.spec.architecture, params, self.spec.training.sgd, self.device)?;
+        let mut learner = Learner::new(&self.spec.architecture, params, self.spec.training.sgd, self.device)?;
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();

@@ -10,23 +10,14 @@ use candle_core::{Result, Tensor, Var};
 
 use crate::architecture::Layer;
 use crate::error::ModelError;
-use crate::kernels;
+use crate::mode::Mode;
 
 use normalisation::{BatchNorm, GroupNorm};
 use sequence::{Embedding, Lstm};
 
-/// What a network is run for, which makes a difference to batch normalisation alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// To learn from the batch: normalised by its statistics, which are also what the buffers move towards.
-    Training,
-    /// To be judged or used: normalised by the buffers, which stay. Samples do not depend on each other.
-    Evaluation,
-}
-
 /// A layer with its variables.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(super) enum Step {
     Conv { weight: Var, bias: Option<Var>, stride: usize, padding: usize },
     Linear { weight: Var, bias: Option<Var> },
     Relu,
@@ -43,7 +34,7 @@ pub(crate) enum Step {
 
 /// The steps of some layers of a part, with their variables looked up once. `place` is the part or the branch of a block
 /// that they are in, as in [`Layer::label`]. The variables were checked against the architecture.
-pub(crate) fn plan(
+pub(super) fn plan(
     part: &str,
     place: &str,
     layers: &[Layer],
@@ -51,13 +42,11 @@ pub(crate) fn plan(
 ) -> Vec<Step> {
     let step =
         |(index, layer): (usize, &Layer)| Step::new(layer, part, &layer.label(part, place, index), variables);
-    let mut steps: Vec<Step> = layers.iter().enumerate().map(step).collect();
-    pool_first(&mut steps);
-    steps
+    layers.iter().enumerate().map(step).collect()
 }
 
 /// Runs steps one after the other.
-pub(crate) fn run(steps: &[Step], x: Tensor, mode: Mode) -> std::result::Result<Tensor, ModelError> {
+pub(super) fn run(steps: &[Step], x: Tensor, mode: Mode) -> std::result::Result<Tensor, ModelError> {
     steps.iter().try_fold(x, |x, step| step.forward(&x, mode))
 }
 
@@ -115,11 +104,7 @@ impl Step {
 
     /// The layers that can fail only as the tensor library does.
     fn compute(&self, x: &Tensor) -> Result<Tensor> {
-        let cpu = x.device().is_cpu();
         match self {
-            Self::Conv { weight, bias, stride, padding } if cpu => {
-                kernels::conv2d(x, weight, bias.as_deref(), *stride, *padding)
-            }
             Self::Conv { weight, bias, stride, padding } => {
                 let y = x.conv2d(weight, *padding, *stride, 1, 1)?;
                 match bias {
@@ -128,9 +113,7 @@ impl Step {
                 }
             }
             Self::Linear { weight, bias } => linear(x, weight, bias.as_deref()),
-            Self::Relu if cpu => kernels::relu(x),
             Self::Relu => x.relu(),
-            Self::MaxPool { size, stride } if cpu => kernels::max_pool(x, *size, *stride),
             Self::MaxPool { size, stride } => pooling::max(x, *size, *stride),
             Self::AvgPool { size, stride } => pooling::mean(x, *size, *stride),
             Self::GlobalAvgPool => x.flatten_from(2)?.mean(2),
@@ -154,51 +137,9 @@ fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> 
         let y = linear(&x.reshape((n * positions, features))?, weight, bias)?;
         return y.reshape((n, positions, weight.dim(0)?));
     }
-    if x.device().is_cpu() {
-        return kernels::linear(x, weight, bias);
-    }
     let y = x.matmul(&weight.t()?)?;
     match bias {
         Some(bias) => y.broadcast_add(bias),
         None => Ok(y),
-    }
-}
-
-/// Moves rectifiers behind the pooling that follows them, where they have fewer values to go over. The rectifier keeps
-/// order, so values and gradients stay the same: the maximum of a window is found in the same place, and where it is
-/// not positive no gradient passes either way. (candle's rectifier, used off the CPU, lets one through at exactly 0.)
-fn pool_first(steps: &mut [Step]) {
-    for second in 1..steps.len() {
-        if matches!(steps[second - 1..=second], [Step::Relu, Step::MaxPool { .. }]) {
-            steps.swap(second - 1, second);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use candle_core::Device;
-
-    use super::*;
-
-    #[test]
-    fn pooling_first_changes_neither_values_nor_gradients() {
-        let pool = |size, stride| Step::MaxPool { size, stride };
-        let mut steps = [Step::Relu, pool(2, 2), pool(3, 2), Step::Relu, pool(2, 1), Step::Flatten];
-        let run = |steps: &[Step]| {
-            // Integers around zero: windows without a positive value, and equal maxima.
-            let input: Vec<f32> = (0..2 * 12 * 12).map(|i| (i * i * 17 % 11) as f32 - 8.0).collect();
-            let x = Var::from_vec(input, (1, 2, 12, 12), &Device::Cpu).unwrap();
-            let y = run(steps, x.as_tensor().clone(), Mode::Training).unwrap();
-            let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
-            let list = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            (list(&y), list(gradients.get(&x).unwrap()))
-        };
-        let before = run(&steps);
-        assert!(before.1.iter().any(|&g| g != 0.0));
-        pool_first(&mut steps);
-        let kinds = steps.each_ref().map(|step| matches!(step, Step::Relu));
-        assert_eq!(kinds, [false, false, true, false, true, false]);
-        assert_eq!(run(&steps), before);
     }
 }

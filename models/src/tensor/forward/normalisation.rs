@@ -2,8 +2,9 @@
 
 use candle_core::{D, Result, Tensor, Var};
 
-use super::{FAILED, Mode};
+use super::FAILED;
 use crate::error::ModelError;
+use crate::mode::Mode;
 
 /// Added to variances, so that channels without any stay finite: the default of `PyTorch`.
 pub(crate) const EPSILON: f64 = 1e-5;

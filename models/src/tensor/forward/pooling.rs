@@ -46,12 +46,11 @@ mod tests {
     use candle_core::{Device, Var};
 
     use super::*;
-    use crate::kernels;
 
     type Pool = fn(&Tensor, usize, usize) -> Result<Tensor>;
 
     /// What runs on the CPU, and what runs elsewhere.
-    const POOLS: [Pool; 2] = [kernels::max_pool, max];
+    const POOLS: [Pool; 1] = [max];
 
     /// Values and gradient, where each output weighs its position, counted from 1.
     fn pooled(
@@ -99,20 +98,6 @@ mod tests {
         for pool in POOLS {
             let (values, _) = pooled(pool, &input, (2, 2, 2, 4), (2, 2));
             assert_eq!(values, [5.0, 7.0, 13.0, 15.0, 21.0, 23.0, 29.0, 31.0]);
-        }
-    }
-
-    #[test]
-    fn both_ways_to_pool_agree() {
-        // Small integers, so that there are many equal maxima; every size and rest.
-        let sizes = (1..=4).flat_map(|size| (1..=4).map(move |stride| (size, stride)));
-        for ((size, stride), (height, width)) in
-            sizes.flat_map(|sizes| [(8, 11), (9, 4), (7, 7)].map(|image| (sizes, image)))
-        {
-            let input: Vec<f32> = (0..2 * 3 * height * width).map(|i| (i * i * 31 % 7) as f32).collect();
-            let [ours, theirs] =
-                POOLS.map(|pool| pooled(pool, &input, (2, 3, height, width), (size, stride)));
-            assert_eq!(ours, theirs, "{size} {stride} {height} {width}");
         }
     }
 

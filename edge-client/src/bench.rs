@@ -1,0 +1,107 @@
+//! What a device can do: the speed of training on it.
+
+use std::time::{Duration, Instant};
+
+use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, product_peak};
+use rand::Rng as _;
+use shared::seed::Seed;
+
+use crate::memory;
+
+/// At least so many steps are measured, however long they take.
+const MIN_STEPS: usize = 5;
+/// The share of the time that is spent before anything is measured.
+const WARM_UP_SHARE: f64 = 0.3;
+/// The share of the time that matrix products are measured for.
+const PEAK_SHARE: f64 = 0.2;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The network.
+    pub architecture: Architecture,
+    /// Samples in a batch.
+    pub batch: usize,
+    /// About how long to measure.
+    pub duration: Duration,
+}
+
+/// The speed of one network in batches of one size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// The median duration of a step: forward, backward and update.
+    pub step: Duration,
+    /// Steps that were measured.
+    pub steps: usize,
+    /// Floating-point operations in a second: two for each multiply-add of convolutions, linear and recurrent layers,
+    /// three times, for outputs, gradients of weights and gradients of inputs.
+    pub flops: f64,
+    /// The rate of large matrix products, measured right after, in floating-point operations per second.
+    pub peak_flops: f64,
+    /// The most memory that this process has had resident, in bytes, if the system says; before matrix products were
+    /// measured.
+    pub peak_memory: Option<u64>,
+}
+
+/// Why there is no speed to report.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The network cannot be run: out of memory, or our bug.
+    #[error("the network cannot be trained")]
+    Model(#[from] ModelError),
+    /// The samples cannot be made into a batch: our bug.
+    #[error("internal error: a batch cannot be made; please report this")]
+    Batch(#[from] BatchError),
+}
+
+/// Trains the network on one batch of noise, on the calling thread and its rayon pool. Calls `after_first` as soon as the
+/// first step is done.
+pub fn measure(
+    subject: &Subject,
+    backend: &Backend,
+    after_first: impl FnOnce(),
+) -> Result<Speed, BenchError> {
+    let Subject { ref architecture, batch, duration } = *subject;
+    let seed = Seed::root(0);
+    let params = architecture
+        .initialise(|name| seed.derive_bytes("init", name.as_bytes()).rng())
+        .map_err(ModelError::from)?;
+    let batch = noise(architecture, batch, &seed)?;
+    // Small, so that noise never diverges.
+    let mut learner = Learner::new(architecture, &params, Sgd::plain(1e-3), backend)?;
+    drop(params);
+    learner.step(&batch)?;
+    after_first();
+
+    // Fills the caches and lets the processor find its frequency.
+    let start = Instant::now();
+    while start.elapsed() < duration.mul_f64(WARM_UP_SHARE) {
+        learner.step(&batch)?;
+    }
+    let start = Instant::now();
+    let mut steps = Vec::new();
+    while steps.len() < MIN_STEPS || start.elapsed() < duration {
+        let step = Instant::now();
+        learner.step(&batch)?;
+        steps.push(step.elapsed());
+    }
+    let peak_memory = memory::peak();
+    steps.sort_unstable();
+    let step = steps[steps.len() / 2];
+    let multiply_adds = architecture.multiply_adds().map_err(ModelError::from)? as f64;
+    Ok(Speed {
+        step,
+        steps: steps.len(),
+        flops: 3.0 * 2.0 * multiply_adds * batch.len() as f64 / step.as_secs_f64(),
+        peak_flops: product_peak(duration.mul_f64(PEAK_SHARE)),
+        peak_memory,
+    })
+}
+
+fn noise(architecture: &Architecture, samples: usize, seed: &Seed) -> Result<Batch, BatchError> {
+    let mut rng = seed.derive("bench").rng();
+    let count = samples * architecture.input.iter().product::<usize>();
+    let x = (0..count).map(|_| (rng.next_u32() >> 8) as f32 / (1 << 24) as f32).collect();
+    let y = (0..samples).map(|sample| (sample % architecture.classes) as u32).collect();
+    Batch::new(x, [&[samples], &architecture.input[..]].concat(), y)
+}

@@ -1,0 +1,209 @@
+//! `edge-client bench`.
+//!
+//! Every row of the table is measured by a process of its own, which this program starts of itself: peak memory is a
+//! property of a process, and so is the time until its first step.
+
+use std::io::{self, BufRead as _, BufReader, Write};
+use std::num::NonZeroUsize;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use models::{Architecture, BUILT_INS, Backend};
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{BenchArguments, Processor};
+use super::error::CliError;
+use crate::bench::{Subject, measure};
+use crate::workshop::NoThreads;
+
+const CLASSES: usize = 10;
+
+/// What a measuring process prints, a line each.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// The first step is done.
+    FirstStep,
+    Row(Row),
+}
+
+/// One row, as `--json` prints it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    model: String,
+    device: String,
+    batch: usize,
+    threads: usize,
+    ms_per_step: f64,
+    samples_per_s: f64,
+    gflops: f64,
+    /// The share of the rate of large matrix products, on the CPU; absent on others.
+    peak_share: Option<f64>,
+    peak_mb: Option<f64>,
+    /// From before the process was started to the end of its first step.
+    first_step_ms: f64,
+    steps: usize,
+}
+
+pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
+    let available = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = if arguments.threads.is_empty() { &[available][..] } else { &arguments.threads };
+    let all: Vec<String> = BUILT_INS.iter().map(|built_in| built_in.name.to_owned()).collect();
+    let models = if arguments.models.is_empty() { &all } else { &arguments.models };
+    // Mistakes are told before anything is measured.
+    let architectures =
+        models.iter().map(|model| architecture(model, arguments)).collect::<Result<Vec<_>, _>>()?;
+    if arguments.in_process {
+        return measure_here(&architectures[0], arguments.batches[0], threads[0], arguments);
+    }
+    let mut out = io::stdout().lock();
+    if !arguments.json {
+        heading(&mut out).map_err(CliError::Output)?;
+    }
+    for (model, &batch, &threads) in models
+        .iter()
+        .flat_map(|model| arguments.batches.iter().map(move |batch| (model, batch)))
+        .flat_map(|(model, batch)| threads.iter().map(move |threads| (model, batch, threads)))
+    {
+        let row = in_own_process(model, batch, threads, arguments)?;
+        if arguments.json { json(&row, &mut out) } else { line(&row, &mut out) }
+            .and_then(|()| out.flush())
+            .map_err(CliError::Output)?;
+    }
+    Ok(())
+}
+
+fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture, CliError> {
+    let meant_for =
+        BUILT_INS.iter().find(|built_in| built_in.name == model).map_or(&[][..], |found| found.input);
+    let input = arguments.input.as_ref().map_or(meant_for, |shape| &shape.0);
+    Ok(Architecture::by_name(model, input, CLASSES)?)
+}
+
+fn backend(device: Option<Processor>) -> Result<Backend, CliError> {
+    match device {
+        Some(Processor::Cpu) => Ok(Backend::cpu()),
+        Some(Processor::Cuda) => Backend::cuda().map_err(CliError::NoCuda),
+        None => Ok(Backend::best()),
+    }
+}
+
+/// Starts this program again for one row, and reads what it prints.
+fn in_own_process(
+    model: &str,
+    batch: NonZeroUsize,
+    threads: NonZeroUsize,
+    arguments: &BenchArguments,
+) -> Result<Row, CliError> {
+    let system = |action| move |error| CliError::System { action, error };
+    let program = std::env::current_exe().map_err(system("find its own file"))?;
+    let mut command = Command::new(program);
+    command
+        .args(["bench", "--in-process", "--model", model])
+        .args(["--batch", &batch.to_string(), "--threads", &threads.to_string()])
+        .args(["--seconds", &arguments.seconds.as_secs_f64().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    if let Some(shape) = &arguments.input {
+        let numbers: Vec<String> = shape.0.iter().map(ToString::to_string).collect();
+        command.args(["--input", &numbers.join("x")]);
+    }
+    match arguments.device {
+        Some(Processor::Cpu) => drop(command.args(["--device", "cpu"])),
+        Some(Processor::Cuda) => drop(command.args(["--device", "cuda"])),
+        None => {}
+    }
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(system("start a process to measure in"))?;
+    let mut first_step = None;
+    let mut row = None;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            match serde_json::from_str(&line) {
+                Ok(Line::FirstStep) => first_step = Some(start.elapsed()),
+                Ok(Line::Row(found)) => row = Some(found),
+                // The process's end will tell.
+                Err(_) => break,
+            }
+        }
+    }
+    let status = child.wait().map_err(system("wait for a process of its own"))?;
+    match (row, first_step) {
+        (Some(row), Some(first_step)) if status.success() => {
+            Ok(Row { first_step_ms: first_step.as_secs_f64() * 1e3, ..row })
+        }
+        _ => Err(CliError::Measuring { subject: model.to_owned(), status: status.to_string() }),
+    }
+}
+
+/// Measures one row in this process.
+fn measure_here(
+    architecture: &Architecture,
+    batch: NonZeroUsize,
+    threads: NonZeroUsize,
+    arguments: &BenchArguments,
+) -> Result<(), CliError> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.get())
+        .build()
+        .map_err(|error| NoThreads::from(error.to_string()))?;
+    let backend = backend(arguments.device)?;
+    let subject =
+        Subject { architecture: architecture.clone(), batch: batch.get(), duration: arguments.seconds };
+    let mut told = Ok(());
+    let speed = pool.install(|| measure(&subject, &backend, || told = print(&Line::FirstStep)))?;
+    told.map_err(CliError::Output)?;
+    let step = speed.step.as_secs_f64();
+    let row = Row {
+        model: architecture.name.clone(),
+        device: backend.name().to_owned(),
+        batch: batch.get(),
+        threads: threads.get(),
+        ms_per_step: step * 1e3,
+        samples_per_s: batch.get() as f64 / step,
+        gflops: speed.flops / 1e9,
+        peak_share: (backend.name() == "cpu").then_some(speed.flops / speed.peak_flops),
+        peak_mb: speed.peak_memory.map(|bytes| bytes as f64 / 1e6),
+        first_step_ms: Duration::ZERO.as_secs_f64(),
+        steps: speed.steps,
+    };
+    print(&Line::Row(row)).map_err(CliError::Output)
+}
+
+fn print(line: &Line) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, line)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+fn heading(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<12} {:>6} {:>5} {:>7} {:>9} {:>11} {:>8} {:>7} {:>7} {:>9}",
+        "model", "device", "batch", "threads", "ms/step", "samples/s", "GFLOP/s", "of peak", "MB", "first ms"
+    )
+}
+
+fn line(row: &Row, out: &mut dyn Write) -> io::Result<()> {
+    let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
+    writeln!(
+        out,
+        "{:<12} {:>6} {:>5} {:>7} {:>9.3} {:>11.0} {:>8.1} {:>7} {:>7} {:>9.1}",
+        row.model,
+        row.device,
+        row.batch,
+        row.threads,
+        row.ms_per_step,
+        row.samples_per_s,
+        row.gflops,
+        or_unknown(row.peak_share.map(|share| format!("{:.0} %", 100.0 * share))),
+        or_unknown(row.peak_mb.map(|mb| format!("{mb:.1}"))),
+        row.first_step_ms,
+    )
+}
+
+fn json(row: &Row, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, row)?;
+    writeln!(out)
+}

@@ -1,0 +1,89 @@
+//! Convolutional layers.
+
+use super::operator::{Backward, Operator, Outcome};
+use super::parameter::Parameter;
+use crate::kernels::bias;
+use crate::kernels::columns::Columns;
+use crate::kernels::direct::Direct;
+use crate::kernels::im2col::Geometry;
+use crate::kernels::winograd::Winograd;
+use crate::mode::Mode;
+
+/// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
+pub(crate) struct Convolution {
+    algorithm: Algorithm,
+    /// The index of `W`, `[out, channels, kernel, kernel]`.
+    weight: usize,
+    /// The index of `b`, `[out]`.
+    bias: Option<usize>,
+    /// Values of one channel of one output image.
+    places: usize,
+    rectified: bool,
+}
+
+/// Ways to the same numbers, of which the shapes say which is the fastest.
+enum Algorithm {
+    Direct(Box<Direct>),
+    Columns(Box<Columns>),
+    Winograd(Box<Winograd>),
+}
+
+impl Convolution {
+    pub(crate) fn new(
+        geometry: Geometry,
+        out: usize,
+        weight: usize,
+        bias: Option<usize>,
+        rectified: bool,
+    ) -> Self {
+        let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
+        let algorithm = match winograd {
+            Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
+            None if geometry.channels * out <= 512 => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
+            None => Algorithm::Columns(Box::new(Columns::new(geometry, out))),
+        };
+        Self { algorithm, weight, bias, places: geometry.places(), rectified }
+    }
+}
+
+impl Operator for Convolution {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        _mode: Mode,
+    ) -> Outcome {
+        let weight = parameters[self.weight].values.values();
+        let bias = self.bias.map(|bias| parameters[bias].values.values());
+        let rectified = self.rectified;
+        let finish = |image: &mut [f32]| match bias {
+            Some(bias) => bias::add_channel_bias(image, bias, rectified),
+            None if rectified => bias::rectify(image),
+            None => {}
+        };
+        match &mut self.algorithm {
+            Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
+            Algorithm::Columns(columns) => columns.forward(weight, x, y, n, finish),
+            Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let Backward { x, y, dy, dx, n, .. } = pass;
+        if self.rectified {
+            bias::rectify_gradient(dy, y);
+        }
+        if let Some(bias) = self.bias {
+            bias::channel_bias_gradient(dy, parameters[bias].renew().0, self.places);
+        }
+        let (gradient, weight) = parameters[self.weight].renew();
+        match &mut self.algorithm {
+            Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, gradient, dx),
+            Algorithm::Columns(columns) => columns.backward(weight, x, dy, n, gradient, dx),
+            Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, gradient, dx),
+        }
+    }
+}

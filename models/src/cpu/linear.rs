@@ -1,0 +1,71 @@
+//! Fully connected layers.
+
+use super::operator::{Backward, Operator, Outcome};
+use super::parameter::{Descent, Parameter};
+use crate::kernels::bias;
+use crate::kernels::product::{Matrix, product_parallel};
+use crate::mode::Mode;
+
+/// `y = x W^T + b` for each row of `x`, and then `max(y, 0)` if `rectified`.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    /// The index of `W`, `[outputs, inputs]`.
+    pub(crate) weight: usize,
+    /// The index of `b`, `[outputs]`.
+    pub(crate) bias: Option<usize>,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    /// Rows of one sample: 1, or the length of a sequence.
+    pub(crate) rows: usize,
+    pub(crate) rectified: bool,
+}
+
+impl Operator for Linear {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        _mode: Mode,
+    ) -> Outcome {
+        let rows = n * self.rows;
+        let weight = Matrix::new(parameters[self.weight].values.values(), self.outputs, self.inputs);
+        let x = Matrix::new(x, rows, self.inputs);
+        product_parallel(1.0, x, weight.transposed(), 0.0, y, self.outputs);
+        match self.bias {
+            Some(bias) => bias::add_row_bias(y, parameters[bias].values.values(), self.rectified),
+            None if self.rectified => bias::rectify(y),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// With `G` the gradient of the result: `G W` for `x`, `G^T x` for the weights, the sum of `G`'s rows for the bias.
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let Backward { x, y, dy, dx, n, descent } = pass;
+        let rows = n * self.rows;
+        if self.rectified {
+            bias::rectify_gradient(dy, y);
+        }
+        if let Some(bias) = self.bias {
+            let (gradient, _) = parameters[bias].renew();
+            bias::row_bias_gradient(dy, gradient);
+        }
+        let g = Matrix::new(dy, rows, self.outputs);
+        let weight = &mut parameters[self.weight];
+        // Before the weights change.
+        if let Some(dx) = dx {
+            let w = Matrix::new(weight.values.values(), self.outputs, self.inputs);
+            product_parallel(1.0, g, w, 0.0, dx, self.inputs);
+        }
+        let x = Matrix::new(x, rows, self.inputs);
+        match descent {
+            // Straight into the weights: their gradient is never in memory.
+            Descent::Now(rate) => {
+                product_parallel(-rate, g.transposed(), x, 1.0, weight.values.values_mut(), self.inputs);
+            }
+            Descent::Keep => product_parallel(1.0, g.transposed(), x, 0.0, weight.renew().0, self.inputs),
+        }
+    }
+}

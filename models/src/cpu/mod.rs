@@ -1,0 +1,155 @@
+//! Networks on the CPU: a plan of operators over buffers that are made once, without a graph of tensors.
+//!
+//! An architecture becomes a [`Sequence`] of [`Operator`]s for each of its parts. A forward pass leaves what every
+//! operator gave in its buffer, a backward pass goes through them in reverse, and the optimiser changes the parameters
+//! where they are. Nothing is allocated from step to step. All kernels divide their work by shapes alone, so that
+//! results have the same bits for any number of threads; the threads are those of the rayon pool that the caller runs in.
+
+mod convolution;
+mod linear;
+mod operator;
+mod parameter;
+mod plan;
+mod pooling;
+mod rectifier;
+mod residual;
+mod sequence;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+pub(crate) use parameter::{Descent, Parameter};
+
+use crate::architecture::{Architecture, ArchitectureError, ParameterKind, ParameterSpec};
+use crate::error::ModelError;
+use crate::mode::Mode;
+use crate::network::OutputGradients;
+use crate::params::{Array, ParamSet};
+use crate::sgd::Sgd;
+use plan::Planner;
+use sequence::Sequence;
+
+/// A network in host memory.
+pub(crate) struct Engine {
+    /// Ordered by name.
+    parameters: Vec<Parameter>,
+    /// Extractor, projection and head.
+    parts: [Sequence; 3],
+    /// The last batch and its number of samples.
+    x: Vec<f32>,
+    n: usize,
+    /// The gradient on its way back.
+    gradient: Vec<f32>,
+}
+
+impl Engine {
+    /// A network of this architecture with these parameters, which fit it.
+    pub(crate) fn new(
+        architecture: &Architecture,
+        specs: &[ParameterSpec],
+        params: &ParamSet,
+    ) -> Result<Self, ArchitectureError> {
+        let buffers: BTreeSet<&str> = specs
+            .iter()
+            .filter(|spec| spec.kind == ParameterKind::Buffer)
+            .map(|spec| spec.name.as_str())
+            .collect();
+        let parameter = |(name, values): (&str, &Array)| {
+            Parameter::new(name.to_owned(), values.clone(), buffers.contains(name))
+        };
+        let parameters: Vec<Parameter> = params.iter().map(parameter).collect();
+        let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
+        let mut planner = Planner::new(architecture, &names);
+        let [extractor, projection, head] = architecture.parts();
+        let mut part = |(name, layers)| planner.sequence(name, name, layers);
+        let parts = [part(extractor)?, part(projection)?, part(head)?];
+        Ok(Self { parameters, parts, x: Vec::new(), n: 0, gradient: Vec::new() })
+    }
+
+    /// Replaces all parameters by these, which fit, and forgets what the optimiser kept.
+    pub(crate) fn load(&mut self, params: &ParamSet) {
+        for (parameter, (_, values)) in self.parameters.iter_mut().zip(params) {
+            parameter.load(values.clone());
+        }
+    }
+
+    /// All parameters, which share memory with the network's until it changes them.
+    pub(crate) fn read(&self) -> ParamSet {
+        self.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.values.clone())).collect()
+    }
+
+    /// Runs a batch of `n` samples through all parts.
+    pub(crate) fn forward(&mut self, x: &[f32], n: usize, mode: Mode) -> Result<(), ModelError> {
+        self.x.clear();
+        self.x.extend_from_slice(x);
+        self.n = n;
+        let mut x = self.x.as_slice();
+        for part in &mut self.parts {
+            part.forward(&mut self.parameters, x, n, mode)?;
+            x = part.output(x);
+        }
+        Ok(())
+    }
+
+    /// What the extractor, the projection and the head gave for the last batch.
+    pub(crate) fn outputs(&self) -> [&[f32]; 3] {
+        let features = self.parts[0].output(&self.x);
+        let representation = self.parts[1].output(features);
+        [features, representation, self.parts[2].output(representation)]
+    }
+
+    /// Takes the gradients by the three outputs of the last batch back to the parameters.
+    pub(crate) fn backward(&mut self, gradients: OutputGradients<'_>, descent: Descent) {
+        let Self { parameters, parts, x, n, gradient } = self;
+        let by_output = [gradients.features, gradients.representation, gradients.logits];
+        let learns: [bool; 3] = std::array::from_fn(|index| parts[..index].iter().any(Sequence::learns));
+        gradient.clear();
+        for index in (0..3).rev() {
+            let (before, rest) = parts.split_at_mut(index);
+            let x = before.iter().fold(x.as_slice(), |x, part| part.output(x));
+            let part = &mut rest[0];
+            let length = *n * part.outputs();
+            match by_output[index] {
+                Some(given) if gradient.is_empty() => gradient.extend_from_slice(given),
+                Some(given) => gradient.iter_mut().zip(given).for_each(|(sum, given)| *sum += given),
+                // No output after this one has a gradient: this part gets none either.
+                None if gradient.is_empty() => gradient.resize(length, 0.0),
+                None => {}
+            }
+            debug_assert_eq!(gradient.len(), length, "a gradient as long as its output");
+            part.backward(parameters, x, gradient, *n, learns[index], descent);
+        }
+    }
+
+    /// The gradients of the last backward pass, by name.
+    pub(crate) fn gradients(&mut self) -> ParamSet {
+        let gradient = |parameter: &mut Parameter| {
+            parameter.fresh = false;
+            let values = match parameter.gradient.is_empty() {
+                false => parameter.gradient.clone(),
+                true => vec![0.0; parameter.values.len()],
+            };
+            let array = Array::new(parameter.values.shape(), values);
+            (parameter.name.clone(), array.expect("a gradient has as many values as its parameter"))
+        };
+        self.parameters.iter_mut().map(gradient).collect()
+    }
+
+    /// One step of the optimiser along the gradients of the last backward pass that have not been applied.
+    pub(crate) fn descend(&mut self, sgd: &Sgd) {
+        self.parameters.iter_mut().for_each(|parameter| parameter.descend(sgd));
+    }
+
+    /// One step of the optimiser along these gradients, which fit.
+    pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradients: &ParamSet) {
+        for (parameter, (_, gradient)) in self.parameters.iter_mut().zip(gradients) {
+            parameter.descend_along(sgd, Some(gradient.values()));
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("parameters", &self.parameters.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! From an architecture to operators.
+
+use super::convolution::Convolution;
+use super::linear::Linear;
+use super::operator::Operator;
+use super::pooling::{AveragePooling, GlobalAveragePooling, MaxPooling};
+use super::rectifier::Rectifier;
+use super::residual::Residual;
+use super::sequence::Sequence;
+use crate::architecture::{Architecture, ArchitectureError, Layer};
+use crate::kernels::im2col::Geometry;
+use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
+
+/// Makes the operators of one part after the other.
+pub(super) struct Planner<'a> {
+    /// The names of all parameters, in the order of their indices.
+    names: &'a [String],
+    shape: Vec<usize>,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(architecture: &Architecture, names: &'a [String]) -> Self {
+        Self { names, shape: architecture.input.clone() }
+    }
+
+    /// The operators of the next layers of a part. `place` is the part or the branch of a block that they are in, as in
+    /// [`Layer::label`].
+    pub(super) fn sequence(
+        &mut self,
+        part: &str,
+        place: &str,
+        layers: &[Layer],
+    ) -> Result<Sequence, ArchitectureError> {
+        let mut sequence = Sequence::new(self.shape.iter().product());
+        let mut layers = layers.iter().enumerate().peekable();
+        while let Some((index, layer)) = layers.next() {
+            let label = layer.label(part, place, index);
+            let produced = layer.output(part, place, &self.shape)?;
+            let merges = matches!(layer, Layer::Conv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. });
+            let rectified = merges && layers.next_if(|(_, next)| matches!(next, Layer::Relu)).is_some();
+            if let Some((operator, learns)) = self.operator(part, &label, layer, rectified)? {
+                sequence.push(operator, produced.iter().product(), learns);
+            }
+            self.shape = produced;
+        }
+        Ok(sequence)
+    }
+
+    /// The operator of a layer and whether it has parameters; none for a layer that only gives values another shape.
+    /// `rectified` if a rectifier follows, which convolutions, linear layers and maxima have for free.
+    fn operator(
+        &mut self,
+        part: &str,
+        label: &str,
+        layer: &Layer,
+        rectified: bool,
+    ) -> Result<Option<(Box<dyn Operator>, bool)>, ArchitectureError> {
+        let shape = self.shape.as_slice();
+        let operator: (Box<dyn Operator>, bool) = match layer {
+            &Layer::Conv { out, kernel, stride, padding, .. } => {
+                let geometry = Geometry::of(shape, kernel, stride, padding);
+                let (weight, bias) = self.weight_and_bias(label);
+                (Box::new(Convolution::new(geometry, out, weight, bias, rectified)), true)
+            }
+            &Layer::Linear { out, .. } => {
+                let (rows, inputs) = rows(shape);
+                let (weight, bias) = self.weight_and_bias(label);
+                (Box::new(Linear { weight, bias, inputs, outputs: out, rows, rectified }), true)
+            }
+            Layer::Relu => (Box::new(Rectifier), false),
+            &Layer::MaxPool { size, stride } => {
+                let kernel = MaxPool::new(windows(shape, size, stride), rectified);
+                let kernel = kernel.expect("the architecture was checked: no window is that large");
+                (Box::new(MaxPooling(kernel)), false)
+            }
+            &Layer::AvgPool { size, stride } => {
+                (Box::new(AveragePooling(AveragePool::new(windows(shape, size, stride)))), false)
+            }
+            Layer::GlobalAvgPool => {
+                let places = shape[1..].iter().product();
+                (Box::new(GlobalAveragePooling { places }), false)
+            }
+            Layer::Flatten => return Ok(None),
+            Layer::Residual { body, shortcut } => {
+                let before = self.shape.clone();
+                let body = self.sequence(part, &format!("{label}.body"), body)?;
+                self.shape = before;
+                let shortcut = self.sequence(part, &format!("{label}.shortcut"), shortcut)?;
+                let learns = body.learns() || shortcut.learns();
+                (Box::new(Residual { body, shortcut, gradient: Vec::new() }), learns)
+            }
+            Layer::BatchNorm { .. }
+            | Layer::GroupNorm { .. }
+            | Layer::Embedding { .. }
+            | Layer::Lstm { .. } => unimplemented!(),
+        };
+        Ok(Some(operator))
+    }
+
+    fn weight_and_bias(&self, label: &str) -> (usize, Option<usize>) {
+        let weight =
+            self.index(label, "weight").expect("the parameters were checked against the architecture");
+        (weight, self.index(label, "bias"))
+    }
+
+    fn index(&self, label: &str, kind: &str) -> Option<usize> {
+        self.names.binary_search(&format!("{label}.{kind}")).ok()
+    }
+}
+
+/// Rows of one sample and values of a row.
+fn rows(shape: &[usize]) -> (usize, usize) {
+    let values = shape.last().copied().unwrap_or(1);
+    (shape.iter().product::<usize>() / values.max(1), values)
+}
+
+fn windows(shape: &[usize], size: usize, stride: usize) -> Windows {
+    let &[channels, height, width] = shape else {
+        panic!("the architecture was checked: images have three dimensions");
+    };
+    Windows { channels, height, width, size, stride }
+}

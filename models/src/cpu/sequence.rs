@@ -1,0 +1,107 @@
+//! Layers one after the other.
+
+use super::operator::{Backward, Operator, Outcome};
+use super::parameter::{Descent, Parameter};
+use crate::mode::Mode;
+
+/// Layers that feed each other, with the memory between them.
+pub(crate) struct Sequence {
+    nodes: Vec<Node>,
+    /// Values of one sample that go in.
+    inputs: usize,
+    /// The gradient on its way back, before and after a layer.
+    gradients: [Vec<f32>; 2],
+}
+
+struct Node {
+    operator: Box<dyn Operator>,
+    /// Values of one sample that come out.
+    outputs: usize,
+    /// Whether this layer or one before it, within the sequence, has parameters.
+    learns: bool,
+    y: Vec<f32>,
+}
+
+impl Sequence {
+    /// An empty sequence, which gives what it gets: `inputs` values for each sample.
+    pub(crate) fn new(inputs: usize) -> Self {
+        Self { nodes: Vec::new(), inputs, gradients: [Vec::new(), Vec::new()] }
+    }
+
+    /// Adds a layer with `outputs` values for each sample; `learns` if it has parameters.
+    pub(crate) fn push(&mut self, operator: Box<dyn Operator>, outputs: usize, learns: bool) {
+        let learns = learns || self.learns();
+        self.nodes.push(Node { operator, outputs, learns, y: Vec::new() });
+    }
+
+    /// Values of one sample that come out.
+    pub(crate) fn outputs(&self) -> usize {
+        self.nodes.last().map_or(self.inputs, |node| node.outputs)
+    }
+
+    /// Whether any layer has parameters.
+    pub(crate) fn learns(&self) -> bool {
+        self.nodes.last().is_some_and(|node| node.learns)
+    }
+
+    /// Runs `n` samples through all layers; [`Sequence::output`] has the result.
+    pub(crate) fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        n: usize,
+        mode: Mode,
+    ) -> Outcome {
+        for index in 0..self.nodes.len() {
+            let (before, rest) = self.nodes.split_at_mut(index);
+            let x = before.last().map_or(x, |node| &node.y);
+            let node = &mut rest[0];
+            // Only the length changes from batch to batch; values that remain are overwritten.
+            node.y.resize(n * node.outputs, 0.0);
+            node.operator.forward(parameters, x, &mut node.y, n, mode)?;
+        }
+        Ok(())
+    }
+
+    /// The output of the last forward pass, which was given `x`.
+    pub(crate) fn output<'a>(&'a self, x: &'a [f32]) -> &'a [f32] {
+        self.nodes.last().map_or(x, |node| &node.y)
+    }
+
+    /// Takes the gradient by the output, in `gradient`, back to the input, after a forward pass of `x`. If `further`,
+    /// `gradient` then holds the gradient by `x`; otherwise the pass ends at the first layer that learns, and what it
+    /// holds means nothing.
+    pub(crate) fn backward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        gradient: &mut Vec<f32>,
+        n: usize,
+        further: bool,
+        descent: Descent,
+    ) {
+        let Self { nodes, gradients: [dy, dx], inputs } = self;
+        std::mem::swap(gradient, dy);
+        for index in (0..nodes.len()).rev() {
+            let (before, rest) = nodes.split_at_mut(index);
+            let node = &mut rest[0];
+            if !further && !node.learns {
+                break;
+            }
+            let wanted = further || before.last().is_some_and(|node| node.learns);
+            let (x, inputs) = before.last().map_or((x, *inputs), |node| (node.y.as_slice(), node.outputs));
+            dx.resize(if wanted { n * inputs } else { 0 }, 0.0);
+            let pass = Backward {
+                x,
+                y: &node.y,
+                dy: dy.as_mut_slice(),
+                dx: wanted.then_some(dx.as_mut_slice()),
+                n,
+                descent,
+            };
+            node.operator.backward(parameters, pass);
+            std::mem::swap(dy, dx);
+        }
+        std::mem::swap(gradient, dy);
+    }
+}

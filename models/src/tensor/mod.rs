@@ -1,0 +1,188 @@
+//! Networks in candle's tensors: on CUDA devices.
+//!
+//! The layers are candle's differentiable operations. Losses are computed on the host from the three outputs, which are
+//! small; their gradients come back as a scalar whose derivative by the outputs they are, and candle propagates that.
+
+mod forward;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use candle_core::{Device, Result, Tensor, Var};
+
+use crate::architecture::{Architecture, ParameterKind, ParameterSpec};
+use crate::error::ModelError;
+use crate::mode::Mode;
+use crate::network::OutputGradients;
+use crate::params::{Array, ParamSet};
+use crate::sgd::Sgd;
+use forward::{Step, plan, run};
+
+/// A network on a device of candle.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    device: Device,
+    variables: BTreeMap<String, Var>,
+    /// The names of those that no gradient reaches.
+    buffers: BTreeSet<String>,
+    /// Extractor, projection and head.
+    parts: [Vec<Step>; 3],
+    /// What the three parts gave for the last batch, on the device and on the host.
+    outputs: Option<[Tensor; 3]>,
+    host: [Vec<f32>; 3],
+    gradients: BTreeMap<String, Tensor>,
+    velocity: BTreeMap<String, Tensor>,
+}
+
+impl Engine {
+    /// A network of this architecture with a copy of these parameters, which fit it.
+    pub(crate) fn new(
+        architecture: &Architecture,
+        specs: &[ParameterSpec],
+        params: &ParamSet,
+        device: &Device,
+    ) -> Result<Self> {
+        let mut variables = BTreeMap::new();
+        for (name, array) in params {
+            variables.insert(name.to_owned(), Var::from_slice(array.values(), array.shape(), device)?);
+        }
+        let parts = architecture.parts().map(|(part, layers)| plan(part, part, layers, &variables));
+        let buffers = specs.iter().filter(|spec| spec.kind == ParameterKind::Buffer);
+        Ok(Self {
+            device: device.clone(),
+            variables,
+            buffers: buffers.map(|spec| spec.name.clone()).collect(),
+            parts,
+            outputs: None,
+            host: [const { Vec::new() }; 3],
+            gradients: BTreeMap::new(),
+            velocity: BTreeMap::new(),
+        })
+    }
+
+    /// Replaces all parameters by copies of these, which fit, and forgets what the optimiser kept.
+    pub(crate) fn load(&mut self, params: &ParamSet) -> Result<()> {
+        for ((_, variable), (_, array)) in self.variables.iter().zip(params) {
+            variable.set(&Tensor::from_slice(array.values(), array.shape(), &self.device)?)?;
+        }
+        self.velocity.clear();
+        Ok(())
+    }
+
+    /// A copy of all parameters in host memory.
+    pub(crate) fn read(&self) -> Result<ParamSet> {
+        let copy = |(name, variable): (&String, &Var)| Ok((name.clone(), to_host(variable)?));
+        self.variables.iter().map(copy).collect()
+    }
+
+    /// Runs a batch of samples `x`, of the shape `[n, ...]`, through all parts.
+    pub(crate) fn forward(
+        &mut self,
+        x: &[f32],
+        shape: &[usize],
+        mode: Mode,
+    ) -> std::result::Result<(), ModelError> {
+        let mut tensor = Tensor::from_slice(x, shape, &self.device)
+            .map_err(ModelError::candle("moving samples to the device"))?;
+        let mut outputs = Vec::with_capacity(3);
+        for part in &self.parts {
+            tensor = run(part, tensor, mode)?;
+            outputs.push(tensor.clone());
+        }
+        for (host, output) in self.host.iter_mut().zip(&outputs) {
+            *host = output
+                .flatten_all()
+                .and_then(|flat| flat.to_vec1())
+                .map_err(ModelError::candle("copying outputs from the device"))?;
+        }
+        self.outputs = outputs.try_into().ok();
+        Ok(())
+    }
+
+    /// What the extractor, the projection and the head gave for the last batch.
+    pub(crate) fn outputs(&self) -> [&[f32]; 3] {
+        self.host.each_ref().map(Vec::as_slice)
+    }
+
+    /// Takes the gradients by the three outputs of the last batch back to the parameters.
+    pub(crate) fn backward(&mut self, gradients: OutputGradients<'_>) -> Result<()> {
+        self.gradients.clear();
+        let Some(outputs) = &self.outputs else {
+            return Ok(());
+        };
+        let mut total: Option<Tensor> = None;
+        let by_output = [gradients.features, gradients.representation, gradients.logits];
+        for (output, gradient) in outputs.iter().zip(by_output) {
+            if let Some(gradient) = gradient {
+                let gradient = Tensor::from_slice(gradient, output.dims(), &self.device)?;
+                let product = (output * gradient)?.sum_all()?;
+                total = Some(match total {
+                    Some(total) => (total + product)?,
+                    None => product,
+                });
+            }
+        }
+        if let Some(total) = total {
+            let store = total.backward()?;
+            for (name, variable) in &self.variables {
+                if let Some(gradient) = store.get(variable) {
+                    self.gradients.insert(name.clone(), gradient.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradients of the last backward pass, by name.
+    pub(crate) fn gradients(&self) -> Result<ParamSet> {
+        let gradient = |(name, variable): (&String, &Var)| {
+            let array = match self.gradients.get(name) {
+                Some(gradient) => to_host(gradient)?,
+                None => Array::zeros(variable.dims()),
+            };
+            Ok((name.clone(), array))
+        };
+        self.variables.iter().map(gradient).collect()
+    }
+
+    /// One step of the optimiser along the gradients of the last backward pass.
+    pub(crate) fn descend(&mut self, sgd: &Sgd) -> Result<()> {
+        for (name, gradient) in std::mem::take(&mut self.gradients) {
+            self.step(&name, &gradient, sgd)?;
+        }
+        Ok(())
+    }
+
+    /// One step of the optimiser along these gradients, which fit.
+    pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<()> {
+        for (name, array) in gradients {
+            let gradient = Tensor::from_slice(array.values(), array.shape(), &self.device)?;
+            self.step(name, &gradient, sgd)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, name: &str, gradient: &Tensor, sgd: &Sgd) -> Result<()> {
+        if self.buffers.contains(name) {
+            return Ok(());
+        }
+        let variable = &self.variables[name];
+        let mut direction = gradient.clone();
+        if sgd.decay != 0.0 {
+            direction = (direction + (variable.as_detached_tensor() * sgd.decay)?)?;
+        }
+        if sgd.momentum != 0.0 {
+            if let Some(previous) = self.velocity.get(name) {
+                direction = ((previous * sgd.momentum)? + direction)?;
+            }
+            // Nothing writes into this tensor later: every operation above makes a new one.
+            self.velocity.insert(name.to_owned(), direction.clone());
+        }
+        variable.set(&(variable.as_detached_tensor() - (direction * sgd.rate)?)?)
+    }
+}
+
+/// Copies a tensor to host memory.
+fn to_host(tensor: &Tensor) -> Result<Array> {
+    let values = tensor.flatten_all()?.to_vec1::<f32>()?;
+    Ok(Array::new(tensor.dims(), values).expect("a tensor has as many values as its shape says"))
+}

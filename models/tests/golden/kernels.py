@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Golden numbers for the training kernels, computed by PyTorch in float64.
+
+    python3 tests/peers/environment.py                        makes the environment, prints its interpreter
+    target/peers/bin/python models/tests/golden/kernels.py    writes missing files, checks the others
+
+Made with PyTorch 2.15.0; each file's metadata names the version it was made with. Each family of kernels is a
+file `NAME.safetensors` beside this script, with tensors called `CASE.TENSOR`. The file's metadata has, under
+each case's name, the case's settings as a JSON object, such as `{"kernel": 3, "padding": 1, "stride": 2}`.
+
+Numbers are F64 (in cases whose name ends in `_f32`, F32, to keep them small), indices and labels I64. Inputs
+are `golden_file.noise`, which other languages can repeat; all of them are exactly representable in f32.
+
+`grad_output` is the gradient that comes in from above, `grad_X` the gradient of sum(output * grad_output)
+with respect to X. What it takes to read the numbers right is written at each family's function.
+"""
+
+import sys
+
+import numpy
+import torch
+from golden_file import Family, disagreements, noise, write
+from torch import nn
+from torch.nn import functional
+
+
+def conv2d() -> Family:
+    """Cross-correlation: input [n, c, h, w], weight [out, c, kernel, kernel], bias [out] or none."""
+    family = Family("conv2d")
+    cases = {
+        # input, channels out, kernel, stride, padding, bias
+        "same3": ((3, 2, 6, 6), 4, 3, 1, 1, True),
+        "same5_rectangular": ((3, 1, 8, 5), 3, 5, 1, 2, True),
+        "valid5_rectangular": ((3, 2, 7, 9), 2, 5, 1, 0, True),
+        "valid3": ((3, 3, 5, 6), 2, 3, 1, 0, True),
+        "stride2_even": ((3, 3, 7, 5), 4, 3, 2, 1, True),
+        # The stride leaves over one row and no column.
+        "stride2_uneven": ((3, 2, 8, 7), 3, 3, 2, 0, True),
+        "stride2_wide_padding": ((3, 1, 9, 8), 3, 5, 2, 2, True),
+        # Padding of 2 around a kernel of 3: the corners see zeros alone but for one value.
+        "padding2": ((3, 2, 4, 3), 2, 3, 1, 2, True),
+        "pointwise": ((3, 3, 4, 5), 5, 1, 1, 0, True),
+        "pointwise_stride2": ((3, 4, 6, 6), 2, 1, 2, 0, False),
+        "no_bias": ((3, 4, 5, 5), 6, 3, 1, 1, False),
+        # More channels than a vector register has lanes, and no multiple of them.
+        "many_channels_f32": ((1, 17, 3, 5), 19, 3, 1, 1, True),
+    }
+    for case, (shape, out, kernel, stride, padding, bias) in cases.items():
+        settings = {"kernel": kernel, "stride": stride, "padding": padding}
+
+        def function(input, weight, bias=None, stride=stride, padding=padding):
+            return functional.conv2d(input, weight, bias, stride=stride, padding=padding)
+
+        weight = family.noise(out, shape[1], kernel, kernel)
+        tensors = {
+            "input": family.noise(*shape),
+            "weight": weight,
+            "bias": family.noise(out) if bias else None,
+        }
+        family.differentiate(case, settings, function, **tensors)
+    return family
+
+
+def linear() -> Family:
+    """y = x W^T + b. Input [n, features], weight [out, features], bias [out] (absent in one case)."""
+    family = Family("linear")
+    for case, n, features, out, bias in [
+        ("small", 3, 7, 5, True),
+        ("wide", 4, 33, 17, True),
+        ("one_sample", 1, 16, 8, True),
+        ("no_bias", 5, 6, 4, False),
+    ]:
+        biases = family.noise(out) if bias else None
+        tensors = {"input": family.noise(n, features), "weight": family.noise(out, features), "bias": biases}
+        family.differentiate(case, {}, functional.linear, **tensors)
+    return family
+
+
+def max_pool2d() -> Family:
+    """No padding; rows and columns that fill no window are dropped.
+
+    The first of equal maxima gets the gradient.
+    """
+    family = Family("max_pool2d")
+    for case, shape, kernel, stride in [
+        ("size2", (2, 2, 6, 6), 2, 2),
+        ("size2_rest", (2, 2, 7, 5), 2, 2),
+        ("size3_overlapping", (2, 2, 9, 7), 3, 2),
+        ("size3_overlapping_rest", (2, 2, 8, 6), 3, 2),
+        ("size3", (2, 2, 6, 9), 3, 3),
+        ("ties", (2, 2, 7, 8), 3, 2),
+    ]:
+        values = family.noise(*shape)
+        if case == "ties":
+            values = (values * 2).round() + 0.0  # Without negative zeros.
+        pool = nn.MaxPool2d(kernel, stride)
+        family.differentiate(case, {"kernel": kernel, "stride": stride}, pool, input=values)
+    return family
+
+
+def avg_pool2d() -> Family:
+    """No padding; rows and columns that fill no window are dropped."""
+    family = Family("avg_pool2d")
+    for case, shape, kernel, stride in [
+        ("size2", (2, 2, 6, 6), 2, 2),
+        ("size2_rest", (2, 2, 7, 5), 2, 2),
+        ("size4", (2, 2, 8, 4), 4, 4),
+        ("size3_overlapping", (2, 2, 9, 7), 3, 2),
+        ("size3_overlapping_rest", (2, 2, 8, 6), 3, 2),
+    ]:
+        pool = nn.AvgPool2d(kernel, stride)
+        settings = {"kernel": kernel, "stride": stride}
+        family.differentiate(case, settings, pool, input=family.noise(*shape))
+    return family
+
+
+def relu() -> Family:
+    """No gradient passes at zero, which is in the input several times."""
+    family = Family("relu")
+    values = (family.noise(3, 19) * 4).round() / 4 + 0.0
+    family.differentiate("quarters", {}, functional.relu, input=values)
+    return family
+
+
+def batch_norm() -> Family:
+    """Over batch, rows and columns, per channel; eps 1e-5, momentum 0.1.
+
+    In training the batch is normalised by its own mean and biased variance; the running variance takes the
+    unbiased one: running <- 0.9 running + 0.1 batch. `running_*_before` and `running_*_after` are around the
+    one step. In evaluation the running statistics normalise, and stay.
+    """
+    family = Family("batch_norm")
+    for case, training in [("training", True), ("evaluation", False)]:
+        mean, variance = family.noise(3), family.noise(3) + 1.5
+        before = {"running_mean_before": mean.clone(), "running_var_before": variance.clone()}
+
+        def function(input, weight, bias, mean=mean, variance=variance, training=training):
+            return functional.batch_norm(input, mean, variance, weight, bias, training, 0.1, 1e-5)
+
+        tensors = {
+            "input": family.noise(4, 3, 5, 4) + 0.5,
+            "weight": family.noise(3) + 1,
+            "bias": family.noise(3),
+        }
+        settings = {"training": training, "momentum": 0.1, "eps": 1e-5}
+        family.differentiate(case, settings, function, **tensors)
+        after = {"running_mean_after": mean, "running_var_after": variance}
+        family.add(case, settings, **before, **after)
+    return family
+
+
+def group_norm() -> Family:
+    """Over the channels of a group, rows and columns, per sample; biased variance, eps 1e-5."""
+    family = Family("group_norm")
+    for case, groups, channels in [
+        ("two_groups_of_four", 2, 8),
+        ("two_groups_of_two", 2, 4),
+        ("one_group", 1, 3),
+    ]:
+        settings = {"groups": groups, "eps": 1e-5}
+
+        def function(input, weight, bias, groups=groups):
+            return functional.group_norm(input, groups, weight, bias, 1e-5)
+
+        shape = (3, channels, 4, 3)
+        scale, shift = family.noise(channels) + 1, family.noise(channels)
+        family.differentiate(
+            case, settings, function, input=family.noise(*shape) + 0.5, weight=scale, bias=shift
+        )
+    return family
+
+
+def cross_entropy() -> Family:
+    """The mean over the batch of -log softmax(logits)[label]; `grad_logits` is the gradient of that mean."""
+    family = Family("cross_entropy")
+    for case, n, classes, scale in [
+        ("small", 4, 5, 2.0),
+        ("ten_classes", 7, 10, 4.0),
+        ("large_logits", 3, 4, 1024.0),
+    ]:
+        logits = family.noise(n, classes, scale=scale).requires_grad_()
+        labels = torch.arange(n) * 3 % classes
+        loss = functional.cross_entropy(logits, labels)
+        (grad,) = torch.autograd.grad(loss, [logits])
+        family.add(case, {}, logits=logits, labels=labels, loss=loss, grad_logits=grad)
+    return family
+
+
+def embedding() -> Family:
+    """Rows of a table, some of them more than once and some never."""
+    family = Family("embedding")
+    indices = torch.tensor([[6, 0, 2, 2, 5], [2, 1, 0, 6, 6]])
+    weight = family.noise(7, 4)
+
+    def function(indices, weight):
+        return functional.embedding(indices, weight)
+
+    family.differentiate("repeated", {}, function, indices=indices, weight=weight)
+    return family
+
+
+def lstm() -> Family:
+    """`torch.nn.LSTM` with `batch_first`.
+
+    Input is [n, time, features], output [n, time, hidden] of the last layer, states are [layers, n, hidden].
+    The gates lie in the order i, f, g, o: `weight_ih_l0` is [4 hidden, features], `weight_hh_l0` [4 hidden,
+    hidden]. There are two bias vectors per layer, `bias_ih_l0` and `bias_hh_l0`, which are only ever added to
+    each other, so that their gradients are equal.
+
+        gates = W_ih x + b_ih + W_hh h + b_hh
+        c' = sigmoid(f) c + sigmoid(i) tanh(g)
+        h' = sigmoid(o) tanh(c')
+
+    Gradients are those of sum(output * grad_output), in the case `states` plus sum(h_n * grad_h_n) and
+    sum(c_n * grad_c_n) of the final states. Without `h_0` and `c_0` the initial states are zero.
+    """
+    family = Family("lstm")
+    for case, layers, n, steps, features, hidden in [
+        ("two_layers", 2, 2, 5, 3, 4),
+        ("states", 2, 2, 5, 3, 4),
+        ("one_layer_f32", 1, 3, 4, 5, 17),
+    ]:
+        network = nn.LSTM(features, hidden, num_layers=layers, batch_first=True).double()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.copy_(family.noise(*parameter.shape, scale=0.5))
+        inputs = {"input": family.noise(n, steps, features).requires_grad_()}
+        if case == "states":
+            inputs["h_0"] = family.noise(layers, n, hidden).requires_grad_()
+            inputs["c_0"] = family.noise(layers, n, hidden).requires_grad_()
+        output, (h_n, c_n) = network(inputs["input"], tuple(inputs.values())[1:] or None)
+        results = {"output": output, "h_n": h_n, "c_n": c_n}
+        given = {"grad_output": family.noise(*output.shape)}
+        if case == "states":
+            given |= {f"grad_{name}": family.noise(*h_n.shape) for name in ("h_n", "c_n")}
+        loss = sum((results[name.removeprefix("grad_")] * grad).sum() for name, grad in given.items())
+        leaves = {**inputs, **dict(network.named_parameters())}
+        grads = torch.autograd.grad(loss, list(leaves.values()))
+        named = {f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)}
+        family.add(case, {"layers": layers, "hidden": hidden}, **leaves, **results, **given, **named)
+    return family
+
+
+def local_response_norm() -> Family:
+    """x / (k + alpha / size * sum of squares over `size` neighbouring channels)^beta.
+
+    PyTorch divides alpha by the size; others do not. With the usual alpha of 1e-4 the output is nearly the
+    input; the second case has one that shows.
+    """
+    family = Family("local_response_norm")
+    for case, alpha, k in [("usual", 1e-4, 1.0), ("strong", 2.0, 0.5)]:
+        layer = nn.LocalResponseNorm(5, alpha=alpha, beta=0.75, k=k)
+        settings = {"size": 5, "alpha": alpha, "beta": 0.75, "k": k}
+        values = family.noise(2, 7, 3, 4, scale=2.0)
+        family.differentiate(case, settings, layer, input=values)
+    return family
+
+
+def optimisers() -> Family:
+    """Three steps along the given `gradients` [3, 11].
+
+    `parameters` [4, 11] are from before the first step to after the last.
+    """
+    family = Family("optimisers")
+    for case, kind, settings in [
+        ("sgd", torch.optim.SGD, {"lr": 0.1}),
+        ("sgd_decay", torch.optim.SGD, {"lr": 0.1, "weight_decay": 5e-4}),
+        ("sgd_momentum", torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}),
+        ("adam", torch.optim.Adam, {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8}),
+    ]:
+        parameter = nn.Parameter(family.noise(11))
+        gradients = family.noise(3, 11)
+        optimiser = kind([parameter], **settings)
+        history = [parameter.detach().clone()]
+        for gradient in gradients:
+            parameter.grad = gradient.clone()
+            optimiser.step()
+            history.append(parameter.detach().clone())
+        family.add(case, settings, gradients=gradients, parameters=torch.stack(history))
+    return family
+
+
+def training() -> Family:
+    """Three steps of plain SGD, rate 0.1, of `lenet-5` on 1x28x28, on one batch of four.
+
+    The parameters before the first step are not in the file. They are `noise(position, count) * 1 /
+    sqrt(fan_in)`, with both factors and their product in f32, where `position` counts the tensors from 0 in
+    the order of the registry: `Architecture::initialise` with this noise for a generator. The input is
+    `noise(100, 4 * 784)`, the labels are 3, 1, 4, 1.
+
+    `losses` are before each of the steps and after the last. Of each parameter, after the last step, and of
+    its gradient in the first: the sum, the sum of squares, and up to 16 values at `indices`.
+    """
+    family = Family("training")
+    network = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    ).double()  # fmt: skip
+    layers = ["extractor.conv1", "extractor.conv2", "head.fc1", "head.fc2", "head.fc3"]
+    names = [f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]
+    parameters = dict(zip(names, network.parameters(), strict=True))
+    with torch.no_grad():
+        for position, (name, parameter) in enumerate(parameters.items()):
+            weight = parameters[name.replace(".bias", ".weight")]
+            bound = numpy.float32(1) / numpy.sqrt(numpy.float32(weight[0].numel()))
+            values = noise(position, parameter.numel()) * bound
+            parameter.copy_(torch.from_numpy(values).double().reshape(parameter.shape))
+    input = torch.from_numpy(noise(100, 4 * 784)).double().reshape(4, 1, 28, 28)
+    labels = torch.tensor([3, 1, 4, 1])
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    losses, first = [], {}
+    for step in range(4):
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(network(input), labels)
+        losses.append(loss.detach())
+        if step == 3:
+            break
+        loss.backward()
+        if step == 0:
+            first = {name: parameter.grad.clone() for name, parameter in parameters.items()}
+        optimiser.step()
+    settings = {"rate": 0.1, "samples": 4, "steps": 3}
+    family.add("lenet-5", settings, losses=torch.stack(losses), labels=labels)
+    for name, parameter in parameters.items():
+        count = parameter.numel()
+        indices = torch.tensor(sorted({i * count // 16 for i in range(16)}))
+        figures = {f"{name}.indices": indices}
+        for what, tensor in [("after", parameter), ("first_gradient", first[name])]:
+            values = tensor.detach().flatten()
+            figures[f"{name}.{what}.sum"] = values.sum()
+            figures[f"{name}.{what}.sum_of_squares"] = values.square().sum()
+            figures[f"{name}.{what}.values"] = values[indices]
+        family.add("lenet-5", settings, **figures)
+    return family
+
+
+FAMILIES = [
+    conv2d,
+    linear,
+    max_pool2d,
+    avg_pool2d,
+    relu,
+    batch_norm,
+    group_norm,
+    cross_entropy,
+    embedding,
+    lstm,
+    local_response_norm,
+    optimisers,
+    training,
+]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    wrong = 0
+    for make in FAMILIES:
+        family = make()
+        if not family.path.exists():
+            write(family)
+            print(f"{family.path.name}: written, {family.path.stat().st_size} bytes")
+        elif found := disagreements(family):
+            wrong += 1
+            print(f"{family.path.name}: not what PyTorch {torch.__version__} computes: {'; '.join(found)}")
+        else:
+            print(f"{family.path.name}: as computed")
+    if wrong:
+        sys.exit("kernels.py: if these files are to change, delete them and run this again")
+
+
+if __name__ == "__main__":
+    main()

@@ -52,6 +52,7 @@ pub mod params;
 mod peak;
 mod sgd;
 mod tensor;
+mod token;
 mod train;
 
 pub use architecture::{

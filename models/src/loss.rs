@@ -1,5 +1,7 @@
 //! Losses: functions of a network's outputs, with their gradients by them.
 
+use crate::kernels::softmax;
+
 /// The mean over all rows of `-log softmax(logits)[label]`, in nats, and its gradient by the logits.
 ///
 /// `logits` is `[n, classes]`, `labels` has `n` labels below `classes`. The gradient, `(softmax(logits) - onehot) / n`, is
@@ -12,25 +14,8 @@
 pub fn cross_entropy(logits: &[f32], labels: &[u32], gradient: &mut Vec<f32>) -> f32 {
     let (n, classes) = (labels.len(), logits.len() / labels.len());
     assert_eq!(logits.len(), n * classes, "as many rows of logits as labels");
-    gradient.clear();
-    gradient.extend_from_slice(logits);
-    let share = 1.0 / n as f32;
-    let mut loss = 0.0f64;
-    for (row, &label) in gradient.chunks_exact_mut(classes.max(1)).zip(labels) {
-        let label = label as usize;
-        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let own = row[label];
-        let mut sum = 0.0;
-        for value in &mut *row {
-            *value = (*value - max).exp();
-            sum += *value;
-        }
-        loss += f64::from(sum.ln() + max - own);
-        let scale = share / sum;
-        row.iter_mut().for_each(|value| *value *= scale);
-        row[label] -= share;
-    }
-    (loss / n as f64) as f32
+    gradient.resize(logits.len(), 0.0);
+    softmax::cross_entropy(logits, labels, classes, gradient) as f32
 }
 
 #[cfg(test)]

@@ -70,6 +70,10 @@ impl Case {
         self.tensors[name].1.iter().map(|&value| value as f32).collect()
     }
 
+    fn array(&self, name: &str) -> Array {
+        Array::new(self.shape(name), self.values(name)).unwrap()
+    }
+
     fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -90,7 +94,7 @@ impl Case {
     }
 }
 
-/// What a layer gives and what its backward pass gives.
+/// What layers give and what their backward pass gives; gradients and parameters by name.
 struct Pass {
     output: Vec<f32>,
     gradients: BTreeMap<String, Vec<f32>>,
@@ -98,60 +102,58 @@ struct Pass {
     by_input: Vec<f32>,
 }
 
-/// Runs one layer, called `l`, forward and backward. `parameters` are the kinds of its parameters with their values.
+/// Runs layers of a part called `p` forward and, in training, backward. Parameters are given by name.
 fn run(
-    case: &Case,
-    layer: Layer,
-    input: &str,
-    parameters: &[(&str, &str)],
+    layers: &[Layer],
+    (shape, x): (&[usize], &[f32]),
+    parameters: BTreeMap<String, Array>,
     mode: Mode,
-    gradient: &str,
+    gradient: &[f32],
 ) -> Pass {
-    let shape = case.shape(input);
-    let mut all: Vec<Parameter> = parameters
-        .iter()
-        .filter(|(_, tensor)| case.has(tensor))
-        .map(|(kind, tensor)| {
-            let values = Array::new(case.shape(tensor), case.values(tensor)).unwrap();
-            Parameter::new(format!("part.l.{kind}"), values, false)
-        })
-        .collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    let names: Vec<String> = all.iter().map(|parameter| parameter.name.clone()).collect();
-    let mut sequence: Sequence =
-        Planner::new(&shape[1..], &names).sequence("part", "part", &[layer]).unwrap();
-    let (x, n) = (case.values(input), shape[0]);
-    sequence.forward(&mut all, &x, n, mode).unwrap();
-    let output = sequence.output(&x).to_vec();
-    let mut by_input = case.values(gradient);
-    sequence.backward(&mut all, &x, &mut by_input, n, true, Descent::Keep);
-    let by_kind = |values: fn(&Parameter) -> &[f32]| {
-        all.iter().map(|p| (p.name["part.l.".len()..].to_owned(), values(p).to_vec())).collect()
+    let names: Vec<String> = parameters.keys().cloned().collect();
+    let mut parameters: Vec<Parameter> =
+        parameters.into_iter().map(|(name, values)| Parameter::new(name, values, false)).collect();
+    let mut sequence = Planner::new(&shape[1..], &names).sequence("p", "p", layers).unwrap();
+    sequence.forward(&mut parameters, x, shape[0], mode).unwrap();
+    let output = sequence.output(x).to_vec();
+    let mut by_input = gradient.to_vec();
+    if mode == Mode::Training {
+        sequence.backward(&mut parameters, x, &mut by_input, shape[0], true, Descent::Keep);
+    }
+    let by_name = |values: fn(&Parameter) -> &[f32]| {
+        parameters.iter().map(|p| (p.name.clone(), values(p).to_vec())).collect()
     };
     Pass {
         output,
-        gradients: by_kind(|parameter| &parameter.gradient),
-        parameters: by_kind(|parameter| parameter.values.values()),
+        gradients: by_name(|parameter| &parameter.gradient),
+        parameters: by_name(|parameter| parameter.values.values()),
         by_input,
     }
 }
 
+/// Runs one layer, called `l`, on a case. `kinds` are those of its parameters, with the tensors that hold them.
+fn run_case(case: &Case, layer: Layer, kinds: &[(&str, &str)], mode: Mode) -> Pass {
+    let present = kinds.iter().filter(|(_, tensor)| case.has(tensor));
+    let parameters = present.map(|(kind, tensor)| (format!("p.l.{kind}"), case.array(tensor)));
+    let x = case.values("input");
+    run(&[layer], (case.shape("input"), &x), parameters.collect(), mode, &case.values("grad_output"))
+}
+
 /// Checks a layer with a weight and perhaps a bias in every case of a family.
-fn check_family(family: &str, mode: Mode, layer: impl Fn(&Case) -> Layer) {
+fn check_family(family: &str, layer: impl Fn(&Case) -> Layer) {
     for case in Golden::open(family).cases() {
-        let kinds = [("weight", "weight"), ("bias", "bias")];
-        let pass = run(&case, layer(&case), "input", &kinds, mode, "grad_output");
+        let pass = run_case(&case, layer(&case), &[("weight", "weight"), ("bias", "bias")], Mode::Training);
         case.check("output", &pass.output);
         case.check("grad_input", &pass.by_input);
-        for (kind, gradient) in &pass.gradients {
-            case.check(&format!("grad_{kind}"), gradient);
+        for (name, gradient) in &pass.gradients {
+            case.check(&format!("grad_{}", &name["p.l.".len()..]), gradient);
         }
     }
 }
 
 #[test]
 fn linear() {
-    check_family("linear", Mode::Training, |case| Layer::Linear {
+    check_family("linear", |case| Layer::Linear {
         name: "l".into(),
         out: case.shape("weight")[0],
         bias: case.has("bias"),
@@ -160,7 +162,7 @@ fn linear() {
 
 #[test]
 fn convolution() {
-    check_family("conv2d", Mode::Training, |case| Layer::Conv {
+    check_family("conv2d", |case| Layer::Conv {
         name: "l".into(),
         out: case.shape("weight")[0],
         kernel: case.setting("kernel"),
@@ -172,11 +174,11 @@ fn convolution() {
 
 #[test]
 fn pooling() {
-    check_family("max_pool2d", Mode::Training, |case| Layer::MaxPool {
+    check_family("max_pool2d", |case| Layer::MaxPool {
         size: case.setting("kernel"),
         stride: case.setting("stride"),
     });
-    check_family("avg_pool2d", Mode::Training, |case| Layer::AvgPool {
+    check_family("avg_pool2d", |case| Layer::AvgPool {
         size: case.setting("kernel"),
         stride: case.setting("stride"),
     });
@@ -184,7 +186,7 @@ fn pooling() {
 
 #[test]
 fn rectifier() {
-    check_family("relu", Mode::Training, |_| Layer::Relu);
+    check_family("relu", |_| Layer::Relu);
 }
 
 #[test]
@@ -211,6 +213,83 @@ fn descent() {
             parameter.descend_along(&sgd, Some(&gradients[step * count..][..count]));
             for (found, expected) in parameter.values.values().iter().zip(&expected[(step + 1) * count..]) {
                 assert!((found - expected).abs() < 1e-6, "{} step {step}: {found} {expected}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn batch_normalisation() {
+    let kinds = [
+        ("weight", "weight"),
+        ("bias", "bias"),
+        ("running-mean", "running_mean_before"),
+        ("running-var", "running_var_before"),
+    ];
+    for case in Golden::open("batch_norm").cases() {
+        let training = case.settings["training"].as_bool().unwrap();
+        let mode = if training { Mode::Training } else { Mode::Evaluation };
+        let pass = run_case(&case, Layer::BatchNorm { name: "l".into() }, &kinds, mode);
+        case.check("output", &pass.output);
+        case.check("running_mean_after", &pass.parameters["p.l.running-mean"]);
+        case.check("running_var_after", &pass.parameters["p.l.running-var"]);
+        if training {
+            case.check("grad_input", &pass.by_input);
+            case.check("grad_weight", &pass.gradients["p.l.weight"]);
+            case.check("grad_bias", &pass.gradients["p.l.bias"]);
+        }
+    }
+}
+
+#[test]
+fn group_normalisation() {
+    check_family("group_norm", |case| Layer::GroupNorm { name: "l".into(), groups: case.setting("groups") });
+}
+
+#[test]
+fn embedding() {
+    for case in Golden::open("embedding").cases() {
+        let &[vocabulary, dim] = case.shape("weight") else { panic!("a row for each token") };
+        let layer = Layer::Embedding { name: "l".into(), vocabulary, dim };
+        let parameters = BTreeMap::from([("p.l.weight".to_owned(), case.array("weight"))]);
+        let tokens = case.values("indices");
+        let gradient = case.values("grad_output");
+        let pass = run(&[layer], (case.shape("indices"), &tokens), parameters, Mode::Training, &gradient);
+        case.check("output", &pass.output);
+        case.check("grad_weight", &pass.gradients["p.l.weight"]);
+    }
+}
+
+#[test]
+fn long_short_term_memory() {
+    // The states of one case begin elsewhere than at 0, which no layer of ours does.
+    for case in Golden::open("lstm").cases().filter(|case| !case.has("h_0")) {
+        let hidden = case.setting("hidden");
+        let layers: Vec<Layer> = (0..case.setting("layers"))
+            .map(|layer| Layer::Lstm { name: format!("l{layer}"), hidden })
+            .collect();
+        let mut parameters = BTreeMap::new();
+        for layer in 0..layers.len() {
+            let bias = case.values(&format!("bias_ih_l{layer}"));
+            // Ours is the sum of the two that PyTorch keeps; both have its gradient.
+            let bias =
+                bias.iter().zip(case.values(&format!("bias_hh_l{layer}"))).map(|(a, b)| a + b).collect();
+            parameters.insert(format!("p.l{layer}.bias"), Array::new([4 * hidden], bias).unwrap());
+            for kind in ["ih", "hh"] {
+                let weight = case.array(&format!("weight_{kind}_l{layer}"));
+                parameters.insert(format!("p.l{layer}.weight-{kind}"), weight);
+            }
+        }
+        let x = case.values("input");
+        let gradient = case.values("grad_output");
+        let pass = run(&layers, (case.shape("input"), &x), parameters, Mode::Training, &gradient);
+        case.check("output", &pass.output);
+        case.check("grad_input", &pass.by_input);
+        for layer in 0..layers.len() {
+            case.check(&format!("grad_bias_hh_l{layer}"), &pass.gradients[&format!("p.l{layer}.bias")]);
+            for kind in ["ih", "hh"] {
+                let gradient = &pass.gradients[&format!("p.l{layer}.weight-{kind}")];
+                case.check(&format!("grad_weight_{kind}_l{layer}"), gradient);
             }
         }
     }

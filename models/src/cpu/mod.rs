@@ -6,9 +6,12 @@
 //! results have the same bits for any number of threads; the threads are those of the rayon pool that the caller runs in.
 
 mod convolution;
+mod embedding;
 #[cfg(test)]
 mod golden;
 mod linear;
+mod lstm;
+mod normalisation;
 mod operator;
 mod parameter;
 mod plan;

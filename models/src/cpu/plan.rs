@@ -1,7 +1,10 @@
 //! From an architecture to operators.
 
 use super::convolution::Convolution;
+use super::embedding::Embedding;
 use super::linear::Linear;
+use super::lstm::Lstm;
+use super::normalisation::{BatchNorm, GroupNorm};
 use super::operator::Operator;
 use super::pooling::{AveragePooling, GlobalAveragePooling, MaxPooling};
 use super::rectifier::Rectifier;
@@ -10,6 +13,7 @@ use super::sequence::Sequence;
 use crate::architecture::{ArchitectureError, Layer};
 use crate::kernels::im2col::Geometry;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
+use crate::kernels::{lstm, normalisation};
 
 /// Makes the operators of one part after the other.
 pub(super) struct Planner<'a> {
@@ -90,18 +94,40 @@ impl<'a> Planner<'a> {
                 let learns = body.learns() || shortcut.learns();
                 (Box::new(Residual { body, shortcut, gradient: Vec::new() }), learns)
             }
-            Layer::BatchNorm { .. }
-            | Layer::GroupNorm { .. }
-            | Layer::Embedding { .. }
-            | Layer::Lstm { .. } => unimplemented!(),
+            Layer::BatchNorm { .. } => {
+                let (channels, pixels) = channels(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                let [running_mean, running_var] =
+                    ["running-mean", "running-var"].map(|kind| self.parameter(label, kind));
+                let kernel = normalisation::BatchNorm::new(channels, pixels);
+                let label = label.to_owned();
+                (Box::new(BatchNorm { label, weight, bias, running_mean, running_var, kernel }), true)
+            }
+            &Layer::GroupNorm { groups, .. } => {
+                let (channels, pixels) = channels(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
+                (Box::new(GroupNorm { weight, bias, kernel }), true)
+            }
+            &Layer::Embedding { vocabulary, dim, .. } => {
+                let weight = self.parameter(label, "weight");
+                (Box::new(Embedding { weight, vocabulary, dim, tokens: Vec::new() }), true)
+            }
+            &Layer::Lstm { hidden, .. } => {
+                let (positions, inputs) = rows(shape);
+                let parameters = ["weight-ih", "weight-hh", "bias"].map(|kind| self.parameter(label, kind));
+                (Box::new(Lstm { parameters, positions, kernel: lstm::Lstm::new(inputs, hidden) }), true)
+            }
         };
         Ok(Some(operator))
     }
 
     fn weight_and_bias(&self, label: &str) -> (usize, Option<usize>) {
-        let weight =
-            self.index(label, "weight").expect("the parameters were checked against the architecture");
-        (weight, self.index(label, "bias"))
+        (self.parameter(label, "weight"), self.index(label, "bias"))
+    }
+
+    fn parameter(&self, label: &str, kind: &str) -> usize {
+        self.index(label, kind).expect("the parameters were checked against the architecture")
     }
 
     fn index(&self, label: &str, kind: &str) -> Option<usize> {
@@ -113,6 +139,11 @@ impl<'a> Planner<'a> {
 fn rows(shape: &[usize]) -> (usize, usize) {
     let values = shape.last().copied().unwrap_or(1);
     (shape.iter().product::<usize>() / values.max(1), values)
+}
+
+/// Channels of one sample and pixels of a channel.
+fn channels(shape: &[usize]) -> (usize, usize) {
+    (shape[0], shape[1..].iter().product())
 }
 
 fn windows(shape: &[usize], size: usize, stride: usize) -> Windows {

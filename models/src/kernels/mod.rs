@@ -4,17 +4,26 @@
 //! where there is none of them. Work is divided among threads by shapes alone, and every sum is taken in one order, so
 //! that results have the same bits for any number of threads.
 
+// What runs inside of `pulp`'s dispatch gets its vector instructions only by being inlined there.
+#![allow(clippy::inline_always)]
+
+mod activation;
 pub(crate) mod bias;
 pub(crate) mod columns;
 pub(crate) mod direct;
+pub(crate) mod embedding;
 mod frame;
 mod groups;
 pub(crate) mod im2col;
+pub(crate) mod lstm;
+pub(crate) mod normalisation;
+mod panels;
 pub(crate) mod pooling;
 pub(crate) mod product;
 #[cfg(test)]
 mod reference;
 mod rows;
+pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;
 pub(crate) mod winograd;

@@ -4,13 +4,8 @@ use candle_core::{D, Result, Tensor, Var};
 
 use super::FAILED;
 use crate::error::ModelError;
+use crate::kernels::normalisation::{EPSILON, MOMENTUM};
 use crate::mode::Mode;
-
-/// Added to variances, so that channels without any stay finite: the default of `PyTorch`.
-pub(crate) const EPSILON: f64 = 1e-5;
-
-/// How far the buffers of batch normalisation move to each batch: the default of `PyTorch`.
-pub(crate) const MOMENTUM: f64 = 0.1;
 
 /// Batch normalisation. candle's own divides by n-1, so that one-sample batches give NaN.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor, Var};
 
 use super::{FAILED, linear};
 use crate::error::ModelError;
+use crate::token::check_token;
 
 /// A table of vectors, one per token.
 #[derive(Debug)]
@@ -26,19 +27,6 @@ impl Embedding {
             self.weight.index_select(&tokens, 0)?.reshape((x.dim(0)?, x.dim(1)?, self.weight.dim(1)?))
         };
         look_up().map_err(FAILED)
-    }
-}
-
-/// A token as a number.
-///
-/// # Errors
-/// [`ModelError::Token`] if it is not whole or not in the vocabulary.
-pub(crate) fn check_token(token: f32, vocabulary: usize) -> std::result::Result<u32, ModelError> {
-    // NaN is in no range. -0 is 0.
-    if (0.0..vocabulary as f32).contains(&token) && token.fract() == 0.0 {
-        Ok(token as u32)
-    } else {
-        Err(ModelError::Token { token, vocabulary })
     }
 }
 
@@ -82,17 +70,6 @@ mod tests {
     use candle_core::Device;
 
     use super::*;
-
-    #[test]
-    fn tokens_must_be_whole_and_known() {
-        for (token, expected) in [(0.0, 0), (-0.0, 0), (6.0, 6)] {
-            assert_eq!(check_token(token, 7).unwrap(), expected);
-        }
-        for token in [7.0, -1.0, 0.5, f32::NAN, f32::INFINITY, 6.999] {
-            let error = check_token(token, 7).unwrap_err();
-            assert!(error.to_string().contains(&format!("{token}")), "{error}");
-        }
-    }
 
     #[test]
     fn tokens_look_up_rows_and_leave_their_gradient_there() {

@@ -1,0 +1,44 @@
+//! Vectors for tokens.
+
+use super::operator::{Backward, Operator, Outcome};
+use super::parameter::Parameter;
+use crate::kernels::embedding;
+use crate::mode::Mode;
+use crate::token::check_token;
+
+/// A row of the weight for each token. No gradient goes further back.
+#[derive(Debug)]
+pub(crate) struct Embedding {
+    /// The index of the weight, `[vocabulary, dim]`.
+    pub(crate) weight: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) dim: usize,
+    /// Those of the last batch.
+    pub(crate) tokens: Vec<u32>,
+}
+
+impl Operator for Embedding {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        _n: usize,
+        _mode: Mode,
+    ) -> Outcome {
+        self.tokens.clear();
+        for &token in x {
+            self.tokens.push(check_token(token, self.vocabulary)?);
+        }
+        embedding::look_up(parameters[self.weight].values.values(), self.dim, &self.tokens, y);
+        Ok(())
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let (gradient, _) = parameters[self.weight].renew();
+        embedding::gradient(&self.tokens, self.dim, pass.dy, gradient);
+        if let Some(dx) = pass.dx {
+            dx.fill(0.0);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Memory along a sequence.
+
+use super::operator::{Backward, Operator, Outcome};
+use super::parameter::Parameter;
+use crate::kernels::lstm::{self, LstmGradients, LstmWeights};
+use crate::mode::Mode;
+
+/// A long short-term memory over `positions`.
+#[derive(Debug)]
+pub(crate) struct Lstm {
+    /// The indices of the weights for inputs and state, and of the bias.
+    pub(crate) parameters: [usize; 3],
+    pub(crate) positions: usize,
+    pub(crate) kernel: lstm::Lstm,
+}
+
+impl Operator for Lstm {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        _mode: Mode,
+    ) -> Outcome {
+        let [weight_ih, weight_hh, bias] = self.parameters.map(|index| parameters[index].values.values());
+        self.kernel.forward(LstmWeights { weight_ih, weight_hh, bias }, x, y, n, self.positions);
+        Ok(())
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let parameters =
+            parameters.get_disjoint_mut(self.parameters).expect("the names of the three parameters differ");
+        let [(weight_ih, w_ih), (weight_hh, w_hh), (bias, b)] = parameters.map(Parameter::renew);
+        let weights = LstmWeights { weight_ih: w_ih, weight_hh: w_hh, bias: b };
+        let gradients = LstmGradients { weight_ih, weight_hh, bias };
+        let Backward { x, y, dy, dx, n, .. } = pass;
+        self.kernel.backward(weights, (x, y, dy), (n, self.positions), gradients, dx);
+    }
+}

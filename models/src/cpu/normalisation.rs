@@ -1,0 +1,83 @@
+//! Normalisation by mean and variance.
+
+use super::operator::{Backward, Operator, Outcome};
+use super::parameter::Parameter;
+use crate::error::ModelError;
+use crate::kernels::normalisation::{self, NormGradients};
+use crate::mode::Mode;
+
+/// Batch normalisation, with the indices of its parameters and buffers.
+#[derive(Debug)]
+pub(crate) struct BatchNorm {
+    /// The layer, for errors.
+    pub(crate) label: String,
+    pub(crate) weight: usize,
+    pub(crate) bias: usize,
+    pub(crate) running_mean: usize,
+    pub(crate) running_var: usize,
+    pub(crate) kernel: normalisation::BatchNorm,
+}
+
+impl Operator for BatchNorm {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        mode: Mode,
+    ) -> Outcome {
+        let indices = [self.weight, self.bias, self.running_mean, self.running_var];
+        let parameters =
+            parameters.get_disjoint_mut(indices).expect("the names of the four parameters differ");
+        let [weight, bias, mean, var] = parameters.map(|parameter| &mut parameter.values);
+        let affine = (weight.values(), bias.values());
+        match mode {
+            Mode::Training if x.len() == weight.len() => {
+                return Err(ModelError::OneValue { layer: self.label.clone() });
+            }
+            Mode::Training => self.kernel.train(affine, (mean.values_mut(), var.values_mut()), x, y, n),
+            Mode::Evaluation => self.kernel.evaluate(affine, (mean.values(), var.values()), x, y),
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let parameters = parameters
+            .get_disjoint_mut([self.weight, self.bias])
+            .expect("the names of the two parameters differ");
+        let [(weight, w), (bias, _)] = parameters.map(Parameter::renew);
+        self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
+    }
+}
+
+/// Group normalisation, with the indices of its parameters.
+#[derive(Debug)]
+pub(crate) struct GroupNorm {
+    pub(crate) weight: usize,
+    pub(crate) bias: usize,
+    pub(crate) kernel: normalisation::GroupNorm,
+}
+
+impl Operator for GroupNorm {
+    fn forward(
+        &mut self,
+        parameters: &mut [Parameter],
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        _mode: Mode,
+    ) -> Outcome {
+        let [weight, bias] = [self.weight, self.bias].map(|index| parameters[index].values.values());
+        self.kernel.forward((weight, bias), x, y, n);
+        Ok(())
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let parameters = parameters
+            .get_disjoint_mut([self.weight, self.bias])
+            .expect("the names of the two parameters differ");
+        let [(weight, w), (bias, _)] = parameters.map(Parameter::renew);
+        self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
+    }
+}

@@ -1,0 +1,116 @@
+//! Exponential, logistic function and hyperbolic tangent on vectors.
+//!
+//! The polynomials are those of the Cephes library (Moshier), in single precision: the errors are within a few units of
+//! the last place, which the tests check. Not a number stays so.
+
+use pulp::Simd;
+
+/// `e^x`; at most `e^88`, at least `e^-87`, so that neither end leaves the normal numbers.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let number = |value: f32| simd.splat_f32s(value);
+    // By comparison, because the minimum of some processors drops NaN.
+    let x = simd.select_f32s(simd.less_than_f32s(x, number(-87.0)), number(-87.0), x);
+    let x = simd.select_f32s(simd.less_than_f32s(number(88.0), x), number(88.0), x);
+    // x = n ln 2 + r with |r| <= ln 2 / 2. Added to 1.5 * 2^23, n is rounded to whole, and stands in the lowest bits.
+    let shifted = simd.mul_add_e_f32s(x, number(std::f32::consts::LOG2_E), number(SHIFT));
+    let n = simd.sub_f32s(shifted, number(SHIFT));
+    // ln 2 in two parts, of which the first times n is exact.
+    let r = simd.mul_add_e_f32s(n, number(-0.693_359_4), x);
+    let r = simd.mul_add_e_f32s(n, number(2.121_944_4e-4), r);
+    let mut p = number(1.987_569_1e-4);
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+        p = simd.mul_add_e_f32s(p, r, number(coefficient));
+    }
+    let p = simd.mul_add_e_f32s(simd.mul_f32s(p, r), r, simd.add_f32s(r, number(1.0)));
+    // 2^n has the exponent n + 127; what stands above the exponent is shifted out.
+    let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(127));
+    let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)));
+    simd.mul_f32s(p, power)
+}
+
+/// `1.5 * 2^23`: numbers around it are whole, and their lowest bits count.
+const SHIFT: f32 = 12_582_912.0;
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let one = simd.splat_f32s(1.0);
+    simd.div_f32s(one, simd.add_f32s(one, exp(simd, simd.neg_f32s(x))))
+}
+
+/// `tanh(x)`.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let number = |value: f32| simd.splat_f32s(value);
+    let size = simd.abs_f32s(x);
+    // Around 0 an odd polynomial, which keeps the relative error small; elsewhere 1 - 2 / (e^2x + 1).
+    let square = simd.mul_f32s(x, x);
+    let mut p = number(-5.704_988_6e-3);
+    for coefficient in [2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1] {
+        p = simd.mul_add_e_f32s(p, square, number(coefficient));
+    }
+    let near = simd.mul_add_e_f32s(simd.mul_f32s(p, square), x, x);
+    let power = exp(simd, simd.add_f32s(x, x));
+    let far = simd.sub_f32s(number(1.0), simd.div_f32s(number(2.0), simd.add_f32s(power, number(1.0))));
+    simd.select_f32s(simd.less_than_f32s(size, number(0.625)), near, far)
+}
+
+#[cfg(test)]
+mod tests {
+    use pulp::{Arch, WithSimd};
+
+    use super::*;
+
+    struct All<'a>(&'a [f32], &'a mut [[f32; 3]]);
+
+    impl WithSimd for All<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            for (&x, y) in self.0.iter().zip(self.1) {
+                let x = simd.splat_f32s(x);
+                let [a, b, c] = [exp(simd, x), sigmoid(simd, x), tanh(simd, x)];
+                for (y, vector) in y.iter_mut().zip([a, b, c]) {
+                    simd.partial_store_f32s(std::slice::from_mut(y), vector);
+                }
+            }
+        }
+    }
+
+    fn all(x: &[f32]) -> Vec<[f32; 3]> {
+        let mut y = vec![[0.0; 3]; x.len()];
+        Arch::new().dispatch(All(x, &mut y));
+        y
+    }
+
+    #[test]
+    fn the_error_is_a_few_units_of_the_last_place() {
+        // Every 997th number of either sign up to 88: all magnitudes, down to those that are not normal.
+        let bits = (0..88.0f32.to_bits()).step_by(997);
+        let x: Vec<f32> = bits.flat_map(|bits| [f32::from_bits(bits), -f32::from_bits(bits)]).collect();
+        let mut largest = [0.0f64; 3];
+        for (&x, y) in x.iter().zip(all(&x)) {
+            let (exact, least) = (f64::from(x), f64::from(x.max(-87.0)));
+            let expected = [least.exp(), 1.0 / (1.0 + (-exact).exp()), exact.tanh()];
+            for ((largest, y), expected) in largest.iter_mut().zip(y).zip(expected) {
+                // What is not normal has fewer digits.
+                let error =
+                    (f64::from(y) - expected).abs() / expected.abs().max(f64::from(f32::MIN_POSITIVE));
+                *largest = largest.max(error);
+            }
+        }
+        assert!(largest.iter().all(|&error| error < 4.0 * f64::from(f32::EPSILON)), "{largest:?}");
+    }
+
+    #[test]
+    fn the_ends_are_finite_and_nan_does_not_hide() {
+        let [above, below, nan] = all(&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN])[..] else {
+            unreachable!()
+        };
+        assert!(above[0].is_finite() && above[1..] == [1.0, 1.0]);
+        assert!(below[0] > 0.0 && below[0] < 1e-37 && below[1] < 1e-37 && below[2] == -1.0);
+        assert!(nan.iter().all(|value| value.is_nan()));
+    }
+}

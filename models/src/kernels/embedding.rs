@@ -1,0 +1,48 @@
+//! Rows of a table, looked up by token.
+
+/// Writes the row of each token, `[tokens, dim]`, from a table `[vocabulary, dim]`.
+///
+/// # Panics
+/// If a token is not in the table: they are checked when they are read.
+pub(crate) fn look_up(table: &[f32], dim: usize, tokens: &[u32], y: &mut [f32]) {
+    assert_eq!(y.len(), tokens.len() * dim);
+    for (y, &token) in y.chunks_exact_mut(dim).zip(tokens) {
+        y.copy_from_slice(&table[token as usize * dim..][..dim]);
+    }
+}
+
+/// The gradient by the table, all of it, from that by what was looked up: each row is the sum over its token's places, in
+/// their order.
+///
+/// # Panics
+/// As [`look_up`].
+pub(crate) fn gradient(tokens: &[u32], dim: usize, dy: &[f32], table: &mut [f32]) {
+    assert_eq!(dy.len(), tokens.len() * dim);
+    table.fill(0.0);
+    for (dy, &token) in dy.chunks_exact(dim).zip(tokens) {
+        let row = &mut table[token as usize * dim..][..dim];
+        row.iter_mut().zip(dy).for_each(|(sum, value)| *sum += value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_looked_up_and_their_gradients_added_up() {
+        let table = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let mut y = [f32::NAN; 8];
+        look_up(&table, 2, &[2, 0, 2, 2], &mut y);
+        assert_eq!(y, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0, 5.0, 6.0]);
+        let mut sums = [f32::NAN; 6];
+        gradient(&[2, 0, 2, 2], 2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &mut sums);
+        assert_eq!(sums, [3.0, 4.0, 0.0, 0.0, 13.0, 16.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn a_token_outside_of_the_table_is_our_mistake() {
+        look_up(&[1.0, 2.0], 2, &[1], &mut [0.0; 2]);
+    }
+}

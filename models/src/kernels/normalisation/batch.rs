@@ -1,0 +1,242 @@
+//! Batch normalisation (Ioffe and Szegedy 2015).
+
+use rayon::prelude::*;
+
+use super::planes::{affine, combine, for_each, gradient_sums, moments};
+use super::{EPSILON, MOMENTUM, NormGradients};
+
+/// Normalises each channel by its mean and variance: over the batch in training, running ones in evaluation.
+#[derive(Debug)]
+pub(crate) struct BatchNorm {
+    channels: usize,
+    pixels: usize,
+    /// Of each channel: mean, and one over the standard deviation.
+    statistics: Vec<[f64; 2]>,
+    /// Of each channel: the sums of the gradient, plain and times the normalised values.
+    sums: Vec<[f64; 2]>,
+}
+
+impl BatchNorm {
+    pub(crate) fn new(channels: usize, pixels: usize) -> Self {
+        Self { channels, pixels, statistics: vec![[0.0; 2]; channels], sums: vec![[0.0; 2]; channels] }
+    }
+
+    /// Normalises `n` images by their own mean and biased variance, and moves the running mean and variance towards their
+    /// mean and unbiased variance.
+    ///
+    /// # Panics
+    /// If there is one value per channel, which the caller refuses.
+    pub(crate) fn train(
+        &mut self,
+        (weight, bias): (&[f32], &[f32]),
+        (running_mean, running_var): (&mut [f32], &mut [f32]),
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+    ) {
+        let count = n * self.pixels;
+        assert!(count > 1, "one value has no variance");
+        for_each(self.statistics.par_iter_mut(), x.len(), |channel, statistics| {
+            *statistics = moments(|| planes(x, channel, self.channels, self.pixels), count as f64);
+        });
+        let unbiased = count as f64 / (count as f64 - 1.0);
+        let buffers = running_mean.iter_mut().zip(running_var);
+        for ((running_mean, running_var), [mean, variance]) in buffers.zip(&mut self.statistics) {
+            *running_mean = ((1.0 - MOMENTUM) * f64::from(*running_mean) + MOMENTUM * *mean) as f32;
+            *running_var =
+                ((1.0 - MOMENTUM) * f64::from(*running_var) + MOMENTUM * unbiased * *variance) as f32;
+            *variance = 1.0 / (*variance + EPSILON).sqrt();
+        }
+        self.normalise((weight, bias), x, y);
+    }
+
+    /// Normalises `n` images by the running mean and variance.
+    pub(crate) fn evaluate(
+        &mut self,
+        (weight, bias): (&[f32], &[f32]),
+        (running_mean, running_var): (&[f32], &[f32]),
+        x: &[f32],
+        y: &mut [f32],
+    ) {
+        for ((statistics, &mean), &variance) in self.statistics.iter_mut().zip(running_mean).zip(running_var)
+        {
+            *statistics = [f64::from(mean), 1.0 / (f64::from(variance) + EPSILON).sqrt()];
+        }
+        self.normalise((weight, bias), x, y);
+    }
+
+    fn normalise(&self, (weight, bias): (&[f32], &[f32]), x: &[f32], y: &mut [f32]) {
+        let image = self.channels * self.pixels;
+        assert_eq!(x.len(), y.len());
+        let images = y.par_chunks_exact_mut(image).zip(x.par_chunks_exact(image));
+        for_each(images, x.len(), |_, (y, x)| {
+            let planes = y.chunks_exact_mut(self.pixels).zip(x.chunks_exact(self.pixels));
+            for (((y, x), [mean, inverse]), (weight, bias)) in
+                planes.zip(&self.statistics).zip(weight.iter().zip(bias))
+            {
+                affine(x, y, *mean, f64::from(*weight) * inverse, *bias);
+            }
+        });
+    }
+
+    /// Propagates the gradient `dy` back, after [`BatchNorm::train`] of the same `x`. With `z` the normalised values and
+    /// `m` their number per channel, `dx = weight / deviation (dy - sum(dy)/m - z sum(dy z)/m)`.
+    pub(crate) fn backward(
+        &mut self,
+        weight: &[f32],
+        (x, dy): (&[f32], &[f32]),
+        gradients: NormGradients<'_>,
+        dx: Option<&mut [f32]>,
+    ) {
+        let Self { channels, pixels, ref statistics, ref mut sums } = *self;
+        let image = channels * pixels;
+        for_each(sums.par_iter_mut(), x.len(), |channel, sums| {
+            let [mean, inverse] = statistics[channel];
+            let pairs = planes(x, channel, channels, pixels).zip(planes(dy, channel, channels, pixels));
+            let total = pairs.map(|(x, dy)| gradient_sums(x, dy, mean));
+            *sums = total.fold([0.0; 2], |[a, b], [plain, weighted]| [a + plain, b + inverse * weighted]);
+        });
+        for ((weight, bias), sums) in gradients.weight.iter_mut().zip(gradients.bias).zip(&*sums) {
+            (*bias, *weight) = (sums[0] as f32, sums[1] as f32);
+        }
+        let Some(dx) = dx else { return };
+        let count = (x.len() / channels) as f64;
+        let images =
+            dx.par_chunks_exact_mut(image).zip(x.par_chunks_exact(image).zip(dy.par_chunks_exact(image)));
+        for_each(images, x.len(), |_, (dx, (x, dy))| {
+            let planes = x.chunks_exact(pixels).zip(dy.chunks_exact(pixels)).zip(dx.chunks_exact_mut(pixels));
+            for (channel, (pair, dx)) in planes.enumerate() {
+                let ([mean, inverse], sums) = (statistics[channel], sums[channel]);
+                let scale = f64::from(weight[channel]) * inverse;
+                let factors = [scale, -scale * inverse * sums[1] / count, -scale * sums[0] / count];
+                combine(pair, dx, mean, factors);
+            }
+        });
+    }
+}
+
+/// The planes of one channel, image by image.
+#[inline(always)]
+fn planes(x: &[f32], channel: usize, channels: usize, pixels: usize) -> impl Iterator<Item = &[f32]> {
+    x.chunks_exact(channels * pixels).map(move |image| &image[channel * pixels..(channel + 1) * pixels])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::noise;
+
+    /// The normalisation of one channel's values in f64.
+    fn naive(x: &[f64], weight: f64, bias: f64) -> (Vec<f64>, f64, f64) {
+        let count = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / count;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        let y = x.iter().map(|x| weight * (x - mean) / (variance + EPSILON).sqrt() + bias).collect();
+        (y, mean, variance)
+    }
+
+    struct Case {
+        n: usize,
+        channels: usize,
+        pixels: usize,
+        x: Vec<f32>,
+        dy: Vec<f32>,
+        weight: Vec<f32>,
+        bias: Vec<f32>,
+    }
+
+    impl Case {
+        fn new(n: usize, channels: usize, pixels: usize) -> Self {
+            let count = n * channels * pixels;
+            // Far from zero, so that a variance from the mean of squares would show.
+            let x = noise(count, 1).iter().map(|x| x + 5.0).collect();
+            let (dy, weight, bias) = (noise(count, 2), noise(channels, 3), noise(channels, 4));
+            Self { n, channels, pixels, x, dy, weight, bias }
+        }
+
+        /// The values of one channel.
+        fn channel(&self, values: &[f32], channel: usize) -> Vec<f64> {
+            planes(values, channel, self.channels, self.pixels).flatten().map(|&x| f64::from(x)).collect()
+        }
+
+        /// Output, running statistics, gradients by weight, bias and x.
+        fn run(&self) -> [Vec<f32>; 6] {
+            let mut norm = BatchNorm::new(self.channels, self.pixels);
+            let (mut y, mut dx) = (vec![f32::NAN; self.x.len()], vec![f32::NAN; self.x.len()]);
+            let (mut mean, mut var) = (vec![0.5; self.channels], vec![2.0; self.channels]);
+            norm.train((&self.weight, &self.bias), (&mut mean, &mut var), &self.x, &mut y, self.n);
+            let (mut weight, mut bias) = (vec![f32::NAN; self.channels], vec![f32::NAN; self.channels]);
+            let gradients = NormGradients { weight: &mut weight, bias: &mut bias };
+            norm.backward(&self.weight, (&self.x, &self.dy), gradients, Some(&mut dx));
+            [y, mean, var, weight, bias, dx]
+        }
+    }
+
+    fn assert_close(found: impl IntoIterator<Item = f64>, expected: impl IntoIterator<Item = f64>) {
+        for (found, expected) in found.into_iter().zip(expected) {
+            assert!((found - expected).abs() < 2e-5 * (1.0 + expected.abs()), "{found} {expected}");
+        }
+    }
+
+    const SHAPES: [(usize, usize, usize); 6] =
+        [(4, 3, 1), (2, 5, 1), (1, 2, 6), (3, 4, 15), (2, 3, 16), (5, 2, 49)];
+
+    #[test]
+    fn values_statistics_and_gradients_are_those_of_double_precision() {
+        for (n, channels, pixels) in SHAPES {
+            let case = Case::new(n, channels, pixels);
+            let [y, mean, var, weight, bias, dx] = case.run();
+            for channel in 0..channels {
+                let (x, dy) = (case.channel(&case.x, channel), case.channel(&case.dy, channel));
+                let (w, b) = (f64::from(case.weight[channel]), f64::from(case.bias[channel]));
+                let (expected, m, v) = naive(&x, w, b);
+                let count = x.len() as f64;
+                assert_close(case.channel(&y, channel), expected);
+                assert_close([f64::from(mean[channel])], [0.45 + 0.1 * m]);
+                assert_close([f64::from(var[channel])], [1.8 + 0.1 * v * count / (count - 1.0)]);
+                // The gradients of sum(dy y), by central differences.
+                let loss =
+                    |x: &[f64], w, b| naive(x, w, b).0.iter().zip(&dy).map(|(y, dy)| y * dy).sum::<f64>();
+                let h = 1e-5;
+                assert_close(
+                    [weight[channel].into()],
+                    [(loss(&x, w + h, b) - loss(&x, w - h, b)) / (2.0 * h)],
+                );
+                assert_close([bias[channel].into()], [(loss(&x, w, b + h) - loss(&x, w, b - h)) / (2.0 * h)]);
+                let slopes = (0..x.len()).map(|index| {
+                    let at = |offset| {
+                        let mut moved = x.clone();
+                        moved[index] += offset;
+                        loss(&moved, w, b)
+                    };
+                    (at(h) - at(-h)) / (2.0 * h)
+                });
+                assert_close(case.channel(&dx, channel), slopes);
+            }
+        }
+    }
+
+    #[test]
+    fn evaluation_uses_what_is_running() {
+        let mut norm = BatchNorm::new(2, 2);
+        let mut y = [0.0; 4];
+        norm.evaluate(
+            (&[2.0, 1.0], &[0.5, 0.0]),
+            (&[1.0, -1.0], &[4.0, 1.0]),
+            &[1.0, 3.0, -1.0, 1.0],
+            &mut y,
+        );
+        assert_close(y.map(f64::from), [0.5, 2.5, 0.0, 2.0]);
+    }
+
+    #[test]
+    fn threads_do_not_show() {
+        let case = Case::new(9, 31, 1000);
+        let bits = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| case.run()).map(|list| list.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
+        };
+        let one = bits(1);
+        assert!([2, 3].into_iter().all(|threads| bits(threads) == one));
+    }
+}

@@ -1,0 +1,105 @@
+//! Sums over a plane and affine functions of it.
+//!
+//! Single precision is enough for the distances from the mean, but not for the mean itself where they are small beside it.
+//! So distances are taken from the rounded mean, and what it is off by is corrected once per plane, in double precision.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+/// Values from which a pass over memory is worth more than one thread: about 100 microseconds.
+const WORTH_THREADS: usize = 1 << 18;
+
+/// Partial sums.
+const PARTS: usize = 16;
+
+/// The sum over a plane of `f` of its values.
+#[inline(always)]
+pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f64 {
+    let (chunks, rest) = x.as_chunks::<PARTS>();
+    let mut parts = [0.0f32; PARTS];
+    for chunk in chunks {
+        parts.iter_mut().zip(chunk).for_each(|(part, &x)| *part += f(x));
+    }
+    let rest: f64 = rest.iter().map(|&x| f64::from(f(x))).sum();
+    parts.iter().map(|&part| f64::from(part)).sum::<f64>() + rest
+}
+
+/// Mean and biased variance of some planes, which hold `count` values.
+#[inline(always)]
+pub(super) fn moments<'a, I: Iterator<Item = &'a [f32]>>(planes: impl Fn() -> I, count: f64) -> [f64; 2] {
+    let mean = planes().map(|plane| sum(plane, |x| x)).sum::<f64>() / count;
+    let center = mean as f32;
+    let squares = planes().map(|plane| sum(plane, |x| (x - center) * (x - center))).sum::<f64>();
+    [mean, (squares / count - (mean - f64::from(center)).powi(2)).max(0.0)]
+}
+
+/// The sums over two planes of `dy` and of `dy (x - mean)`.
+#[inline(always)]
+pub(super) fn gradient_sums(x: &[f32], dy: &[f32], mean: f64) -> [f64; 2] {
+    let center = mean as f32;
+    let ((chunks, rest), (gradients, gradients_rest)) = (x.as_chunks::<PARTS>(), dy.as_chunks::<PARTS>());
+    let (mut plain, mut weighted) = ([0.0f32; PARTS], [0.0f32; PARTS]);
+    for (x, dy) in chunks.iter().zip(gradients) {
+        for part in 0..PARTS {
+            plain[part] += dy[part];
+            weighted[part] += dy[part] * (x[part] - center);
+        }
+    }
+    let total = |parts: [f32; PARTS]| parts.iter().map(|&part| f64::from(part)).sum::<f64>();
+    let mut sums = [total(plain), total(weighted)];
+    for (&x, &dy) in rest.iter().zip(gradients_rest) {
+        sums[0] += f64::from(dy);
+        sums[1] += f64::from(dy * (x - center));
+    }
+    sums[1] -= (mean - f64::from(center)) * sums[0];
+    sums
+}
+
+/// `y = scale (x - mean) + offset`.
+#[inline(always)]
+pub(super) fn affine(x: &[f32], y: &mut [f32], mean: f64, scale: f64, offset: f32) {
+    let center = mean as f32;
+    let offset = (f64::from(offset) - scale * (mean - f64::from(center))) as f32;
+    let scale = scale as f32;
+    y.iter_mut().zip(x).for_each(|(y, &x)| *y = scale * (x - center) + offset);
+}
+
+/// `dx = scale dy + slope (x - mean) + offset`.
+#[inline(always)]
+pub(super) fn combine(
+    (x, dy): (&[f32], &[f32]),
+    dx: &mut [f32],
+    mean: f64,
+    [scale, slope, offset]: [f64; 3],
+) {
+    let center = mean as f32;
+    let offset = (offset - slope * (mean - f64::from(center))) as f32;
+    let (scale, slope) = (scale as f32, slope as f32);
+    for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
+        *dx = scale * dy + slope * (x - center) + offset;
+    }
+}
+
+/// Calls `f` for each of `items`, with its index and vector instructions, on all threads if there are `values` enough to
+/// go over. `f` sees to one item alone, so that threads do not show.
+#[inline(always)]
+pub(super) fn for_each<I: IndexedParallelIterator>(
+    items: I,
+    values: usize,
+    f: impl Fn(usize, I::Item) + Sync + Send,
+) {
+    let arch = Arch::new();
+    let all = items.enumerate();
+    let each = |(index, item)| {
+        arch.dispatch(
+            #[inline(always)]
+            || f(index, item),
+        )
+    };
+    if values < WORTH_THREADS {
+        // One task.
+        all.with_min_len(usize::MAX).for_each(each);
+    } else {
+        all.for_each(each);
+    }
+}

@@ -1,0 +1,182 @@
+//! A matrix that few rows are multiplied by again and again, as the steps of a recurrence do.
+//!
+//! A general product packs its operands each time, which for ten rows costs as much as the product. Here that happens once,
+//! and there is nothing between the rows: each element of a result is one sum over the depth, from the first to the last,
+//! so that rows may be divided among threads in any way without changing a bit.
+
+use pulp::Simd;
+
+/// Columns that are stored next to each other: two vectors of AVX-512, four of AVX2.
+const PANEL: usize = 32;
+
+/// Rows in registers, each with two vectors of columns: ten sums, of the 16 registers of AVX2.
+const ROWS: usize = 5;
+
+/// A matrix of `depth` rows, stored by panels of columns: `[columns / PANEL][depth][PANEL]`.
+#[derive(Debug, Default)]
+pub(crate) struct Panels {
+    values: Vec<f32>,
+    depth: usize,
+    columns: usize,
+}
+
+impl Panels {
+    /// Copies a matrix, `[depth, columns]`.
+    pub(crate) fn copy(&mut self, matrix: &[f32], depth: usize, columns: usize) {
+        self.resize(depth, columns);
+        for (panel, to) in self.values.chunks_exact_mut((depth * PANEL).max(1)).enumerate() {
+            let first = panel * PANEL;
+            let count = PANEL.min(columns - first);
+            for (from, to) in matrix.chunks_exact(columns).zip(to.chunks_exact_mut(PANEL)) {
+                to[..count].copy_from_slice(&from[first..first + count]);
+            }
+        }
+    }
+
+    /// Copies the transposition of a matrix, `[columns, depth]`.
+    pub(crate) fn copy_transposed(&mut self, matrix: &[f32], depth: usize, columns: usize) {
+        /// Of each row at a time, so that what is written to stays in the first-level cache.
+        const BLOCK: usize = 16;
+        self.resize(depth, columns);
+        for (panel, to) in self.values.chunks_exact_mut((depth * PANEL).max(1)).enumerate() {
+            let rows = &matrix[panel * PANEL * depth..];
+            for (block, to) in to.chunks_mut(BLOCK * PANEL).enumerate() {
+                for (column, row) in rows.chunks_exact(depth).take(PANEL).enumerate() {
+                    for (from, to) in row[block * BLOCK..].iter().zip(to.chunks_exact_mut(PANEL)) {
+                        to[column] = *from;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Room for the matrix; columns that fill up the last panel are zeros.
+    fn resize(&mut self, depth: usize, columns: usize) {
+        let length = columns.div_ceil(PANEL) * PANEL * depth;
+        if (self.depth, self.columns) != (depth, columns) {
+            self.values.clear();
+            (self.depth, self.columns) = (depth, columns);
+        }
+        self.values.resize(length, 0.0);
+    }
+
+    /// `c <- c + a P` for `rows` rows, of which those of `a` begin `a_stride` apart and those of `c` `c_stride`.
+    #[inline(always)]
+    pub(crate) fn multiply_add<S: Simd>(
+        &self,
+        simd: S,
+        rows: usize,
+        (a, a_stride): (&[f32], usize),
+        (c, c_stride): (&mut [f32], usize),
+    ) {
+        for (panel, values) in self.values.chunks_exact((self.depth * PANEL).max(1)).enumerate() {
+            let first = panel * PANEL;
+            let columns = first..(first + PANEL).min(self.columns);
+            for row in (0..rows).step_by(ROWS) {
+                let (a, c) = (&a[row * a_stride..], &mut c[row * c_stride..]);
+                let c = (c, c_stride, columns.clone());
+                match rows - row {
+                    1 => tile::<S, 1>(simd, values, (a, a_stride), c),
+                    2 => tile::<S, 2>(simd, values, (a, a_stride), c),
+                    3 => tile::<S, 3>(simd, values, (a, a_stride), c),
+                    4 => tile::<S, 4>(simd, values, (a, a_stride), c),
+                    _ => tile::<S, ROWS>(simd, values, (a, a_stride), c),
+                }
+            }
+        }
+    }
+}
+
+/// `R` rows times one panel, added to some columns of `c`.
+#[inline(always)]
+fn tile<S: Simd, const R: usize>(
+    simd: S,
+    panel: &[f32],
+    (a, a_stride): (&[f32], usize),
+    (c, c_stride, columns): (&mut [f32], usize, std::ops::Range<usize>),
+) {
+    let depth = panel.len() / PANEL;
+    let a: [&[f32]; R] = std::array::from_fn(|row| &a[row * a_stride..][..depth]);
+    let mut sums = [[0.0f32; PANEL]; R];
+    let lanes = S::F32_LANES;
+    for pair in (0..PANEL).step_by(2 * lanes) {
+        let zero = simd.splat_f32s(0.0);
+        let mut tile = [[zero; 2]; R];
+        for (k, values) in panel.chunks_exact(PANEL).enumerate() {
+            let (vectors, _) = S::as_simd_f32s(&values[pair..pair + 2 * lanes]);
+            let [left, right] = [vectors[0], vectors[1]];
+            for (tile, a) in tile.iter_mut().zip(&a) {
+                let a = simd.splat_f32s(a[k]);
+                tile[0] = simd.mul_add_e_f32s(a, left, tile[0]);
+                tile[1] = simd.mul_add_e_f32s(a, right, tile[1]);
+            }
+        }
+        for (sums, tile) in sums.iter_mut().zip(tile) {
+            let (vectors, _) = S::as_mut_simd_f32s(&mut sums[pair..pair + 2 * lanes]);
+            vectors.copy_from_slice(&tile);
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (c, sum) in c[row * c_stride..][columns.clone()].iter_mut().zip(sums) {
+            *c += sum;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pulp::{Arch, WithSimd};
+
+    use super::*;
+    use crate::kernels::noise;
+
+    struct MultiplyAdd<'a>(&'a Panels, usize, (&'a [f32], usize), (&'a mut [f32], usize));
+
+    impl WithSimd for MultiplyAdd<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            self.0.multiply_add(simd, self.1, self.2, self.3);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rows_times_panels(
+            rows in 1usize..13, depth in 1usize..40, columns in 1usize..100, gap in 0usize..3, transposed: bool,
+        ) {
+            let matrix = noise(depth * columns, 1);
+            let at = |k: usize, j: usize| matrix[if transposed { j * depth + k } else { k * columns + j }];
+            let mut panels = Panels::default();
+            // Of what was there before, nothing may remain.
+            panels.copy(&noise(50 * 70, 4), 50, 70);
+            if transposed {
+                panels.copy_transposed(&matrix, depth, columns);
+            } else {
+                panels.copy(&matrix, depth, columns);
+            }
+            let (a_stride, c_stride) = (depth + gap, columns + gap);
+            let (a, before) = (noise(rows * a_stride, 2), noise(rows * c_stride, 3));
+            let mut c = before.clone();
+            Arch::new().dispatch(MultiplyAdd(&panels, rows, (&a, a_stride), (&mut c, c_stride)));
+            for (index, (&found, &before)) in c.iter().zip(&before).enumerate() {
+                let (row, column) = (index / c_stride, index % c_stride);
+                if column >= columns {
+                    prop_assert_eq!(found, before);
+                    continue;
+                }
+                let terms = (0..depth).map(|k| f64::from(a[row * a_stride + k]) * f64::from(at(k, column)));
+                let (sum, size) = terms.fold((f64::from(before), f64::from(before.abs())), |(sum, size), term| {
+                    (sum + term, size + term.abs())
+                });
+                prop_assert!((f64::from(found) - sum).abs() < 1e-6 * size, "({row}, {column}): {found} {sum}");
+            }
+            // One row alone gets the same bits.
+            let mut alone = before[..columns].to_vec();
+            Arch::new().dispatch(MultiplyAdd(&panels, 1, (&a, a_stride), (&mut alone, columns)));
+            prop_assert_eq!(&alone, &c[..columns]);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use super::aligned::Aligned;
 use super::frame::{Interleave, LANES, Separate};
 use super::tiles::{Content, SLABS, Tiling, collect, spread};
 
@@ -17,6 +18,10 @@ pub(super) struct Layout {
     pixels: usize,
 }
 
+/// Cache lines in a row from which their number is made odd, lest the same column of many rows falls into the same set
+/// of a cache.
+const SPREAD: usize = 16;
+
 /// A number of channels of a row in a slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channels {
@@ -29,7 +34,9 @@ pub(super) struct Channels {
 impl Channels {
     /// All of them.
     pub(super) fn all(count: usize) -> Self {
-        Self { first: 0, count, row: count.next_multiple_of(LANES) }
+        let lines = count.div_ceil(LANES);
+        let lines = if lines >= SPREAD { lines | 1 } else { lines };
+        Self { first: 0, count, row: lines * LANES }
     }
 
     /// The frames that they fill: their first channel, counted from this one's, and their number of channels.
@@ -139,13 +146,11 @@ fn places((height, width): (usize, usize), padding: usize, line: usize) -> Vec<u
 /// Runs `f` on this thread's frame, of any content. It stays in the caches from one image and layer to the next.
 fn with_frame<T>(values: usize, f: impl FnOnce(&mut [f32]) -> T) -> T {
     thread_local! {
-        static FRAME: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+        static FRAME: Cell<Aligned> = Cell::default();
     }
     let mut frame = FRAME.take();
-    if frame.len() < values {
-        frame.resize(values, 0.0);
-    }
-    let result = f(&mut frame[..values]);
+    frame.prepare(values);
+    let result = f(&mut frame.get_mut()[..values]);
     FRAME.set(frame);
     result
 }

@@ -12,6 +12,7 @@
 //! channels]`, one per pair of points. Images and slabs are shared out to the threads of the current rayon pool; each is
 //! computed by one thread, and sums over groups are in order, so the results do not depend on the number of threads.
 
+mod aligned;
 mod frame;
 mod layout;
 mod points;
@@ -23,6 +24,7 @@ use rayon::prelude::*;
 
 use super::im2col::Geometry;
 use super::product::{Matrix, product};
+use aligned::Aligned;
 use layout::{Channels, Layout};
 use tiles::SLABS;
 
@@ -62,14 +64,14 @@ pub(crate) struct Winograd {
 /// One matrix per pair of points.
 #[derive(Debug)]
 struct Slabs {
-    values: Vec<f32>,
+    values: Aligned,
     rows: usize,
     columns: Channels,
 }
 
 impl Slabs {
     fn new(rows: usize, columns: usize) -> Self {
-        Self { values: Vec::new(), rows, columns: Channels::all(columns) }
+        Self { values: Aligned::default(), rows, columns: Channels::all(columns) }
     }
 
     /// From a slab to the next. One cache line more than needed, lest the same element of all slabs falls into the same
@@ -80,7 +82,7 @@ impl Slabs {
 
     /// Makes room, the first time.
     fn prepare(&mut self) {
-        self.values.resize(SLABS * self.stride(), 0.0);
+        self.values.prepare(SLABS * self.stride());
     }
 
     /// The first rows of a slab as a matrix.
@@ -91,7 +93,7 @@ impl Slabs {
     /// All slabs, cut into parts of `rows` rows.
     fn parts(&mut self, rows: usize) -> impl Iterator<Item = [&mut [f32]; SLABS]> {
         let (stride, part) = (self.stride(), rows * self.columns.row);
-        let mut slabs: Vec<_> = self.values.chunks_mut(stride).map(|slab| slab.chunks_mut(part)).collect();
+        let mut slabs: Vec<_> = self.values.get_mut().chunks_mut(stride).map(|slab| slab.chunks_mut(part)).collect();
         (0..self.rows.div_ceil(rows)).map(move |_| {
             std::array::from_fn(|slab| slabs[slab].next().expect("a slab has as many parts as its rows give"))
         })
@@ -109,7 +111,9 @@ impl Winograd {
         let grid = (rows.div_ceil(side), columns.div_ceil(side));
         let tiles = grid.0 * grid.1;
         let size = SLABS * tiles * (Channels::all(channels).row + Channels::all(out).row);
-        let group = (GROUP / size.max(1)).max(TILES.div_ceil(tiles.max(1))).max(1);
+        let var = |n: &str, d: usize| std::env::var(n).map_or(d, |v| v.parse().unwrap());
+        let tmin = var("TMIN", 64).max(channels.min(out) * var("TMUL", 100) / 100);
+        let group = (var("GROUP", GROUP) / size.max(1)).max(tmin.div_ceil(tiles.max(1))).max(1);
         Some(Self {
             geometry,
             out,
@@ -155,8 +159,8 @@ impl Winograd {
 
             let (pixels, weights) = (&self.pixels, &self.weights);
             let (stride, rows, columns) = (self.products.stride(), count * tiles, self.products.columns.row);
-            let operands = pixels.values.chunks(pixels.stride()).zip(weights.values.chunks(weights.stride()));
-            let tasks = operands.zip(self.products.values.chunks_mut(stride)).collect();
+            let operands = pixels.values.get().chunks(pixels.stride()).zip(weights.values.get().chunks(weights.stride()));
+            let tasks = operands.zip(self.products.values.get_mut().chunks_mut(stride)).collect();
             share(parallel, tasks, |((pixels_slab, weights_slab), to)| {
                 let pixels = pixels.matrix(pixels_slab, rows);
                 let weights = weights.matrix(weights_slab, weights.rows);
@@ -165,7 +169,7 @@ impl Winograd {
 
             let (outputs, products) = (&self.outputs, &self.products);
             share(parallel, y.chunks_mut(result).enumerate().collect(), |(index, y)| {
-                let slabs = &products.values[index * tiles * products.columns.row..];
+                let slabs = &products.values.get()[index * tiles * products.columns.row..];
                 outputs.collect(slabs, products.stride(), products.columns, y, places);
                 finish(y);
             });
@@ -201,7 +205,7 @@ impl Winograd {
         self.products.prepare();
         self.gradient.prepare();
         if n == 0 {
-            self.gradient.values.fill(0.0);
+            self.gradient.values.get_mut().fill(0.0);
         }
         for first in (0..n).step_by(self.group) {
             let count = self.group.min(n - first);
@@ -222,14 +226,14 @@ impl Winograd {
             let (beta, rows) = (if first == 0 { 0.0 } else { 1.0 }, count * tiles);
             let (channels, weights, products) = (self.pixels.columns, &self.weights, &self.products);
             let (pixels_stride, gradient_stride) = (self.pixels.stride(), self.gradient.stride());
-            let to = self.gradient.values.chunks_mut(gradient_stride);
-            let tasks = to.zip(self.pixels.values.chunks_mut(pixels_stride)).enumerate().collect();
+            let to = self.gradient.values.get_mut().chunks_mut(gradient_stride);
+            let tasks = to.zip(self.pixels.values.get_mut().chunks_mut(pixels_stride)).enumerate().collect();
             share(parallel, tasks, |(slab, (gradient, pixels))| {
-                let products = products.matrix(&products.values[slab * products.stride()..], rows);
+                let products = products.matrix(&products.values.get()[slab * products.stride()..], rows);
                 let transformed = Matrix::strided(pixels, rows, channels.count, channels.row).transposed();
                 product(1.0, transformed, products, beta, gradient, weights.columns.row);
                 if wanted {
-                    let weights = weights.matrix(&weights.values[slab * weights.stride()..], weights.rows);
+                    let weights = weights.matrix(&weights.values.get()[slab * weights.stride()..], weights.rows);
                     product(1.0, products, weights.transposed(), 0.0, pixels, channels.row);
                 }
             });
@@ -238,7 +242,7 @@ impl Winograd {
                 let dx = &mut dx[first * image..][..count * image];
                 let (inputs, pixels) = (&self.inputs, &self.pixels);
                 share(parallel, dx.chunks_mut(image).enumerate().collect(), |(index, dx)| {
-                    let slabs = &pixels.values[index * tiles * pixels.columns.row..];
+                    let slabs = &pixels.values.get()[index * tiles * pixels.columns.row..];
                     inputs.collect(slabs, pixels.stride(), pixels.columns, dx, plane);
                 });
             }
@@ -280,7 +284,7 @@ impl Winograd {
                 Channels { first: part * frame::LANES, count: dweight.len() / taps, ..gradient.columns };
             for first in (0..inputs).step_by(BLOCK) {
                 let layout = Layout::taps(kernel, BLOCK.min(inputs - first));
-                let slabs = &gradient.values[first * channels.row..];
+                let slabs = &gradient.values.get()[first * channels.row..];
                 let to = &mut dweight[first * kernel * kernel..];
                 layout.collect(slabs, gradient.stride(), channels, to, taps);
             }

@@ -26,6 +26,12 @@ impl<'a> Matrix<'a> {
         Self { values, rows, columns, row_stride, column_stride: 1 }
     }
 
+    /// Some of the rows.
+    pub(crate) fn rows(self, rows: std::ops::Range<usize>) -> Self {
+        assert!(rows.start < rows.end && rows.end <= self.rows, "rows of the matrix");
+        Self { values: &self.values[rows.start * self.row_stride..], rows: rows.len(), ..self }
+    }
+
     pub(crate) fn transposed(self) -> Self {
         Self {
             rows: self.columns,

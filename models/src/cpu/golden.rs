@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::parameter::{Descent, Parameter};
 use super::plan::Planner;
-use super::sequence::Sequence;
 use crate::architecture::Layer;
 use crate::loss::cross_entropy;
 use crate::mode::Mode;

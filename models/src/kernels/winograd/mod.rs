@@ -317,8 +317,7 @@ impl Winograd {
         let width = if self.out >= 4 * COLUMNS { COLUMNS } else { LANES };
         let tasks = dweight.chunks_mut(width * taps).enumerate().collect();
         share(self.parallel_weights(), tasks, |(part, dweight)| {
-            let channels =
-                Channels { first: part * width, count: dweight.len() / taps, ..gradient.columns };
+            let channels = Channels { first: part * width, count: dweight.len() / taps, ..gradient.columns };
             for first in (0..inputs).step_by(BLOCK) {
                 let layout = Layout::taps(kernel, BLOCK.min(inputs - first));
                 layout.collect(gradient.from(first), channels, &mut dweight[first * kernel * kernel..], taps);

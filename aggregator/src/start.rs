@@ -59,10 +59,10 @@ impl Started {
 }
 
 /// Begins or continues the run that `raw` describes, under `runs`. `fresh` never continues.
-pub fn start(raw: Raw, base: &Path, runs: &Path, fresh: bool) -> Result<Started, StartError> {
+pub fn start(raw: Raw, runs: &Path, fresh: bool) -> Result<Started, StartError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(StartError::Random)?;
-    let mut config = Config::validate(raw, base, RunId::from_bytes(bytes))?;
+    let mut config = Config::validate(raw, RunId::from_bytes(bytes))?;
     let tests = data::test_set(&config).map_err(RunError::from)?;
     let files: Arc<dyn FileLayer> = Arc::new(Disk);
     let mut passed = Vec::new();

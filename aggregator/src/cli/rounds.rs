@@ -23,20 +23,14 @@ impl ConfigArgs {
         Ok(Raw::layered(self.config.as_deref(), &self.overrides)?)
     }
 
-    /// Relative paths in a configuration file are relative to it; without a file, to where the command was given.
-    fn base(&self) -> &Path {
-        let folder = self.config.as_deref().and_then(Path::parent);
-        folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    }
-
     pub(super) fn validated(&self) -> Result<Config, Failure> {
-        Ok(Config::validate(self.raw()?, self.base(), shared::id::RunId::from_bytes([0; 8]))?)
+        Ok(Config::validate(self.raw()?, shared::id::RunId::from_bytes([0; 8]))?)
     }
 }
 
 impl RunArgs {
     fn start(&self) -> Result<Started, Failure> {
-        let started = start(self.config.raw()?, self.config.base(), &self.runs, self.fresh)?;
+        let started = start(self.config.raw()?, &self.runs, self.fresh)?;
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.closed();
         for passed in &started.passed {

@@ -46,4 +46,6 @@ wait for the server to come back.";
 pub(super) const CONFIG: &str = "\
 The output is a complete configuration file: save it, change it, run it.
 
-  aggregator config > run.toml";
+  aggregator config > run.toml
+
+A relative data.path is relative to the file that it stands in; in --set, to the current directory.";

@@ -19,13 +19,16 @@ impl Raw {
     ///
     /// An override is `KEY=VALUE`, such as `training.epochs=5`; VALUE is a TOML value, or a bare text where it is
     /// none. `KEY=` takes an optional key back to unset.
+    ///
+    /// A relative `data.path` in the file is relative to the file's folder, whose name is put before it. One in an
+    /// override is relative to the working directory, as every other path on a command line.
     pub fn layered(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigError> {
         let mut table = to_table(&Self::default())?;
         if let Some(path) = file {
             let origin = Origin::File(path.to_owned());
             let layer = parse(&read(path)?, &origin)?;
             check::table(&layer, &origin)?;
-            lay_over(&mut table, layer, "")?;
+            lay_over(&mut table, beside(layer, path)?, "")?;
         }
         for given in overrides {
             match overrides::parse(given)? {
@@ -48,6 +51,19 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         return Err(ConfigError::TooLarge { path: path.to_owned(), limit: LIMIT });
     }
     Ok(text)
+}
+
+/// A checked layer of the file `path` with what it names relative to the file named from the working directory.
+fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if let Some(Value::String(text)) = layer.get_mut("data").and_then(|data| data.get_mut("path")) {
+        let joined = folder.join(text.as_str());
+        let Some(name) = joined.to_str() else {
+            return Err(ConfigError::Path { path: joined, reason: "it is not UTF-8".to_owned() });
+        };
+        name.clone_into(text);
+    }
+    Ok(layer)
 }
 
 fn parse(text: &str, origin: &Origin) -> Result<Table, ConfigError> {

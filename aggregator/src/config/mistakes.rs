@@ -8,7 +8,7 @@ use super::{Config, ConfigError, Raw};
 
 fn load(file: Option<&Path>, overrides: &[&str]) -> Result<Config, ConfigError> {
     let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
-    Config::validate(Raw::layered(file, &overrides)?, Path::new("."), RunId::from_bytes([1; 8]))
+    Config::validate(Raw::layered(file, &overrides)?, RunId::from_bytes([1; 8]))
 }
 
 /// The error of a configuration file with this text.
@@ -155,7 +155,7 @@ fn two_alternatives() {
 #[test]
 fn no_algorithm() {
     let raw = Raw { algorithm: std::collections::BTreeMap::new(), ..Raw::default() };
-    let error = Config::validate(raw, Path::new("."), RunId::from_bytes([1; 8])).expect_err("none");
+    let error = Config::validate(raw, RunId::from_bytes([1; 8])).expect_err("none");
     says(&error, &["`algorithm`", "given none", "fedavg, fedsgd"]);
 }
 

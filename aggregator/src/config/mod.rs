@@ -12,6 +12,7 @@
 //! | value | replaces the value below it |
 //! | table | joins the table below it, key by key |
 //! | `algorithm`, `data.partition`, `training.optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
+//! | `data.path` | relative to the file that has it; in `--set`, to the working directory |
 //! | `--set data.limit=` (nothing after `=`) | takes an optional key back to unset |
 //!
 //! ```
@@ -19,7 +20,7 @@
 //! use shared::id::RunId;
 //!
 //! let raw = Raw::layered(None, &["model.name=linear".to_owned(), "round.fraction=0.5".to_owned()])?;
-//! let config = Config::validate(raw, std::path::Path::new("."), RunId::from_bytes([1; 8]))?;
+//! let config = Config::validate(raw, RunId::from_bytes([1; 8]))?;
 //! assert_eq!(config.spec.architecture.name, "linear");
 //! assert_eq!(config.policy.cohort(10), 5);
 //! # Ok::<(), aggregator::config::ConfigError>(())

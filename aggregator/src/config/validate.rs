@@ -36,21 +36,16 @@ pub struct Config {
 impl Config {
     /// Checks `raw` and derives what the program runs on.
     ///
-    /// A relative `data.path` is relative to `base_dir`: the folder of the configuration file, or the working
-    /// directory without one. Where files are needed and `data.path` is unset, the environment variable
-    /// [`DATA_VARIABLE`] is consulted. Whether the files are there is left to whoever reads them.
-    pub fn validate(raw: Raw, base_dir: &Path, run: RunId) -> Result<Self, ConfigError> {
+    /// A relative `data.path` is relative to the working directory ([`Raw::layered`] has put a file's folder before it).
+    /// Where files are needed and `data.path` is unset, the environment variable [`DATA_VARIABLE`] is consulted. Whether
+    /// the files are there is left to whoever reads them.
+    pub fn validate(raw: Raw, run: RunId) -> Result<Self, ConfigError> {
         let data_root = std::env::var_os(DATA_VARIABLE).map(PathBuf::from);
-        validate(raw, base_dir, data_root.as_deref(), run)
+        validate(raw, data_root.as_deref(), run)
     }
 }
 
-fn validate(
-    mut raw: Raw,
-    base_dir: &Path,
-    data_root: Option<&Path>,
-    run: RunId,
-) -> Result<Config, ConfigError> {
+fn validate(mut raw: Raw, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigError> {
     // A `Raw` may have been made by hand: no check may be skipped because no file was read.
     check::table(&layers::to_table(&raw)?, &Origin::Configuration)?;
 
@@ -58,7 +53,7 @@ fn validate(
     let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
     let algorithm = algorithm(&raw, &training)?;
     let architecture = architecture(&raw.model.name, raw.data.set)?;
-    let source = source(&mut raw, base_dir, data_root)?;
+    let source = source(&mut raw, data_root)?;
     partition(&raw)?;
 
     let broadcast = *raw.update.broadcast.get_or_insert(raw.update.precision);
@@ -121,7 +116,7 @@ fn architecture(name: &str, set: DataSet) -> Result<Architecture, ConfigError> {
 }
 
 /// Finds the data, and puts the folder's full name into `raw`.
-fn source(raw: &mut Raw, base_dir: &Path, data_root: Option<&Path>) -> Result<Source, ConfigError> {
+fn source(raw: &mut Raw, data_root: Option<&Path>) -> Result<Source, ConfigError> {
     let set = raw.data.set;
     if set == DataSet::Glyphs {
         if let Some(path) = &raw.data.path {
@@ -135,7 +130,7 @@ fn source(raw: &mut Raw, base_dir: &Path, data_root: Option<&Path>) -> Result<So
         return Ok(Source::Drawn { train, test: set.test_samples() });
     }
     let folder = match (&raw.data.path, data_root) {
-        (Some(path), _) => base_dir.join(path),
+        (Some(path), _) => PathBuf::from(path),
         (None, Some(root)) if root.join(set.name()).is_dir() => root.join(set.name()),
         (None, root) => return Err(ConfigError::NoData { set, variable: root.map(Path::to_owned) }),
     };
@@ -266,7 +261,7 @@ mod tests {
     }
 
     fn valid(overrides: &[&str]) -> Config {
-        validate(raw(overrides), Path::new("."), None, RUN).expect("a valid configuration")
+        validate(raw(overrides), None, RUN).expect("a valid configuration")
     }
 
     #[test]
@@ -305,32 +300,36 @@ mod tests {
     #[test]
     fn the_effective_configuration_is_a_fixed_point() {
         let first = valid(&["round.fraction=0.5", "data.partition.dirichlet.alpha=0.3"]);
-        let again = validate(first.effective.clone(), Path::new("elsewhere"), None, RUN).expect("valid");
+        let again = validate(first.effective.clone(), None, RUN).expect("valid");
         assert_eq!(again, first);
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let files =
-            validate(raw(&["data.set=mnist", "data.path=x"]), folder.path(), None, RUN).expect("valid");
-        let again = validate(files.effective.clone(), Path::new("elsewhere"), None, RUN).expect("valid");
+        let files = valid(&["data.set=mnist", "data.path=x"]);
+        let again = validate(files.effective.clone(), None, RUN).expect("valid");
         assert_eq!(again, files);
     }
 
     #[test]
-    fn relative_paths_start_at_the_configuration() {
+    fn relative_paths_start_where_they_are_written() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let found = |path: &str| {
-            let raw = raw(&["data.set=mnist", &format!("data.path={path}"), "data.limit=50"]);
-            validate(raw, folder.path(), None, RUN).expect("valid").data.source
+        let file = folder.path().join("lab.toml");
+        std::fs::write(&file, "data = { set = \"mnist\", path = \"digits\" }").expect("a file in it");
+        let found = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+            let raw = Raw::layered(Some(&file), &overrides).expect("keys that exist");
+            let Source::Files { folder, .. } = validate(raw, None, RUN).expect("valid").data.source else {
+                panic!("MNIST is read from files")
+            };
+            folder
         };
-        let files = |folder| Source::Files { folder, limit: Some(50) };
-        assert_eq!(found("digits"), files(folder.path().join("digits")));
-        assert_eq!(found("/elsewhere"), files("/elsewhere".into()));
+        let here = std::env::current_dir().expect("a working directory");
+        assert_eq!(found(&[]), folder.path().join("digits"));
+        assert_eq!(found(&["data.path=digits"]), here.join("digits"));
+        assert_eq!(found(&["data.path=/elsewhere"]), Path::new("/elsewhere"));
     }
 
     #[test]
     fn the_data_variable_is_asked_where_there_is_no_path() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let load =
-            |root: Option<&Path>| validate(raw(&["data.set=fashion-mnist"]), Path::new("."), root, RUN);
+        let load = |root: Option<&Path>| validate(raw(&["data.set=fashion-mnist"]), root, RUN);
         let unset = load(None).expect_err("no files").to_string();
         assert!(
             unset.contains("fashion-mnist") && unset.contains(DATA_VARIABLE) && unset.contains("not set"),
@@ -350,7 +349,7 @@ mod tests {
     fn a_handmade_configuration_is_checked_too() {
         let mut handmade = raw(&[]);
         handmade.run.rounds = 0;
-        let message = validate(handmade, Path::new("."), None, RUN).expect_err("no rounds").to_string();
+        let message = validate(handmade, None, RUN).expect_err("no rounds").to_string();
         assert!(message.contains("run.rounds") && message.contains("the configuration"), "{message}");
     }
 
@@ -365,7 +364,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/configs");
         let load = |name: &str, overrides: &[String]| {
             let raw = Raw::layered(Some(&folder.join(name)), overrides).expect(name);
-            validate(raw, &folder, None, RUN).expect(name)
+            validate(raw, None, RUN).expect(name)
         };
         let paper = load("mnist-2nn.toml", &["data.path=mnist".to_owned()]);
         assert_eq!(paper.spec.architecture.parameters(), Ok(199_210));

@@ -9,7 +9,7 @@ use shared::data::View;
 use super::exit::Failure;
 use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
-use crate::config::{Config, Raw};
+use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::files::{Disk, write_durably};
 use crate::quic::identity::ServerIdentity;
@@ -19,18 +19,16 @@ use crate::serve::{ServeError, serve as serve_run};
 use crate::start::{Started, start};
 
 impl ConfigArgs {
-    fn raw(&self) -> Result<Raw, Failure> {
-        Ok(Raw::layered(self.config.as_deref(), &self.overrides)?)
-    }
-
+    /// The configuration, of a run that has no identity yet.
     pub(super) fn validated(&self) -> Result<Config, Failure> {
-        Ok(Config::validate(self.raw()?, shared::id::RunId::from_bytes([0; 8]))?)
+        let nobody = shared::id::RunId::from_bytes([0; 8]);
+        Ok(Config::read(self.config.as_deref(), &self.overrides, nobody)?)
     }
 }
 
 impl RunArgs {
-    fn start(&self) -> Result<Started, Failure> {
-        let started = start(self.config.raw()?, &self.runs, self.fresh)?;
+    fn start(&self, config: Config) -> Result<Started, Failure> {
+        let started = start(config, &self.runs, self.fresh)?;
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.closed();
         for passed in &started.passed {
@@ -54,7 +52,7 @@ pub(super) fn simulate(
 ) -> Result<(), Failure> {
     use crate::simulate::{SimulateError, simulate};
 
-    let started = arguments.start()?;
+    let started = arguments.start(arguments.config.validated()?)?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
     let (run, resume, _lock) = started.into_parts();
@@ -80,10 +78,10 @@ pub(super) fn serve(
     identity: Option<PathBuf>,
 ) -> Result<(), Failure> {
     // A configuration that makes no sense leaves nothing behind, no certificate either.
-    arguments.config.validated()?;
+    let config = arguments.config.validated()?;
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
-    let (run, resume, _lock) = arguments.start()?.into_parts();
+    let (run, resume, _lock) = arguments.start(config)?.into_parts();
     let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, true);
     let (run, outcome) = runtime()?
         .block_on(async {

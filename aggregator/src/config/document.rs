@@ -122,7 +122,7 @@ mod tests {
             raw.run.name = name;
             raw.run.seed = seed;
             raw.data.set = DataSet::FashionMnist;
-            raw.data.path = Some("C:\\data \"x\" # not a comment".to_owned());
+            raw.data.path = Some("/data\\ \"x\" # not a comment".to_owned());
             raw.data.limit = limit;
             raw.data.partition = match partition {
                 0 => Partition::Iid {},

@@ -73,7 +73,7 @@ pub const KEYS: &[Key] = &[
         "data.path",
         Kind::Text(4096),
         "the set's folder in FEDERATION_DATA",
-        "folder of the IDX files, relative to this file (in --set: to where you are)",
+        "folder of the IDX files, relative to this file",
     ),
     key("data.clients", POSITIVE, "clients in the federation K"),
     key(

@@ -1,17 +1,16 @@
 //! From [`Raw`] to [`Config`]: the checks that need more than one key, and derived defaults.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use models::Architecture;
 use shared::algorithm::registry;
-use shared::data::Partition;
 use shared::id::RunId;
 use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
 
+use super::combinations::{Combinations, seconds};
+use super::layers::Layers;
 use super::{
-    ConfigError, DataPlan, DataSet, EvaluatePlan, Mistake, Optimizer, Origin, Raw, RoundPolicy, Source,
-    check, layers,
+    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -39,28 +38,40 @@ impl Config {
     /// A relative `data.path` is relative to the working directory ([`Raw::layered`] has put a file's folder before it).
     /// Where files are needed and `data.path` is unset, the environment variable [`DATA_VARIABLE`] is consulted. Whether
     /// the files are there is left to whoever reads them.
-    pub fn validate(raw: Raw, run: RunId) -> Result<Self, ConfigError> {
-        let data_root = std::env::var_os(DATA_VARIABLE).map(PathBuf::from);
-        validate(raw, data_root.as_deref(), run)
+    pub fn validate(raw: &Raw, run: RunId) -> Result<Self, ConfigErrors> {
+        validate(Layers::made(raw)?, data_root().as_deref(), run)
+    }
+
+    /// Reads the layers as [`Raw::layered`] does and checks them as [`validate`](Self::validate) does, for people: all
+    /// mistakes are reported together, each with the line or the override that it is in.
+    pub fn read(file: Option<&Path>, overrides: &[String], run: RunId) -> Result<Self, ConfigErrors> {
+        validate(Layers::read(file, overrides)?, data_root().as_deref(), run)
     }
 }
 
-fn validate(mut raw: Raw, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigError> {
-    // A `Raw` may have been made by hand: no check may be skipped because no file was read.
-    check::table(&layers::to_table(&raw)?, &Origin::Configuration)?;
+fn data_root() -> Option<PathBuf> {
+    std::env::var_os(DATA_VARIABLE).map(PathBuf::from)
+}
+
+fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigErrors> {
+    let Layers { mut raw, places, mut findings } = layers;
+    let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
     let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
-    let algorithm = algorithm(&raw, &training)?;
-    let architecture = architecture(&raw.model.name, raw.data.set)?;
-    let source = source(&mut raw, data_root)?;
-    partition(&raw)?;
+    let algorithm = algorithm(&raw, &training, &mut checks);
+    let architecture = architecture(&raw.model.name, raw.data.set, &mut checks);
+    let source = source(&mut raw, data_root, &mut checks);
+    checks.partition(&raw);
+    let policy = checks.policy(&raw);
 
+    let (Some(algorithm), Some(architecture), Some(source)) = (algorithm, architecture, source) else {
+        let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
+        return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
+    };
     let broadcast = *raw.update.broadcast.get_or_insert(raw.update.precision);
     raw.round.start.get_or_insert(raw.data.clients);
-    let policy = policy(&raw)?;
-
-    Ok(Config {
+    findings.none_or(Config {
         spec: RunSpec {
             run,
             name: raw.run.name.clone(),
@@ -85,170 +96,100 @@ fn validate(mut raw: Raw, data_root: Option<&Path>, run: RunId) -> Result<Config
     })
 }
 
-fn algorithm(raw: &Raw, training: &Training) -> Result<AlgorithmSpec, ConfigError> {
-    let mut given = raw.algorithm.iter();
-    let (Some((name, table)), None) = (given.next(), given.next()) else {
-        let given: Vec<&str> = raw.algorithm.keys().map(String::as_str).collect();
-        return Err(ConfigError::Alternatives(Box::new(Mistake {
-            origin: Origin::Configuration,
-            key: "algorithm".to_owned(),
-            given: if given.is_empty() { "none".to_owned() } else { given.join(" and ") },
-            accepted: registry::names().into_iter().map(str::to_owned).collect(),
-            suggestion: None,
-        })));
-    };
-    let spec = registry::specify(name, table.clone())?;
-    match registry::build(&spec)?.validate(training) {
-        Ok(()) => Ok(spec),
-        Err(reason) => Err(ConfigError::Combination {
-            keys: vec![format!("[algorithm.{name}]"), "[training]".to_owned()],
-            reason,
-        }),
+/// `None` if there is none, which is noted.
+fn algorithm(raw: &Raw, training: &Training, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
+    if checks.findings.is_doubtful("algorithm") {
+        return None;
+    }
+    let (name, table) = raw.algorithm.first_key_value()?;
+    let key = format!("algorithm.{name}");
+    let made = registry::specify(name, table.clone()).and_then(|spec| Ok((registry::build(&spec)?, spec)));
+    match made {
+        Ok((algorithm, spec)) => {
+            if let Err(reason) = algorithm.validate(training) {
+                let given = [("algorithm", format!("[{key}]")), ("training", "[training]".to_owned())];
+                checks.refuse(&given, &reason);
+            }
+            Some(spec)
+        }
+        Err(source) => {
+            checks.findings.add(ConfigError::Algorithm { origin: checks.origin(&key), source });
+            None
+        }
     }
 }
 
-fn architecture(name: &str, set: DataSet) -> Result<Architecture, ConfigError> {
-    Architecture::by_name(name, &set.shape(), set.classes()).map_err(|source| ConfigError::Model {
-        name: name.to_owned(),
-        set,
-        source: Box::new(source),
-    })
+fn architecture(name: &str, set: DataSet, checks: &mut Combinations<'_>) -> Option<Architecture> {
+    if ["model.name", "data.set"].iter().any(|key| checks.findings.is_doubtful(key)) {
+        return None;
+    }
+    let found = Architecture::by_name(name, &set.shape(), set.classes());
+    let note = |source| {
+        let origin = checks.origin("model.name");
+        checks.findings.add(ConfigError::Model {
+            origin,
+            name: name.to_owned(),
+            set,
+            source: Box::new(source),
+        });
+    };
+    found.map_err(note).ok()
 }
 
 /// Finds the data, and puts the folder's full name into `raw`.
-fn source(raw: &mut Raw, data_root: Option<&Path>) -> Result<Source, ConfigError> {
+fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>) -> Option<Source> {
+    if ["data.set", "data.path"].iter().any(|key| checks.findings.is_doubtful(key)) {
+        return None;
+    }
     let set = raw.data.set;
     if set == DataSet::Glyphs {
         if let Some(path) = &raw.data.path {
-            return Err(ConfigError::Combination {
-                keys: vec![format!("data.set = \"{set}\""), format!("data.path = {path:?}")],
-                reason: "glyphs are drawn from run.seed and not read from files; leave data.path out (--set data.path=)"
-                    .to_owned(),
-            });
+            checks.refuse(
+                &[
+                    ("data.set", format!("data.set = \"{set}\"")),
+                    ("data.path", format!("data.path = {path:?}")),
+                ],
+                "glyphs are drawn from run.seed and not read from files; leave data.path out (--set data.path=)",
+            );
         }
         let train = raw.data.limit.map_or(set.training_samples(), |limit| limit as usize);
-        return Ok(Source::Drawn { train, test: set.test_samples() });
+        return Some(Source::Drawn { train, test: set.test_samples() });
     }
     let folder = match (&raw.data.path, data_root) {
         (Some(path), _) => PathBuf::from(path),
         (None, Some(root)) if root.join(set.name()).is_dir() => root.join(set.name()),
-        (None, root) => return Err(ConfigError::NoData { set, variable: root.map(Path::to_owned) }),
-    };
-    let folder = std::path::absolute(&folder)
-        .map_err(|error| ConfigError::Path { path: folder, reason: error.to_string() })?;
-    let Some(text) = folder.to_str() else {
-        return Err(ConfigError::Path { path: folder, reason: "it is not UTF-8".to_owned() });
-    };
-    raw.data.path = Some(text.to_owned());
-    Ok(Source::Files { folder, limit: raw.data.limit.map(|limit| limit as usize) })
-}
-
-/// What can be said of a partition before the labels are known. The rest is said when the data is divided.
-fn partition(raw: &Raw) -> Result<(), ConfigError> {
-    let available = raw.data.limit.map_or(u64::MAX, u64::from);
-    let samples = match raw.data.set {
-        DataSet::Glyphs if raw.data.limit.is_some() => available,
-        set => available.min(set.training_samples() as u64),
-    };
-    let clients = u64::from(raw.data.clients);
-    if clients > samples {
-        return Err(ConfigError::Combination {
-            keys: vec![format!("data.clients = {clients}"), format!("{samples} training samples")],
-            reason: "every client needs at least one sample; use fewer clients or raise data.limit"
-                .to_owned(),
-        });
-    }
-    if let Partition::Shards { per_client } = raw.data.partition
-        && clients.saturating_mul(per_client as u64) > samples
-    {
-        return Err(ConfigError::Combination {
-            keys: vec![
-                format!("data.clients = {clients}"),
-                format!("data.partition.shards.per-client = {per_client}"),
-                format!("{samples} training samples"),
-            ],
-            reason: "there are more shards than samples; use fewer clients, fewer shards or more samples"
-                .to_owned(),
-        });
-    }
-    Ok(())
-}
-
-fn policy(raw: &Raw) -> Result<RoundPolicy, ConfigError> {
-    let round = &raw.round;
-    let clients = raw.data.clients;
-    let start = round.start.unwrap_or(clients);
-    let policy = RoundPolicy {
-        fraction: round.fraction,
-        min: round.count.min as usize,
-        max: round.count.max.map(|max| max as usize),
-        time_min: seconds(round.time.min),
-        time_max: seconds(round.time.max),
-        start: start as usize,
-        regather: seconds(round.regather),
-        lost_after: seconds(raw.connection.lost_after),
-        // A bound that f32 cannot hold is still a bound, not zero.
-        max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
-    };
-    let refuse = |wrong: bool, keys: &[String], reason: &str| {
-        if wrong {
-            Err(ConfigError::Combination { keys: keys.to_vec(), reason: reason.to_owned() })
-        } else {
-            Ok(())
+        (None, root) => {
+            let (origin, variable) = (checks.origin("data.set"), root.map(Path::to_owned));
+            checks.findings.add(ConfigError::NoData { origin, set, variable });
+            return None;
         }
     };
-    let min_key = format!("round.count.min = {}", round.count.min);
-    let clients_key = format!("data.clients = {clients}");
-    if let Some(max) = round.count.max {
-        let max_key = format!("round.count.max = {max}");
-        refuse(
-            round.count.min > max,
-            &[min_key.clone(), max_key.clone()],
-            "a round would close before it may; raise max or lower min",
-        )?;
-        refuse(
-            max > clients,
-            &[max_key, clients_key.clone()],
-            "there are not so many clients; lower max, or leave it out to wait for the cohort",
-        )?;
+    match absolute(folder) {
+        Ok((folder, text)) => {
+            raw.data.path = Some(text);
+            Some(Source::Files { folder, limit: raw.data.limit.map(|limit| limit as usize) })
+        }
+        Err(error) => {
+            checks.findings.add(error);
+            None
+        }
     }
-    let cohort = policy.cohort(clients as usize);
-    refuse(
-        policy.min > cohort,
-        &[min_key, format!("round.fraction = {}", round.fraction), clients_key.clone()],
-        &format!(
-            "a cohort has {cohort} clients, so a round could never close; raise the fraction or lower min"
-        ),
-    )?;
-    refuse(
-        start > clients,
-        &[format!("round.start = {start}"), clients_key],
-        "the first round would wait for clients that do not exist; lower start",
-    )?;
-    refuse(
-        round.time.min > round.time.max,
-        &[format!("round.time.min = {}", round.time.min), format!("round.time.max = {}", round.time.max)],
-        "a round would close before it may; raise max or lower min",
-    )?;
-    let connection = &raw.connection;
-    refuse(
-        connection.heartbeat >= connection.lost_after,
-        &[
-            format!("connection.heartbeat = {}", connection.heartbeat),
-            format!("connection.lost-after = {}", connection.lost_after),
-        ],
-        "every client would be lost between two signs of life; make lost-after several heartbeats",
-    )?;
-    Ok(policy)
 }
 
-/// Seconds that the checks have found to be finite, not negative and below a few decades.
-fn seconds(value: f64) -> Duration {
-    Duration::try_from_secs_f64(value).expect("keys::KEYS bounds every time to what a Duration holds")
+/// The full name of a folder, also as a text.
+fn absolute(folder: PathBuf) -> Result<(PathBuf, String), ConfigError> {
+    let folder = std::path::absolute(&folder)
+        .map_err(|error| ConfigError::Path { path: folder, reason: error.to_string() })?;
+    match folder.to_str() {
+        Some(text) => Ok((folder.clone(), text.to_owned())),
+        None => Err(ConfigError::Path { path: folder, reason: "it is not UTF-8".to_owned() }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use models::Precision;
 
     use super::*;
@@ -260,8 +201,12 @@ mod tests {
         Raw::layered(None, &overrides).expect("overrides that can be read")
     }
 
+    fn made(raw: &Raw, data_root: Option<&Path>) -> Result<Config, ConfigErrors> {
+        validate(Layers::made(raw)?, data_root, RUN)
+    }
+
     fn valid(overrides: &[&str]) -> Config {
-        validate(raw(overrides), None, RUN).expect("a valid configuration")
+        made(&raw(overrides), None).expect("a valid configuration")
     }
 
     #[test]
@@ -300,10 +245,10 @@ mod tests {
     #[test]
     fn the_effective_configuration_is_a_fixed_point() {
         let first = valid(&["round.fraction=0.5", "data.partition.dirichlet.alpha=0.3"]);
-        let again = validate(first.effective.clone(), None, RUN).expect("valid");
+        let again = made(&first.effective, None).expect("valid");
         assert_eq!(again, first);
         let files = valid(&["data.set=mnist", "data.path=x"]);
-        let again = validate(files.effective.clone(), None, RUN).expect("valid");
+        let again = made(&files.effective, None).expect("valid");
         assert_eq!(again, files);
     }
 
@@ -315,7 +260,7 @@ mod tests {
         let found = |overrides: &[&str]| {
             let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
             let raw = Raw::layered(Some(&file), &overrides).expect("keys that exist");
-            let Source::Files { folder, .. } = validate(raw, None, RUN).expect("valid").data.source else {
+            let Source::Files { folder, .. } = made(&raw, None).expect("valid").data.source else {
                 panic!("MNIST is read from files")
             };
             folder
@@ -329,7 +274,7 @@ mod tests {
     #[test]
     fn the_data_variable_is_asked_where_there_is_no_path() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let load = |root: Option<&Path>| validate(raw(&["data.set=fashion-mnist"]), root, RUN);
+        let load = |root: Option<&Path>| made(&raw(&["data.set=fashion-mnist"]), root);
         let unset = load(None).expect_err("no files").to_string();
         assert!(
             unset.contains("fashion-mnist") && unset.contains(DATA_VARIABLE) && unset.contains("not set"),
@@ -349,7 +294,7 @@ mod tests {
     fn a_handmade_configuration_is_checked_too() {
         let mut handmade = raw(&[]);
         handmade.run.rounds = 0;
-        let message = validate(handmade, None, RUN).expect_err("no rounds").to_string();
+        let message = made(&handmade, None).expect_err("no rounds").to_string();
         assert!(message.contains("run.rounds") && message.contains("the configuration"), "{message}");
     }
 
@@ -364,7 +309,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/configs");
         let load = |name: &str, overrides: &[String]| {
             let raw = Raw::layered(Some(&folder.join(name)), overrides).expect(name);
-            validate(raw, None, RUN).expect(name)
+            made(&raw, None).expect(name)
         };
         let paper = load("mnist-2nn.toml", &["data.path=mnist".to_owned()]);
         assert_eq!(paper.spec.architecture.parameters(), Ok(199_210));

@@ -297,7 +297,7 @@ mod tests {
     fn config(overrides: &[&str]) -> Config {
         let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
         let raw = Raw::layered(None, &overrides).expect("overrides that can be read");
-        Config::validate(raw, RunId::from_bytes([0xab; 8])).expect("a valid configuration")
+        Config::validate(&raw, RunId::from_bytes([0xab; 8])).expect("a valid configuration")
     }
 
     /// A plausible run: the loss falls, now and then a client is lost or late.

@@ -113,6 +113,7 @@ fn conclude(
 ) -> Result<(), Failure> {
     let model = run.write_model()?;
     let report = Report {
+        name: &run.directory().name(),
         config: run.config(),
         rounds: run.records(),
         histograms: histograms.map(Vec::as_slice),

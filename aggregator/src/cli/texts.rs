@@ -16,7 +16,7 @@ With devices:
   aggregator serve run.toml --listen 0.0.0.0:4433
   edge-client join LAB:4433 --data DIR        (on each device)
 
-Every run has a directory RUNS/NAME with config.toml (the effective configuration), rounds.jsonl (one line \
+Every run has a directory RUNS/NAME (run.name, or SET-ALGORITHM) with config.toml (the effective configuration), rounds.jsonl (one line \
 per round), model.safetensors and report.html. A run that was stopped or killed continues when the same \
 command is given again; nothing is ever overwritten.
 

@@ -59,7 +59,7 @@ fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Conf
 
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
     let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
-    let algorithm = algorithm(&raw, &training, &mut checks);
+    let algorithm = algorithm(&mut raw, &training, &mut checks);
     let architecture = architecture(&raw.model.name, raw.data.set, &mut checks);
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
@@ -71,10 +71,15 @@ fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Conf
     };
     let broadcast = *raw.update.broadcast.get_or_insert(raw.update.precision);
     raw.round.start.get_or_insert(raw.data.clients);
+    if let Source::Drawn { train, .. } = source {
+        // No more than the key's limit: it is that, or the set's own number.
+        raw.data.limit = u32::try_from(train).ok();
+    }
+    let name = raw.run.name.get_or_insert_with(|| format!("{}-{}", raw.data.set, algorithm.name)).clone();
     findings.none_or(Config {
         spec: RunSpec {
             run,
-            name: raw.run.name.clone(),
+            name,
             seed: raw.run.seed.cast_unsigned(),
             rounds: raw.run.rounds,
             architecture,
@@ -96,16 +101,20 @@ fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Conf
     })
 }
 
-/// `None` if there is none, which is noted.
-fn algorithm(raw: &Raw, training: &Training, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
+/// `None` if there is none, which is noted. Puts the defaults of its hyper-parameters into `raw`.
+fn algorithm(raw: &mut Raw, training: &Training, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
     if checks.findings.is_doubtful("algorithm") {
         return None;
     }
-    let (name, table) = raw.algorithm.first_key_value()?;
+    let (name, table) = raw.algorithm.iter_mut().next()?;
     let key = format!("algorithm.{name}");
-    let made = registry::specify(name, table.clone()).and_then(|spec| Ok((registry::build(&spec)?, spec)));
+    let made = registry::complete(name, table.clone()).and_then(|complete| {
+        let spec = registry::specify(name, complete.clone())?;
+        Ok((registry::build(&spec)?, spec, complete))
+    });
     match made {
-        Ok((algorithm, spec)) => {
+        Ok((algorithm, spec, complete)) => {
+            *table = complete;
             if let Err(reason) = algorithm.validate(training) {
                 let given = [("algorithm", format!("[{key}]")), ("training", "[training]".to_owned())];
                 checks.refuse(&given, &reason);
@@ -191,8 +200,11 @@ mod tests {
     use std::time::Duration;
 
     use models::Precision;
+    use proptest::prelude::*;
+    use shared::data::Partition;
 
     use super::*;
+    use crate::config::keys;
 
     const RUN: RunId = RunId::from_bytes([1; 8]);
 
@@ -213,11 +225,16 @@ mod tests {
     fn defaults_are_derived() {
         let config = valid(&["data.clients=7", "update.precision=bf16", "data.limit=70"]);
         assert_eq!(config.policy.start, 7);
+        assert_eq!(config.spec.name, "glyphs-fedavg");
         assert_eq!(config.spec.precision.broadcast, Precision::BF16);
         assert_eq!(config.data.source, Source::Drawn { train: 70, test: DataSet::Glyphs.test_samples() });
         let explicit = valid(&["data.clients=7", "round.start=2", "update.broadcast=f16"]);
         assert_eq!((explicit.policy.start, explicit.spec.precision.broadcast), (2, Precision::F16));
         assert_eq!(explicit.spec.precision.update, Precision::F32);
+        let name = |overrides: &[&str]| valid(overrides).spec.name;
+        let other = ["data.set=fashion-mnist", "data.path=x", "algorithm.fedsgd={}", "training.batch=0"];
+        assert_eq!(name(&other), "fashion-mnist-fedsgd");
+        assert_eq!(name(&[&other[..], &["run.name=mine"]].concat()), "mine");
     }
 
     #[test]
@@ -250,6 +267,65 @@ mod tests {
         let files = valid(&["data.set=mnist", "data.path=x"]);
         let again = made(&files.effective, None).expect("valid");
         assert_eq!(again, files);
+    }
+
+    /// Every key of the effective configuration has a value, but for those whose absence is the value.
+    #[test]
+    fn the_effective_configuration_leaves_no_default_open() {
+        let unset = |overrides: &[&str]| -> Vec<&str> {
+            let text = valid(overrides).effective.to_toml();
+            let open =
+                text.lines().filter_map(|line| line.strip_prefix("# ")?.split_once(" =")).map(|(key, _)| key);
+            keys::KEYS
+                .iter()
+                .map(|key| key.path)
+                .filter(|path| open.clone().any(|open| path.ends_with(&format!(".{open}"))))
+                .collect()
+        };
+        assert_eq!(unset(&[]), ["data.path", "round.count.max"]);
+        assert_eq!(unset(&["data.set=mnist", "data.path=x"]), ["data.limit", "round.count.max"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// What a run's `config.toml` is for: from it alone, wherever it lies, the same run can be had.
+        #[test]
+        fn the_written_configuration_gives_the_same_plan(
+            (clients, seed, limit) in (1..=50_u32, 0..=i64::MAX, proptest::option::of(200..=60_000_u32)),
+            (set, path) in (proptest::sample::select(&DataSet::ALL[..]), "[a-z \"#]{1,12}"),
+            (rate, fraction, max_abs) in (1e-9..1e9_f64, 0.0..=1.0_f64, 1e-50..1e30_f64),
+            (momentum, alpha) in (0.0..1.0_f64, 1e-6..1e6_f64),
+            partition in proptest::sample::select(vec!["", "data.partition.shards.per-client=4", "dirichlet"]),
+            algorithm in proptest::sample::select(vec!["fedavg", "fedsgd"]),
+            precision in proptest::option::of(proptest::sample::select(vec![Precision::F32, Precision::F16, Precision::BF16])),
+            (start, name) in (proptest::option::of(1..=50_u32), proptest::option::of("[a-z][a-z0-9 \"]{0,9}")),
+            (time, heartbeat) in (0.0..1e6_f64, 1e-3..14.0_f64),
+        ) {
+            let mut raw = raw(&[]);
+            (raw.data.clients, raw.data.limit, raw.data.set) = (clients, limit, set);
+            (raw.run.seed, raw.run.name) = (seed, name);
+            raw.data.path = (set != DataSet::Glyphs).then_some(path);
+            raw.data.partition = match partition {
+                "" => Partition::Iid {},
+                "dirichlet" => Partition::Dirichlet { alpha },
+                _ => Partition::Shards { per_client: 4 },
+            };
+            let momentum = if algorithm == "fedsgd" { 0.0 } else { momentum };
+            raw.training.optimizer = Optimizer::Sgd(models::Sgd { rate, momentum, decay: rate / 2.0 });
+            raw.training.batch = u32::from(algorithm == "fedavg");
+            raw.algorithm = [(algorithm.to_owned(), toml::Table::new())].into();
+            (raw.round.fraction, raw.update.max_abs) = (fraction, max_abs);
+            (raw.round.time.max, raw.connection.heartbeat) = (time + 1e-6, heartbeat);
+            raw.round.start = start.map(|start| start.min(clients));
+            raw.update.broadcast = precision;
+            let config = made(&raw, None).expect("valid");
+
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let file = folder.path().join("config.toml");
+            std::fs::write(&file, config.effective.to_toml()).expect("a file in it");
+            let again = validate(Layers::read(Some(&file), &[]).expect("readable"), None, RUN);
+            prop_assert_eq!(again.expect("valid"), config);
+        }
     }
 
     #[test]

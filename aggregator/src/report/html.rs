@@ -13,6 +13,8 @@ use crate::config::{Config, Source};
 /// What a report shows. Everything else on the page is derived from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
+    /// The run's name for people: that of its directory, which tells it from others of the same `run.name`.
+    pub name: &'a str,
     /// What was run.
     pub config: &'a Config,
     /// The rounds that closed so far, in order.
@@ -28,7 +30,7 @@ pub struct Report<'a> {
 #[must_use]
 pub fn render(report: &Report<'_>) -> String {
     let summary = Summary::of(report.rounds, report.target);
-    let name = &report.config.spec.name;
+    let name = report.name;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -335,7 +337,7 @@ mod tests {
     }
 
     fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
-        render(&Report { config, rounds, histograms, target: Some(0.9) })
+        render(&Report { name: &config.spec.name, config, rounds, histograms, target: Some(0.9) })
     }
 
     #[test]
@@ -382,7 +384,7 @@ mod tests {
         let hostile = "<script>alert('x')</script>\"&";
         let mut config = config(&[]);
         hostile.clone_into(&mut config.spec.name);
-        hostile.clone_into(&mut config.effective.run.name);
+        config.effective.run.name = Some(hostile.to_owned());
         let page = page(&config, &run(1, 10), Some(&[(hostile.to_owned(), vec![1, 2])]));
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
         assert_eq!(

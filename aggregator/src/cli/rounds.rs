@@ -32,12 +32,12 @@ impl RunArgs {
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.closed();
         for passed in &started.passed {
-            eprintln!("{passed}");
+            terminal::tell(passed);
         }
         if started.continued {
-            eprintln!("continuing {place} after round {closed} (--fresh begins a new run)");
+            terminal::tell(&format!("continuing {place} after round {closed} (--fresh begins a new run)"));
         } else {
-            eprintln!("new run in {place}");
+            terminal::tell(&format!("new run in {place}"));
         }
         Ok(started)
     }
@@ -82,7 +82,9 @@ pub(super) fn serve(
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
     let (run, resume, _lock) = arguments.start(config)?.into_parts();
-    let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, true);
+    let expected = run.config().data.clients;
+    let mut display =
+        Display::new(run.spec().rounds, resume.closed, arguments.json, true).expecting(expected);
     let (run, outcome) = runtime()?
         .block_on(async {
             let stop = terminal::stop_on_signal();
@@ -132,11 +134,11 @@ fn conclude(
         terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;
     }
     match outcome {
-        Outcome::Stopped => eprintln!(
+        Outcome::Stopped => terminal::tell(&format!(
             "stopped after round {} of {}: the same command continues the run",
             run.closed(),
             run.spec().rounds
-        ),
+        )),
         Outcome::Completed | Outcome::Fruitless { .. } => {}
     }
     Failure::of_outcome(outcome).map_or(Ok(()), Err)

@@ -40,7 +40,9 @@ The first start makes a certificate in the identity directory and prints its fin
 given the fingerprint (edge-client join --fingerprint) believes no other server; one that is not believes \
 the first server it meets, and from then on no other.
 
-The first round begins when round.start clients have joined. Ctrl-C stops the run cleanly; devices then \
+The first round begins when round.start clients have joined: data.clients, unless it is set. More may join \
+at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
+devices' own. Ctrl-C stops the run cleanly; devices then \
 wait for the server to come back.";
 
 pub(super) const CONFIG: &str = "\

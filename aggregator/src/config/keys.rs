@@ -80,7 +80,7 @@ pub const KEYS: &[Key] = &[
         "the set's folder in FEDERATION_DATA",
         "folder of the IDX files, relative to this file",
     ),
-    key("data.clients", POSITIVE, "clients in the federation K"),
+    key("data.clients", POSITIVE, "clients K: simulated, or devices expected to join (more may)"),
     key(
         "data.partition.iid",
         Kind::Empty,

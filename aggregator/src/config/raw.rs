@@ -84,7 +84,7 @@ pub struct DataTable {
     /// Folder of its IDX files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Clients in the federation, K.
+    /// Clients in the federation, K: so many are simulated, or expected to join.
     pub clients: u32,
     /// How a simulation divides the training samples.
     pub partition: Partition,

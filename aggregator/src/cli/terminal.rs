@@ -66,13 +66,12 @@ pub(super) fn tell(text: &str) {
 
 /// One round for a person on standard output, in the terminal's columns or behind the time.
 fn round_lines(record: &RoundRecord, rounds: u32) -> String {
-    match Term::stdout().size_checked() {
-        Some((_, columns)) => console::line(record, rounds, usize::from(columns)) + "\n",
-        None => {
-            let stamp = stamp();
-            stamped(&console::line(record, rounds, COLUMNS.saturating_sub(stamp.len())), &stamp)
-        }
+    if io::stdout().is_terminal() {
+        let columns = Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns));
+        return console::line(record, rounds, columns) + "\n";
     }
+    let stamp = stamp();
+    stamped(&console::line(record, rounds, COLUMNS.saturating_sub(stamp.len())), &stamp)
 }
 
 /// What to say when more clients are there than the configuration expects.

@@ -43,7 +43,8 @@ impl Check<'_> {
         let Value::Table(inner) = value else {
             let accepted = if choice { "a table with one of" } else { "a table with" };
             let accepted = format!("{accepted} {}", children.join(", "));
-            return self.refuse(ConfigError::WrongType, &full, given(value), &[&accepted], None);
+            let suggestion = if choice { alternative(&full, value, &children) } else { None };
+            return self.refuse(ConfigError::WrongType, &full, given(value), &[&accepted], suggestion);
         };
         // Unknown names first: they explain a second alternative better than its being the second.
         self.inside(inner, &full);
@@ -93,7 +94,11 @@ impl Check<'_> {
             (Kind::Algorithm, Value::Table(inner)) => return self.algorithm(inner),
             _ => {
                 let accepted = key.kind.accepts();
-                return self.refuse(ConfigError::WrongType, key.path, given(value), &[&accepted], None);
+                let suggestion = match key.kind {
+                    Kind::Algorithm => alternative(key.path, value, &registry::names()),
+                    _ => None,
+                };
+                return self.refuse(ConfigError::WrongType, key.path, given(value), &[&accepted], suggestion);
             }
         };
         in_range
@@ -156,6 +161,12 @@ impl Check<'_> {
         self.findings.add(kind(Box::new(Mistake { origin, key, given, accepted, suggestion })));
         false
     }
+}
+
+/// How to write the alternative that `value` names where its table should stand.
+fn alternative(key: &str, value: &Value, names: &[&str]) -> Option<String> {
+    let name = suggest::nearest(value.as_str()?, names.iter().copied())?;
+    Some(format!("{key}.{name} = {{}}"))
 }
 
 fn is_text(text: &str, limit: usize) -> bool {

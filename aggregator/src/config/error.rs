@@ -116,8 +116,8 @@ pub enum ConfigError {
     /// A value of the wrong type.
     #[error("{}: `{}` is {}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
     WrongType(Box<Mistake>),
-    /// A value of the right type outside its range.
-    #[error("{}: `{}` = {} is out of range; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    /// A value of the right type that is not accepted: a number outside its range, a text of the wrong form.
+    #[error("{}: `{}` cannot be {}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
     OutOfRange(Box<Mistake>),
     /// A name that is none of those there are: a data set, model, algorithm, or number format.
     #[error("{}: `{}`: there is no {:?}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]

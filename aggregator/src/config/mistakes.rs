@@ -102,10 +102,18 @@ fn wrong_type() {
     );
     says(
         &set(&["data.partition=iid"]),
-        &["`data.partition`", "\"iid\" (a text)", "one of iid, shards, dirichlet"],
+        &[
+            "`data.partition`",
+            "\"iid\" (a text)",
+            "one of iid, shards, dirichlet",
+            "`data.partition.iid = {}`?",
+        ],
     );
     says(&set(&["run.name=[1, 2]"]), &["`run.name`", "an array", "a text of 1 to 60 characters"]);
-    says(&set(&["algorithm=fedavg"]), &["`algorithm`", "\"fedavg\" (a text)", "[algorithm.NAME]", "fedsgd"]);
+    says(
+        &set(&["algorithm=fedavg"]),
+        &["`algorithm`", "\"fedavg\" (a text)", "[algorithm.NAME]", "fedsgd", "`algorithm.fedavg = {}`?"],
+    );
     says(&set(&["algorithm.fedavg=1"]), &["`algorithm.fedavg`", "1 (a whole number)", "hyper-parameters"]);
 }
 
@@ -113,7 +121,7 @@ fn wrong_type() {
 fn out_of_range() {
     let error = set(&["run.rounds=0"]);
     assert!(matches!(&error, ConfigError::OutOfRange(mistake) if mistake.key == "run.rounds"));
-    says(&error, &["--set run.rounds=0", "`run.rounds` = 0", "at least 1"]);
+    says(&error, &["--set run.rounds=0", "`run.rounds` cannot be 0", "at least 1"]);
     for (given, accepted) in [
         ("round.fraction=1.5", "at least 0 and at most 1"),
         ("round.fraction=-0.1", "at least 0 and at most 1"),
@@ -217,6 +225,14 @@ fn combinations_that_make_no_sense() {
         ),
         (&["algorithm.fedsgd={}"], &["training.batch must be 0"]),
         (
+            &["algorithm.fedsgd={}", "training.epochs=2", "training.optimizer.sgd.momentum=0.5"],
+            &[
+                "epochs must be 1, not 2; ",
+                "batch must be 0 (full batch), not 16; ",
+                "momentum must be 0, not 0.5",
+            ],
+        ),
+        (
             &["data.path=somewhere"],
             &["data.set = \"glyphs\"", "data.path = \"somewhere\"", "--set data.path="],
         ),
@@ -255,8 +271,8 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_their_lines() {
     for (line, parts) in lines.iter().zip([
         &["the configuration has 7 mistakes:"][..],
         &["lab.toml:2: unknown key `training.epoch`, given 5", "did you mean `epochs`?"],
-        &["lab.toml:3: `training.batch` = -1", "at least 0"],
-        &["lab.toml:5: `round.fraction` = 2", "at most 1"],
+        &["lab.toml:3: `training.batch` cannot be -1", "at least 0"],
+        &["lab.toml:5: `round.fraction` cannot be 2", "at most 1"],
         &["lab.toml:9: `model.name`: there is no \"mlp2nn\"", "did you mean `mlp-2nn`?"],
         &["--set run.seed=x: `run.seed` is \"x\" (a text)", "a whole number"],
         &["--set update.precision=f8: `update.precision`", "f32, f16, bf16"],

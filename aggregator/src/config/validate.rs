@@ -158,7 +158,7 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
                     ("data.set", format!("data.set = \"{set}\"")),
                     ("data.path", format!("data.path = {path:?}")),
                 ],
-                "glyphs are drawn from run.seed and not read from files; leave data.path out (--set data.path=)",
+                "glyphs are drawn from run.seed and not read from files; name the set that lies there as data.set, or leave data.path out (--set data.path=)",
             );
         }
         let train = raw.data.limit.map_or(set.training_samples(), |limit| limit as usize);

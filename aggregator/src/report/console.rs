@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::summary::Arrivals;
-use super::units::{bytes, counted, percent, seconds};
+use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{RoundRecord, Summary, WaitedFor};
 
 /// One round as an aligned line of at most `columns` characters, without the line break; `rounds` is how many are
@@ -101,7 +101,7 @@ pub fn summary(summary: &Summary) -> String {
     let _ = write!(
         text,
         "{} of {} accepted",
-        summary.arrivals.accepted,
+        grouped(summary.arrivals.accepted),
         counted(summary.arrivals.sampled, "update")
     );
     for (count, what) in summary.arrivals.troubles() {
@@ -139,7 +139,10 @@ mod tests {
         let smooth = line(&record(), 15, 80);
         assert_eq!(smooth, "round  3/15   93.1 %  loss 0.231  10 of 10    1.2 s  642.0 kB down   1.6 MB up");
         let untested = line(&RoundRecord { accuracy: None, loss: None, round: 12, ..record() }, 15, 80);
-        assert_eq!(untested, "round 12/15  train loss 0.196     10 of 10    1.2 s  642.0 kB down   1.6 MB up");
+        assert_eq!(
+            untested,
+            "round 12/15  train loss 0.196     10 of 10    1.2 s  642.0 kB down   1.6 MB up"
+        );
         assert_eq!(smooth.find("10 of 10"), untested.find("10 of 10"), "columns stand under each other");
         let rough = RoundRecord {
             accepted: 7,

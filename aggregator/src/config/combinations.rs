@@ -98,7 +98,7 @@ impl Combinations<'_> {
             }
             if greatest > clients {
                 let reason =
-                    "there are not so many clients; lower max, or leave it out to wait for the cohort";
+                    "so many clients are not expected; lower max, or leave it out to wait for the cohort";
                 self.refuse(&[max, clients_key.clone()], reason);
             }
         }
@@ -112,7 +112,7 @@ impl Combinations<'_> {
         }
         if start > clients {
             let start = ("round.start", format!("round.start = {start}"));
-            let reason = "the first round would wait for clients that do not exist; lower start";
+            let reason = "the first round would wait for more clients than are expected; lower start or raise data.clients";
             self.refuse(&[start, clients_key], reason);
         }
         if round.time.min > round.time.max {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use shared::id::RunId;
 
-use crate::config::{Config, ConfigError, Raw};
+use crate::config::{Config, Raw};
 use crate::coordinator::Resume;
 use crate::data;
 use crate::files::{Disk, FileLayer};
@@ -33,9 +33,6 @@ pub struct Started {
 /// Why a run cannot start. The operator's to mend.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration makes no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// The disk or the run's directory.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -58,11 +55,12 @@ impl Started {
     }
 }
 
-/// Begins or continues the run that `raw` describes, under `runs`. `fresh` never continues.
-pub fn start(raw: Raw, base: &Path, runs: &Path, fresh: bool) -> Result<Started, StartError> {
+/// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's identity is
+/// decided here, whatever `config` says.
+pub fn start(mut config: Config, runs: &Path, fresh: bool) -> Result<Started, StartError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(StartError::Random)?;
-    let mut config = Config::validate(raw, base, RunId::from_bytes(bytes))?;
+    config.spec.run = RunId::from_bytes(bytes);
     let tests = data::test_set(&config).map_err(RunError::from)?;
     let files: Arc<dyn FileLayer> = Arc::new(Disk);
     let mut passed = Vec::new();

@@ -113,7 +113,7 @@ impl Lab {
         let mut command = Command::new(&programs().aggregator);
         command.arg("serve").args(self.serve_arguments(identity));
         let mut server = Process::start("the aggregator", &mut command);
-        server.line("listening", |line| line.starts_with("listening on"));
+        server.line("listening", |line| line.contains("listening on "));
         let deadline = Instant::now() + PATIENCE;
         while !ready.exists() {
             assert!(server.alive() && Instant::now() < deadline, "the aggregator never wrote its ready file");

@@ -47,7 +47,7 @@ enum Command {
         #[command(flatten)]
         run: RunArgs,
         /// Address to listen on; port 0 takes any free port
-        #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433")]
+        #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
         listen: SocketAddr,
         /// Write address, certificate fingerprint and process id here, as JSON, once devices can join
         #[arg(long, value_name = "FILE")]
@@ -84,6 +84,11 @@ enum Command {
 enum DataCommand {
     /// Write every client's share of the configured data as IDX files, one directory per client
     Split(split::SplitArgs),
+}
+
+/// An address of this machine. A name would have to be looked up, and may have several.
+fn address(given: &str) -> Result<SocketAddr, &'static str> {
+    given.parse().map_err(|_| "it is not an IP address and a port, such as 0.0.0.0:4433 or [::1]:4433")
 }
 
 /// What is run.

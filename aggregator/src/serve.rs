@@ -73,7 +73,8 @@ pub async fn serve(
             .map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
     }
     let (to_driver, from_peers) = mpsc::unbounded_channel();
-    let accepting = tokio::spawn(listener.accept(run.directory().spool(), run.max_payload(), to_driver));
+    let (spool, max_payload) = (run.directory().spool(), run.max_payload());
+    let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
     let result = drive(run, resume, from_peers, stop, notice).await;
     // The listener notices that the driver hung up, and closes what is still open.
     let _ = accepting.await;

@@ -114,6 +114,12 @@ impl Hosted {
         }
     }
 
+    /// What the operator was told up to now, and nobody asked for yet.
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        self.remarks.try_iter().collect()
+    }
+
     /// Waits until the run is over: how it ended, its rounds, its model.
     ///
     /// # Panics

@@ -159,6 +159,18 @@ impl Drop for Process {
     }
 }
 
+/// Waits until something is so that nobody announces: a file, for example.
+///
+/// # Panics
+/// If it never is.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < deadline, "{what}: never");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
 /// Runs a program to its end.
 ///
 /// # Panics

@@ -2,10 +2,16 @@
 //! Each hears what was wrong with it, the honest ones notice nothing, and the rounds count right.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use aggregator::coordinator::Outcome;
+use aggregator::quic::limits::UPLOADS;
+use aggregator::run::directory::RunDirectory;
 use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
-use federation_tests::raw_peer::{RawPeer, hello, update_header};
+use federation_tests::process::until;
+use federation_tests::raw_peer::{RawPeer, hello, reason_of, update_header};
 use federation_tests::scenario::Scenario;
 use models::{Array, ParamSet, Precision};
 use shared::frame::{self, HEADER_LEN, Header, MAX_MESSAGE};
@@ -52,11 +58,16 @@ fn assert_finished(hosted: Hosted, gates: &[Gate; 2], held: Vec<federation_tests
             held = gates.iter().map(Gate::held).collect();
         }
     }
+    assert_counts(hosted, &vec![(2, 0, 0); rounds as usize]);
+}
+
+/// The run completes with so many updates accepted, rejected and discarded in each round.
+fn assert_counts(hosted: Hosted, expected: &[(usize, usize, usize)]) {
     let (outcome, records, model) = hosted.end();
     assert_eq!(outcome, Outcome::Completed);
     let counts: Vec<_> =
         records.iter().map(|round| (round.accepted, round.rejected, round.discarded)).collect();
-    assert_eq!(counts, vec![(2, 0, 0); rounds as usize]);
+    assert_eq!(counts, expected);
     assert_eq!(model.first_non_finite(), None);
 }
 
@@ -367,4 +378,108 @@ async fn a_flood_of_signs_of_life_drowns_nobody() {
     });
     assert_finished(hosted, &gates, held, 1);
     flood.await.unwrap();
+}
+
+/// Where uploads of the run in `directory` are written.
+fn spool(directory: &tempfile::TempDir) -> PathBuf {
+    RunDirectory::new(directory.path().join("run")).spool()
+}
+
+fn files(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_uploads_before_the_welcome() {
+    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&hosted);
+    let held = gates.iter().map(Gate::held).collect();
+    let mut peer = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let connection = peer.connection.clone();
+    let stream = connection.open_uni();
+    tokio::pin!(stream);
+    let opened = tokio::select! {
+        biased;
+        _ = &mut stream => true,
+        () = std::future::ready(()) => false,
+    };
+    assert!(!opened, "a stranger may open no stream for an upload");
+    peer.join(stranger(7)).await;
+    stream.await.expect("whoever was welcomed may");
+    assert_finished(hosted, &gates, held, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
+    let signs = ["connection.heartbeat=0.25", "connection.lost-after=2"];
+    let (directory, hosted) = hosted(2, &[&["round.count.min=2", "run.rounds=1"][..], &signs].concat());
+    let spool = spool(&directory);
+    let gates = honest(&hosted);
+    let held: Vec<_> = gates.iter().map(Gate::held).collect();
+    let mut halted = Vec::new();
+    for number in 0..UPLOADS as u8 + 3 {
+        // The last three would be done in no time, if they had their turn.
+        let (announced, sent) = if usize::from(number) < UPLOADS { (100_000, 50_000) } else { (4, 4) };
+        let mut peer = RawPeer::connect(hosted.address(), hosted.pin()).await;
+        peer.join(stranger(number)).await;
+        let mut stream = peer.connection.open_uni().await.unwrap();
+        let update = ToServer::Update(update_header(1, SAMPLES));
+        stream.write_all(&[frame::encode(&update, announced), vec![0; sent]].concat()).await.unwrap();
+        if usize::from(number) < UPLOADS {
+            until("its upload begins", || files(&spool) > usize::from(number));
+        }
+        halted.push(tokio::spawn(async move {
+            let ended = peer.stays().await;
+            drop(stream);
+            ended
+        }));
+    }
+    // Whoever comes now is heard, and in the meantime nobody else has begun to upload.
+    for number in 100..105 {
+        RawPeer::connect(hosted.address(), hosted.pin()).await.join(stranger(number)).await;
+    }
+    assert_eq!(files(&spool), UPLOADS);
+    // The honest two wait like everyone else, until those before them have been sent away.
+    for held in held {
+        held.open();
+    }
+    for gate in &gates {
+        assert_eq!(gate.receipt(1), Verdict::Accepted);
+    }
+    assert_counts(hosted, &[(2, 3, 0)]);
+    let mut sent_away = 0;
+    for halted in halted.drain(..UPLOADS) {
+        match &reason_of(halted.await.unwrap())[..] {
+            "its upload came to a halt" => sent_away += 1,
+            // The run was over before its time was up.
+            reason => assert_eq!(reason, "goodbye"),
+        }
+    }
+    assert!(sent_away > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_that_cannot_be_written_down_costs_only_that_upload() {
+    let (directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
+    let spool = spool(&directory);
+    let gates = honest(&hosted);
+    let held: Vec<_> = gates.iter().map(Gate::held).collect();
+    // Not the disk's fault, and it passes: as too many open files do.
+    fs::remove_dir(&spool).unwrap();
+    fs::write(&spool, "").unwrap();
+    for held in held {
+        held.open();
+    }
+    hosted.remark(&["cannot write updates to", spool.to_str().unwrap(), "Not a directory"]);
+    hosted.remark(&["says hello"]);
+    hosted.remark(&["says hello"]);
+    hosted.remark(&["says hello"]);
+    fs::remove_file(&spool).unwrap();
+    fs::create_dir(&spool).unwrap();
+    for gate in &gates {
+        assert_eq!(gate.receipt(1), Verdict::Accepted);
+    }
+    let more = hosted.said();
+    assert!(!more.iter().any(|text| text.contains("cannot write")), "it was said once: {more:#?}");
+    assert_counts(hosted, &[(2, 0, 0)]);
 }

@@ -36,6 +36,11 @@ pub enum Event {
         /// The payload.
         upload: UploadId,
     },
+    /// The peer is alive, although nothing is heard of it: its update waits for its turn to be received.
+    Alive {
+        /// Who.
+        peer: PeerId,
+    },
     /// The connection is gone.
     Disconnected {
         /// Which.

@@ -182,6 +182,11 @@ impl Coordinator {
             Event::Uploaded { peer, round, report, upload } => {
                 self.uploaded(now, peer, round, report, upload);
             }
+            Event::Alive { peer } => {
+                if let Some(&client) = self.peers.get(&peer) {
+                    self.heard(now, client);
+                }
+            }
             Event::Disconnected { peer } => self.forget(peer),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),

@@ -7,7 +7,8 @@
 mod ledger;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use shared::frame;
@@ -51,12 +52,25 @@ pub enum FromPeer {
         /// Bytes that it took on the wire.
         bytes: u64,
     },
-    /// An update cannot be written to the spool: this machine's disk is in the way, not the peer.
+    /// An update waits for its turn: the peer is alive although nothing is heard of it.
+    Waits {
+        /// Who waits.
+        peer: PeerId,
+    },
+    /// An update cannot be written to the spool: this machine is in the way, not the peer. The connection is closed for
+    /// it, so that the client offers the update again.
     SpoolFailed {
+        /// Whose update.
+        peer: PeerId,
         /// Where it was to be written.
         path: PathBuf,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// Somebody was sent away because all places are taken.
+    TurnedAway {
+        /// How many there are.
+        places: usize,
     },
     /// The connection is gone.
     Disconnected {
@@ -124,6 +138,8 @@ pub async fn drive(
         next_upload: 0,
         broadcast: reopened,
         traffic: Traffic::default(),
+        spool_trouble: None,
+        turned_away: false,
         outcome: None,
     };
 
@@ -142,7 +158,7 @@ pub async fn drive(
             deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             Some(event) = peers.recv() => match event {
-                FromPeer::SpoolFailed { path, error: source } => {
+                FromPeer::SpoolFailed { path, error: source, .. } if is_of_the_disk(&source) => {
                     failure = Some(RunError::Disk { action: "spool an update in", path, source });
                     Some(Event::Stop)
                 }
@@ -181,6 +197,8 @@ struct Known {
     client: ClientId,
     /// The round that it last said it could not train in.
     failed: u32,
+    /// It goes for a reason that the operator was told when others went for it.
+    unspooled: bool,
 }
 
 struct Driver {
@@ -192,6 +210,10 @@ struct Driver {
     next_upload: u64,
     broadcast: Option<Broadcast>,
     traffic: Traffic,
+    /// Why updates cannot be written down at the moment.
+    spool_trouble: Option<std::io::ErrorKind>,
+    /// The operator was told that there are more connections than places.
+    turned_away: bool,
     outcome: Option<Outcome>,
 }
 
@@ -250,9 +272,27 @@ impl Driver {
 
     /// A peer's name for people.
     fn name(&self, peer: PeerId) -> String {
-        match self.known.get(&peer) {
-            Some(known) => format!("client {}", known.client.short()),
-            None => format!("connection {}", peer.0),
+        name(peer, self.known.get(&peer))
+    }
+
+    /// An update could not be written down, for a reason that may pass. Said once, until it has passed: clients come
+    /// back with it again and again.
+    fn spool_failed(
+        &mut self,
+        peer: PeerId,
+        path: &Path,
+        error: &std::io::Error,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) {
+        let said = self.spool_trouble.replace(error.kind()) == Some(error.kind());
+        if let Some(known) = self.known.get_mut(&peer) {
+            known.unspooled = said;
+        }
+        if !said {
+            notice(Notice::Remark(format!(
+                "cannot write updates to {}: {error}; clients offer theirs again, and again, until this is mended",
+                path.parent().unwrap_or(path).display()
+            )));
         }
     }
 
@@ -271,7 +311,11 @@ impl Driver {
                 self.traffic.up += bytes;
                 match &message {
                     ToServer::Hello(hello) => {
-                        self.known.entry(peer).or_insert(Known { client: hello.client, failed: 0 });
+                        self.known.entry(peer).or_insert(Known {
+                            client: hello.client,
+                            failed: 0,
+                            unspooled: false,
+                        });
                         let software = printable(&hello.software);
                         notice(Notice::Remark(format!(
                             "{} says hello with {} samples ({software})",
@@ -300,14 +344,30 @@ impl Driver {
                 let upload = UploadId(self.next_upload);
                 self.next_upload += 1;
                 self.uploads.insert(upload, file);
+                self.spool_trouble = None;
                 Some(Event::Uploaded { peer, round: header.round, report: header.report, upload })
             }
-            // The loop has seen to it, since it ends the run.
-            FromPeer::SpoolFailed { .. } => None,
+            FromPeer::Waits { peer } => Some(Event::Alive { peer }),
+            FromPeer::SpoolFailed { peer, path, error } => {
+                self.spool_failed(peer, &path, &error, notice);
+                None
+            }
+            FromPeer::TurnedAway { places } => {
+                if !std::mem::replace(&mut self.turned_away, true) {
+                    notice(Notice::Remark(format!(
+                        "turned a connection away: all of {places} places, or all of those for whoever was not \
+                         welcomed yet, are taken; clients try again by themselves (this is said once)"
+                    )));
+                }
+                None
+            }
             FromPeer::Disconnected { peer, reason } => {
                 self.commands.remove(&peer);
-                notice(Notice::Remark(format!("{} disconnected: {}", self.name(peer), printable(&reason))));
-                self.known.remove(&peer);
+                let known = self.known.remove(&peer);
+                if known.as_ref().is_none_or(|known| !known.unspooled) {
+                    let name = name(peer, known.as_ref());
+                    notice(Notice::Remark(format!("{name} disconnected: {}", printable(&reason))));
+                }
                 Some(Event::Disconnected { peer })
             }
         }
@@ -372,6 +432,22 @@ impl Driver {
 fn task_bytes(broadcast: &Broadcast) -> u64 {
     frame::encode(&ToClient::Task { round: broadcast.round }, broadcast.length).len() as u64
         + broadcast.length
+}
+
+fn name(peer: PeerId, known: Option<&Known>) -> String {
+    match known {
+        Some(known) => format!("client {}", known.client.short()),
+        None => format!("connection {}", peer.0),
+    }
+}
+
+/// The disk itself is full, closed or broken: no update can be taken until the operator has mended it. Anything else may
+/// pass, such as too many open files.
+fn is_of_the_disk(error: &std::io::Error) -> bool {
+    /// `EIO`, for which there is no kind; the same number on every Unix.
+    const INPUT_OUTPUT: i32 = 5;
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem)
+        || (cfg!(unix) && error.raw_os_error() == Some(INPUT_OUTPUT))
 }
 
 /// A peer's text, fit for a terminal: bounded, and without control characters.

@@ -90,7 +90,8 @@ pub async fn simulate(
             let listener = Listener::bind(loopback, &identity, run.config().policy.lost_after)?;
             let address = listener.address().to_string();
             let pin: Fingerprint = identity.fingerprint();
-            tokio::spawn(listener.accept(run.directory().spool(), run.max_payload(), to_driver));
+            let (spool, max_payload) = (run.directory().spool(), run.max_payload());
+            tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
             for participant in participants {
                 let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
                 spawn(&mut clients, participant, connector, left.clone());

@@ -146,6 +146,7 @@ impl Display {
             }
             Notice::Remark(text) if self.remarks => self.bar.suspend(|| tell(text)),
             Notice::Remark(_) => {}
+            Notice::Alarm(text) => self.bar.suspend(|| eprintln!("WARNING: {text}")),
         }
     }
 

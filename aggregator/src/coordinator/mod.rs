@@ -21,9 +21,9 @@
 //! | `Open` | time | `time.max` over, `count.min` accepted | `Closing` | `Close` |
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
-//! | `Closing` | closed | rounds remain | `Gathering` | |
+//! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
-//! | `Closing` | closed | [`MAX_VOID_ROUNDS`] void rounds in a row, or all rounds void | `Finished` | `Finish` with the reason |
+//! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
@@ -31,6 +31,15 @@
 //! A client that disappears costs the round its update and nothing else: without it the round closes as
 //! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it
 //! was.
+//!
+//! # The roster
+//!
+//! Every client that ever said hello is on the roster: it is waited for after a restart, and the largest number of
+//! samples on it sets the resolution of the sums. Since anybody can say hello under any number of names, the roster
+//! ends at [`ROSTER`]: a newcomer then takes the place of the client that has been away for the longest time and is not
+//! in the open round's cohort; if there is none, it has to come again later. A federation of fewer clients never gets
+//! there, so that its cohorts and its model do not depend on this. Nor do a larger one's cohorts: they are drawn among
+//! the clients that are connected.
 
 mod arrivals;
 mod event;
@@ -53,14 +62,24 @@ pub use event::{Action, Event, Opening, Outcome, PeerId, Reopened, Resume, Uploa
 pub use open_round::Tally;
 pub use status::{Status, WaitingFor};
 
-/// So many rounds in a row without an acceptable update end the run: something is wrong with all clients.
-pub const MAX_VOID_ROUNDS: u32 = 3;
+/// From so many void rounds in a row on, the operator is told after each: something is wrong with all clients.
+pub const VOID_ALARM: u32 = 3;
+/// The pause after a void round; it doubles with each further one in a row. Without it, clients that fail at once would
+/// use up a run's rounds in no time.
+const VOID_PAUSE: Duration = Duration::from_secs(1);
+/// The pause grows no longer.
+pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
+/// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is 24 bytes here and
+/// about 55 in the opening record of every round: 0.4 MB and 0.9 MB at most.
+pub const ROSTER: usize = 16_384;
 
 /// A client that was seen in this run.
 #[derive(Clone, Debug)]
 struct Member {
     samples: u64,
     link: Option<Link>,
+    /// When it was last heard on its previous connection.
+    seen: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +98,8 @@ enum State {
         need: usize,
         /// Those of them that were known before a restart are waited for until this moment.
         known_until: Duration,
+        /// No round opens before this moment: the last one was void.
+        pause_until: Duration,
     },
     /// The opening becomes durable.
     Opening {
@@ -118,7 +139,7 @@ impl Coordinator {
         let members: BTreeMap<_, _> = resume
             .roster
             .into_iter()
-            .map(|(client, samples)| (client, Member { samples, link: None }))
+            .map(|(client, samples)| (client, Member { samples, link: None, seen: now }))
             .collect();
         let state = match resume.open {
             Some(reopened) => State::Open { round: OpenRound::resume(reopened, &policy, now) },
@@ -126,6 +147,7 @@ impl Coordinator {
                 since: now,
                 need: if members.is_empty() { policy.start } else { policy.min },
                 known_until: if members.is_empty() { now } else { now + policy.regather },
+                pause_until: now,
             },
         };
         let mut coordinator = Self {
@@ -156,7 +178,9 @@ impl Coordinator {
         let silent = self.members.values().filter_map(|member| member.link);
         let silence = silent.map(|link| link.heard + self.policy.lost_after).min();
         let wait = match &self.state {
-            State::Gathering { known_until, .. } => Some(*known_until),
+            State::Gathering { known_until, pause_until, .. } => {
+                [*known_until, *pause_until].into_iter().filter(|moment| *moment > now).min()
+            }
             State::Open { round } => round.deadline(&self.policy, now),
             State::Opening { .. } | State::Closing { .. } | State::Finished => None,
         };
@@ -241,24 +265,44 @@ impl Coordinator {
         let reasons = std::mem::take(reasons);
         self.void = if *void { self.void + 1 } else { 0 };
         self.closed = number;
-        if self.void >= MAX_VOID_ROUNDS || self.void >= self.spec.rounds {
+        if self.void >= self.spec.rounds {
             self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
         } else if self.closed >= self.spec.rounds {
             self.dismiss(Outcome::Completed);
         } else {
-            self.state = State::Gathering { since: now, need: self.policy.min, known_until: now };
+            let pause = self.pause();
+            if self.void >= VOID_ALARM {
+                self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
+            }
+            self.state = State::Gathering {
+                since: now,
+                need: self.policy.min,
+                known_until: now,
+                pause_until: now + pause,
+            };
+        }
+    }
+
+    /// How long to pause after as many void rounds as there were in a row.
+    fn pause(&self) -> Duration {
+        match self.void {
+            0 => Duration::ZERO,
+            void => (VOID_PAUSE * 2u32.saturating_pow((void - 1).min(16))).min(LONGEST_VOID_PAUSE),
         }
     }
 
     /// Moves on as far as the state allows; called after every event, so no condition is missed.
     fn settle(&mut self, now: Duration) {
         match &self.state {
-            State::Gathering { need, known_until, .. } => {
+            State::Gathering { need, known_until, pause_until, .. } => {
                 let connected = self.connected_peers().len();
                 let all_back = self.members.values().all(|member| member.link.is_some());
                 if self.closed >= self.spec.rounds {
                     self.dismiss(Outcome::Completed);
-                } else if connected >= (*need).max(1) && (all_back || now >= *known_until) {
+                } else if connected >= (*need).max(1)
+                    && (all_back || now >= *known_until)
+                    && now >= *pause_until
+                {
                     self.open(now);
                 }
             }
@@ -360,9 +404,26 @@ impl Coordinator {
     fn forget(&mut self, peer: PeerId) {
         if let Some(client) = self.peers.remove(&peer)
             && let Some(member) = self.members.get_mut(&client)
+            && let Some(link) = member.link.take()
         {
-            member.link = None;
+            member.seen = link.heard;
         }
+    }
+
+    /// Is there a place on the roster for `client`? Made for a newcomer if need be.
+    fn has_place(&mut self, client: ClientId) -> bool {
+        let places = ROSTER.max(self.policy.start.saturating_mul(2));
+        if self.members.contains_key(&client) || self.members.len() < places {
+            return true;
+        }
+        let round = match &self.state {
+            State::Open { round } | State::Opening { round } => Some(round),
+            _ => None,
+        };
+        let asked = |client: ClientId| round.is_some_and(|round| round.stage(client).is_some());
+        let away = self.members.iter().filter(|(client, member)| member.link.is_none() && !asked(**client));
+        let longest = away.min_by_key(|(client, member)| (member.seen, **client)).map(|(client, _)| *client);
+        longest.is_some_and(|ghost| self.members.remove(&ghost).is_some())
     }
 
     fn drop_silent(&mut self, now: Duration) {

@@ -101,6 +101,8 @@ pub enum Notice<'a> {
     Round(&'a RoundRecord),
     /// Something an operator should know.
     Remark(String),
+    /// Something an operator must know: the run comes to nothing unless somebody does something.
+    Alarm(String),
 }
 
 /// How long peers may take to hear the last messages of a run.
@@ -257,6 +259,19 @@ impl Driver {
                 Action::Close { round, tally } => {
                     let traffic = std::mem::take(&mut self.traffic);
                     self.job(Job::Close { round, tally, traffic });
+                }
+                Action::Alarm { rounds, reasons, pause } => {
+                    let reasons = if reasons.is_empty() {
+                        "no reasons were given".to_owned()
+                    } else {
+                        reasons.join("; ")
+                    };
+                    notice(Notice::Alarm(format!(
+                        "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins in {} s. \
+                         Ctrl-C stops the run, and the same command continues it once the clients are mended",
+                        printable(&reasons),
+                        pause.as_secs()
+                    )));
                 }
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }

@@ -102,16 +102,29 @@ impl Lab {
         self.serve_as("identity")
     }
 
+    /// The same, with more arguments.
+    ///
+    /// # Panics
+    /// As [`serve`](Self::serve).
+    #[must_use]
+    pub fn serve_with(&self, more: &[&str]) -> Process {
+        self.start_serving("identity", more)
+    }
+
     /// The same, with another directory for the server's certificate.
     ///
     /// # Panics
     /// As [`serve`](Self::serve).
     #[must_use]
     pub fn serve_as(&self, identity: &str) -> Process {
+        self.start_serving(identity, &[])
+    }
+
+    fn start_serving(&self, identity: &str, more: &[&str]) -> Process {
         let ready = self.path("ready.json");
         let _ = fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
-        command.arg("serve").args(self.serve_arguments(identity));
+        command.arg("serve").args(self.serve_arguments(identity)).args(more);
         let mut server = Process::start("the aggregator", &mut command);
         server.line("listening", |line| line.contains("listening on "));
         let deadline = Instant::now() + PATIENCE;

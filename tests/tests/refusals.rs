@@ -81,9 +81,9 @@ fn addresses_and_directories_are_for_one_process() {
     let aggregator = [&["serve"], &arguments[..]].concat();
     assert_refused(&programs().aggregator, &aggregator, 3, &[&lab.address(), "in use", "--listen"]);
     assert!(!lab.path("ready.json").exists(), "nobody is told of an address that does not work");
+    assert!(!lab.run().exists(), "no run is begun that cannot be served");
     drop(taken);
 
-    // The run that could not be served can be continued.
     let _server = lab.serve();
     let parts = [lab.run().to_str().unwrap().to_owned(), "in use by another aggregator".to_owned()];
     assert_refused(&programs().aggregator, &aggregator, 3, &parts.each_ref().map(String::as_str));

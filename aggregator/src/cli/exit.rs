@@ -76,7 +76,9 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Run(error) => error.into(),
-            StartError::InUse { .. } | StartError::Random(_) => Self::environment(error),
+            StartError::Listen(_) | StartError::InUse { .. } | StartError::Random(_) => {
+                Self::environment(error)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod texts;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
@@ -55,6 +56,9 @@ enum Command {
         /// Directory of the server's certificate and key, made at the first start [default: RUNS/identity]
         #[arg(long, value_name = "DIR")]
         identity: Option<PathBuf>,
+        /// Seconds to wait, after the run is over, for known devices that are away, to tell them so
+        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        linger: u32,
     },
     /// Test a trained model on a data set
     Evaluate(evaluate::EvaluateArgs),
@@ -127,8 +131,9 @@ impl Cli {
             Command::Simulate { run, transport, threads } => {
                 rounds::simulate(&run, transport, threads.map(usize::from), self.verbose > 0)
             }
-            Command::Serve { run, listen, ready_file, identity } => {
-                rounds::serve(&run, listen, ready_file.as_deref(), identity)
+            Command::Serve { run, listen, ready_file, identity, linger } => {
+                let linger = Duration::from_secs(linger.into());
+                rounds::serve(&run, listen, ready_file.as_deref(), identity, linger)
             }
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[cfg(feature = "simulate")]
 use shared::data::View;
@@ -12,11 +13,12 @@ use super::{ConfigArgs, RunArgs};
 use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::files::{Disk, write_durably};
+use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
 use crate::run::{Run, disk};
-use crate::serve::{ServeError, serve as serve_run};
-use crate::start::{Started, start};
+use crate::serve::{ServeError, Served, serve as serve_run};
+use crate::start::{StartError, Started, start};
 
 impl ConfigArgs {
     /// The configuration, of a run that has no identity yet.
@@ -27,8 +29,13 @@ impl ConfigArgs {
 }
 
 impl RunArgs {
-    fn start(&self, config: Config) -> Result<Started, Failure> {
-        let started = start(config, &self.runs, self.fresh)?;
+    /// `prepare` as [`start`] has it.
+    fn start<T>(
+        &self,
+        config: Config,
+        prepare: impl FnOnce(&Config) -> Result<T, StartError>,
+    ) -> Result<(Started, T), Failure> {
+        let (started, prepared) = start(config, &self.runs, self.fresh, prepare)?;
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.closed();
         for passed in &started.passed {
@@ -39,7 +46,7 @@ impl RunArgs {
         } else {
             terminal::tell(&format!("new run in {place}"));
         }
-        Ok(started)
+        Ok((started, prepared))
     }
 }
 
@@ -52,7 +59,7 @@ pub(super) fn simulate(
 ) -> Result<(), Failure> {
     use crate::simulate::{SimulateError, simulate};
 
-    let started = arguments.start(arguments.config.validated()?)?;
+    let (started, ()) = arguments.start(arguments.config.validated()?, |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
     let (run, resume, _lock) = started.into_parts();
@@ -76,27 +83,47 @@ pub(super) fn serve(
     listen: SocketAddr,
     ready_file: Option<&Path>,
     identity: Option<PathBuf>,
+    linger: Duration,
 ) -> Result<(), Failure> {
     // A configuration that makes no sense leaves nothing behind, no certificate either.
     let config = arguments.config.validated()?;
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
-    let (run, resume, _lock) = arguments.start(config)?.into_parts();
+    let runtime = runtime()?;
+    let inside = runtime.enter();
+    let (started, listener) =
+        arguments.start(config, |config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?))?;
+    let (run, resume, _lock) = started.into_parts();
+    let stop = terminal::stop_on_signal();
+    drop(inside);
     let expected = run.config().data.clients;
     let mut display =
         Display::new(run.spec().rounds, resume.closed, arguments.json, true).expecting(expected);
-    let (run, outcome) = runtime()?
+    let Served { run, outcome, door } = runtime
         .block_on(async {
-            let stop = terminal::stop_on_signal();
             let show = &mut |notice: crate::driver::Notice<'_>| display.show(&notice);
-            serve_run(run, resume, listen, &identity, ready_file, stop, show).await
+            serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show).await
         })
         .map_err(|error| match error {
             ServeError::Run(error) => error.into(),
             error => Failure::environment(error),
         })?;
     display.finish();
-    conclude(&run, &outcome, None, arguments.json)
+    let concluded = conclude(&run, &outcome, None, arguments.json);
+    // Whatever is to be seen of the run is there by now.
+    let time = match &concluded {
+        Ok(()) | Err(Failure::Fruitless(_)) => linger,
+        Err(_) => Duration::ZERO,
+    };
+    if door.awaited() > 0 && !time.is_zero() {
+        terminal::tell(&format!(
+            "the run is over; {} known devices are away: whoever comes within {} s is told (--linger). Ctrl-C ends this",
+            door.awaited(),
+            time.as_secs()
+        ));
+    }
+    runtime.block_on(door.close_after(time, stop));
+    concluded
 }
 
 type Histograms = Vec<(String, Vec<usize>)>;

@@ -42,8 +42,10 @@ the first server it meets, and from then on no other.
 
 The first round begins when round.start clients have joined: data.clients, unless it is set. More may join \
 at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
-devices' own. Ctrl-C stops the run cleanly; devices then \
-wait for the server to come back.";
+devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
+
+When the run is over, its model and report are written at once; if known devices are away by then, the \
+server stays for --linger seconds, or until all of them have come and been told.";
 
 pub(super) const CONFIG: &str = "\
 The output is a complete configuration file: save it, change it, run it.

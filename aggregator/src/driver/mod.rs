@@ -4,6 +4,8 @@
 //! channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger, one at a time and
 //! in order, so that a slow disk never delays a heart-beat.
 
+mod channels;
+mod farewell;
 mod ledger;
 
 use std::collections::BTreeMap;
@@ -13,111 +15,38 @@ use std::time::{Duration, Instant};
 
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer, UpdateHeader, Verdict};
+use shared::message::{ToClient, ToServer, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
-use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
-use crate::report::RoundRecord;
+use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
 use crate::run::{Broadcast, Run, RunError, Traffic};
 use ledger::{Done, Job, keep_ledger};
 
-/// What a peer's task tells the driver.
-#[derive(Debug)]
-pub enum FromPeer {
-    /// A connection was made.
-    Connected {
-        /// Its number.
-        peer: PeerId,
-        /// Where commands for it go.
-        commands: mpsc::UnboundedSender<ToPeer>,
-    },
-    /// A message without payload arrived.
-    Message {
-        /// From whom.
-        peer: PeerId,
-        /// What.
-        message: ToServer,
-        /// Bytes that it took on the wire.
-        bytes: u64,
-    },
-    /// An update arrived; its frame lies synced in `file`, its payload unread.
-    Uploaded {
-        /// From whom.
-        peer: PeerId,
-        /// What accompanies it.
-        header: UpdateHeader,
-        /// The whole frame.
-        file: PathBuf,
-        /// Bytes that it took on the wire.
-        bytes: u64,
-    },
-    /// An update waits for its turn: the peer is alive although nothing is heard of it.
-    Waits {
-        /// Who waits.
-        peer: PeerId,
-    },
-    /// An update cannot be written to the spool: this machine is in the way, not the peer. The connection is closed for
-    /// it, so that the client offers the update again.
-    SpoolFailed {
-        /// Whose update.
-        peer: PeerId,
-        /// Where it was to be written.
-        path: PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
-    /// Somebody was sent away because all places are taken.
-    TurnedAway {
-        /// How many there are.
-        places: usize,
-    },
-    /// The connection is gone.
-    Disconnected {
-        /// Which.
-        peer: PeerId,
-        /// Why, for the operator.
-        reason: String,
-    },
-}
+pub use channels::{FromPeer, Notice, ToPeer};
+pub use farewell::Latecomers;
 
-/// What the driver tells a peer's task.
-#[derive(Clone, Debug)]
-pub enum ToPeer {
-    /// Send a message without payload.
-    Message(ToClient),
-    /// Send the task of a round.
-    Task(Broadcast),
-    /// Deliver what was sent, then close the connection.
-    Disconnect,
-}
-
-/// What the driver tells whoever watches.
-#[derive(Debug)]
-pub enum Notice<'a> {
-    /// What the run waits for has changed, or time has passed.
-    Status(&'a Status),
-    /// A round was closed.
-    Round(&'a RoundRecord),
-    /// Something an operator should know.
-    Remark(String),
-    /// Something an operator must know: the run comes to nothing unless somebody does something.
-    Alarm(String),
-}
-
-/// How long peers may take to hear the last messages of a run.
-const FAREWELL: Duration = Duration::from_secs(3);
 /// How often the status is told although nothing happened.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs rounds until the run is over or `stop` turns true. Returns the run, for its model and its report.
+/// What is left when no more rounds are run.
+pub struct Ended {
+    /// The run, for its model and its report.
+    pub run: Run,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whoever has not heard of it yet. When this is dropped, the transport closes.
+    pub latecomers: Latecomers,
+}
+
+/// Runs rounds until the run is over or `stop` turns true.
 pub async fn drive(
     run: Run,
     resume: Resume,
     mut peers: mpsc::UnboundedReceiver<FromPeer>,
     mut stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice<'_>) + Send),
-) -> Result<(Run, Outcome), RunError> {
+) -> Result<Ended, RunError> {
     let started = Instant::now();
     let policy = run.config().policy;
     let reopened = match &resume.open {
@@ -184,13 +113,20 @@ pub async fn drive(
             driver.coordinator.handle(handled, event);
         }
     }
-    driver.farewell(&mut peers).await;
     let outcome = driver.outcome.take();
+    let over = matches!(outcome, Some(Outcome::Completed | Outcome::Fruitless { .. }));
+    let rounds = over.then_some(driver.coordinator.closed());
+    let away = driver.coordinator.away();
+    let mut latecomers = Latecomers::new(peers, std::mem::take(&mut driver.commands), away, rounds);
+    latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     match failure {
         Some(error) => Err(error),
-        None => Ok((run, outcome.expect("without a failure or a panic the loop ends with an outcome"))),
+        None => {
+            let outcome = outcome.expect("without a failure or a panic the loop ends with an outcome");
+            Ok(Ended { run, outcome, latecomers })
+        }
     }
 }
 
@@ -406,40 +342,6 @@ impl Driver {
             }
             Done::Failed(error) => return Err(error),
         })
-    }
-
-    /// Lets peers deliver the last messages and hang up. The coordinator has dismissed its members; whoever connected too
-    /// late to be one is told here that the run is over, or it would look for the server for ever.
-    async fn farewell(&mut self, peers: &mut mpsc::UnboundedReceiver<FromPeer>) {
-        let rounds = self.coordinator.closed();
-        let over = match self.outcome {
-            Some(Outcome::Completed | Outcome::Fruitless { .. }) => {
-                Some(ToPeer::Message(ToClient::Finished { rounds }))
-            }
-            Some(Outcome::Stopped) | None => None,
-        };
-        let dismiss = |commands: &mpsc::UnboundedSender<ToPeer>| {
-            for command in over.iter().cloned().chain([ToPeer::Disconnect]) {
-                let _ = commands.send(command);
-            }
-        };
-        self.commands.values().for_each(dismiss);
-        let _ = tokio::time::timeout(FAREWELL, async {
-            while !self.commands.is_empty() || !peers.is_empty() {
-                match peers.recv().await {
-                    Some(FromPeer::Disconnected { peer, .. }) => {
-                        self.commands.remove(&peer);
-                    }
-                    Some(FromPeer::Connected { peer, commands }) => {
-                        dismiss(&commands);
-                        self.commands.insert(peer, commands);
-                    }
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-        })
-        .await;
     }
 }
 

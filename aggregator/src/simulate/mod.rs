@@ -99,7 +99,7 @@ pub async fn simulate(
         }
     }
     drop(workshop);
-    let result = drive(run, resume, from_peers, stop, notice).await;
+    let result = drive(run, resume, from_peers, stop, notice).await.map(|ended| (ended.run, ended.outcome));
     // Clients that missed the farewell would try to connect for ever.
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}

@@ -41,6 +41,8 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const SEND_WINDOW: u64 = 1 << 20;
 /// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
 const MAX_BROADCAST: u64 = 8 << 30;
+/// So many more bytes of a task are worth telling.
+const ARRIVAL: usize = 256 << 10;
 /// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
 const BELIEVED: usize = 16 << 20;
 
@@ -201,7 +203,7 @@ async fn serve(
     let tasks = async {
         loop {
             let stream = connection.accept_uni().await?;
-            match read_task(stream).await {
+            match read_task(stream, events).await {
                 Ok(task) => {
                     let _ = events.send(task);
                 }
@@ -254,12 +256,21 @@ async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToCl
     Ok((frame::decode(&body)?, header.payload))
 }
 
-async fn read_task(mut stream: RecvStream) -> Result<Incoming, LinkError> {
-    let (message, length) = read_message(&mut stream, MAX_BROADCAST).await?;
+async fn read_task(
+    mut stream: RecvStream,
+    events: &mpsc::UnboundedSender<Incoming>,
+) -> Result<Incoming, LinkError> {
+    let (message, total) = read_message(&mut stream, MAX_BROADCAST).await?;
     let ToClient::Task { round } = message else { return Err(LinkError::Payload) };
-    let length = usize::try_from(length).map_err(|_| LinkError::Payload)?;
+    let length = usize::try_from(total).map_err(|_| LinkError::Payload)?;
     let mut payload = Vec::with_capacity(length.min(BELIEVED));
+    let mut told = None;
     while payload.len() < length {
+        let step = payload.len() / ARRIVAL;
+        if told != Some(step) {
+            told = Some(step);
+            let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
+        }
         match stream.read_chunk(length - payload.len(), true).await? {
             Some(chunk) => payload.extend_from_slice(&chunk.bytes),
             None => return Err(FrameError::Truncated.into()),

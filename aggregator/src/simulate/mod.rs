@@ -76,6 +76,7 @@ pub async fn simulate(
         backend: Backend::cpu(),
         workshop: workshop.clone(),
         at_rest: || {},
+        progress: None,
     });
     match transport {
         Transport::Memory => {

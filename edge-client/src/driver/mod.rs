@@ -1,0 +1,360 @@
+//! The driver: does for the [`Session`] what a state machine may not do itself.
+//!
+//! Training runs in a [`Workshop`], so the driver's own thread is always free to answer. A finished update is written
+//! to the store first and uploaded at once; that it becomes durable goes on beside the upload, since until then the
+//! worst that a power failure costs is the training, which can be repeated.
+
+mod notice;
+mod training;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use models::Backend;
+use shared::data::View;
+use shared::id::ClientId;
+use shared::message::{Held, ToClient};
+use shared::spec::RunSpec;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tracing::{debug, warn};
+
+use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use crate::session::{Action, Device, Event, Outcome, Session};
+use crate::store::{Store, StoreError};
+use crate::work::Task;
+use crate::workshop::Workshop;
+use training::{Finished, Training};
+
+pub use notice::Notice;
+
+/// Training that took less is repeated after a power failure rather than synced after every round: memory cards wear
+/// out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client --help` promise as much.
+const WORTH_A_SYNC: Duration = Duration::from_secs(1);
+
+/// So long after its last round a client counts as at rest.
+const REST: Duration = Duration::from_secs(1);
+
+/// What a client brings to a run.
+#[derive(Clone)]
+pub struct Participant {
+    /// Its identity.
+    pub client: ClientId,
+    /// Its data.
+    pub data: View,
+    /// Where it trains.
+    pub backend: Backend,
+    /// Who trains.
+    pub workshop: Workshop,
+    /// Called once when nothing has been in hand for a while after a round.
+    pub at_rest: fn(),
+    /// How often [`Notice::Progress`] is told while training; never without it.
+    pub progress: Option<Duration>,
+}
+
+/// Why a client cannot go on. The user's to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The state directory fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server is not the one that is trusted, or the network cannot be used at all.
+    #[error(transparent)]
+    Connect(ConnectError),
+}
+
+/// Takes part in runs of one server until it says that the run is over, or `stop` turns true.
+pub async fn take_part<C: Connector, S: Store>(
+    participant: Participant,
+    connector: C,
+    mut store: S,
+    mut stop: watch::Receiver<bool>,
+    notice: &mut (dyn FnMut(Notice) + Send),
+) -> Result<Outcome, DriverError> {
+    let started = Instant::now();
+    let device = Device {
+        client: participant.client,
+        samples: participant.data.len() as u64,
+        shape: participant.data.shape().iter().map(|&axis| axis as u32).collect(),
+        classes: participant.data.classes() as u32,
+    };
+    let session = Session::new(device, store.held()?, started.elapsed());
+    let (finished, mut trained) = mpsc::unbounded_channel();
+    let mut driver = Driver {
+        participant,
+        session,
+        link: None,
+        connecting: None,
+        task: None,
+        training: Training::new(finished),
+        lost: None,
+        rest: None,
+        outcome: None,
+    };
+    loop {
+        driver.act(started.elapsed(), &connector, &mut store, notice)?;
+        if let Some(outcome) = driver.outcome.take() {
+            driver.hang_up().await;
+            return Ok(outcome);
+        }
+        let wake = driver
+            .session
+            .deadline()
+            .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
+        let event = tokio::select! {
+            result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
+            incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
+            Some(result) = trained.recv() => driver.trained(result, &mut store, notice),
+            () = tokio::time::sleep(wake) => Some(Event::Tick),
+            () = rest(driver.rest) => {
+                driver.rest = None;
+                (driver.participant.at_rest)();
+                None
+            }
+            () = pause(driver.training.progress().and(driver.participant.progress)) => {
+                driver.training.progress().into_iter().for_each(|progress| notice(Notice::Progress(progress)));
+                None
+            }
+            Ok(()) = stop.changed() => Some(Event::Stop),
+        };
+        if let Some(progress) = driver.training.progress() {
+            driver.session.handle(started.elapsed(), Event::Progressed(progress));
+        }
+        if let Some(event) = event {
+            let lost = matches!(event, Event::Disconnected { .. });
+            driver.session.handle(started.elapsed(), event);
+            if lost
+                && let (Some((server, reason)), Some(next)) = (driver.lost.take(), driver.session.deadline())
+            {
+                let retry = next.saturating_sub(started.elapsed());
+                notice(Notice::Disconnected { server, reason, retry });
+            }
+        }
+    }
+}
+
+/// Resolves at the moment; never, without one.
+async fn rest(moment: Option<tokio::time::Instant>) {
+    match moment {
+        None => std::future::pending().await,
+        Some(moment) => tokio::time::sleep_until(moment).await,
+    }
+}
+
+/// Resolves after this time; never, without one.
+async fn pause(time: Option<Duration>) {
+    match time {
+        None => std::future::pending().await,
+        Some(time) => tokio::time::sleep(time).await,
+    }
+}
+
+/// The outcome of an attempt to connect; never, without one under way.
+async fn attempt(
+    connecting: &mut Option<JoinHandle<Result<Link, ConnectError>>>,
+) -> Result<Link, ConnectError> {
+    match connecting {
+        None => std::future::pending().await,
+        Some(attempt) => {
+            let result = attempt.await;
+            *connecting = None;
+            result.unwrap_or_else(|error| Err(ConnectError::Local(error.to_string())))
+        }
+    }
+}
+
+/// The next thing from the server; never, without a connection.
+async fn receive(link: &mut Option<Link>) -> Incoming {
+    match link {
+        None => std::future::pending().await,
+        Some(link) => link
+            .incoming
+            .recv()
+            .await
+            .unwrap_or_else(|| Incoming::Closed { reason: "the connection ended".to_owned() }),
+    }
+}
+
+struct Driver {
+    participant: Participant,
+    session: Session,
+    link: Option<Link>,
+    connecting: Option<JoinHandle<Result<Link, ConnectError>>>,
+    task: Option<(u32, Bytes)>,
+    training: Training,
+    /// The server whose connection is gone, and why, until that was told.
+    lost: Option<(String, String)>,
+    /// When the client will count as at rest.
+    rest: Option<tokio::time::Instant>,
+    outcome: Option<Outcome>,
+}
+
+impl Driver {
+    fn act<C: Connector, S: Store>(
+        &mut self,
+        now: Duration,
+        connector: &C,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Result<(), DriverError> {
+        while let Some(action) = self.session.poll() {
+            debug!(?action);
+            match action {
+                Action::Connect => {
+                    let mut connector = connector.clone();
+                    self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
+                }
+                Action::Send(message) => self.send(Outgoing::Message(message)),
+                Action::Upload(header) => match store.payload() {
+                    Ok(payload) => self.send(Outgoing::Update(header, payload)),
+                    Err(error) => {
+                        warn!("the finished update of round {} cannot be read: {error}", header.round);
+                        self.session
+                            .handle(now, Event::Lost { round: header.round, reason: error.to_string() });
+                    }
+                },
+                Action::Train { round, spec } => {
+                    self.rest = None;
+                    notice(Notice::Training { round });
+                    self.train(round, spec, store)?;
+                }
+                Action::Cancel => self.training.cancel(),
+                Action::Forget { round, verdict } => {
+                    self.rest = Some(tokio::time::Instant::now() + REST);
+                    store.forget()?;
+                    if let Some(verdict) = verdict {
+                        notice(Notice::Receipt { round, verdict });
+                    }
+                }
+                // The loop ends with the outcome that follows, and hangs up.
+                Action::Disconnect => {}
+                Action::Finish(outcome) => self.outcome = Some(outcome),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is sent into a connection that is gone is moot: the session hears of that next.
+    fn send(&mut self, outgoing: Outgoing) {
+        if let Some(link) = &self.link {
+            let _ = link.outgoing.send(outgoing);
+        }
+    }
+
+    fn connected(
+        &mut self,
+        result: Result<Link, ConnectError>,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Result<Option<Event>, DriverError> {
+        match result {
+            Ok(link) => {
+                notice(Notice::Connected { server: link.server.clone() });
+                self.link = Some(link);
+                self.task = None;
+                Ok(Some(Event::Connected))
+            }
+            Err(ConnectError::Unreachable { server, reason }) => {
+                let reason = format!("cannot reach {server}: {reason}");
+                self.lost = Some((server, reason.clone()));
+                Ok(Some(Event::Disconnected { reason }))
+            }
+            Err(error) => Err(DriverError::Connect(error)),
+        }
+    }
+
+    fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Option<Event> {
+        Some(match incoming {
+            Incoming::Message(message) => {
+                if let ToClient::Welcome { spec, .. } = &message {
+                    notice(Notice::Joined { spec: spec.clone() });
+                }
+                Event::Message(message)
+            }
+            Incoming::Arriving { round, received, total } => {
+                notice(Notice::Receiving { round, received, total });
+                return None;
+            }
+            Incoming::Task { round, payload } => {
+                // Tasks come on streams of their own: an older one may be overtaken.
+                if self.task.as_ref().is_none_or(|(newest, _)| *newest <= round) {
+                    self.task = Some((round, payload));
+                }
+                Event::Message(ToClient::Task { round })
+            }
+            Incoming::Closed { reason } => {
+                let server = self.link.take().map(|link| link.server).unwrap_or_default();
+                self.lost = Some((server, reason.clone()));
+                Event::Disconnected { reason }
+            }
+        })
+    }
+
+    fn train<S: Store>(&mut self, round: u32, spec: Box<RunSpec>, store: &mut S) -> Result<(), DriverError> {
+        let Some((_, broadcast)) = self.task.take().filter(|(of, _)| *of == round) else {
+            return Ok(());
+        };
+        let held = Held { run: spec.run, round };
+        let task = Task {
+            local: store.local(spec.run)?,
+            spec,
+            round,
+            client: self.participant.client,
+            data: self.participant.data.clone(),
+            backend: self.participant.backend.clone(),
+            broadcast,
+        };
+        self.training.begin(&self.participant.workshop, held, task);
+        Ok(())
+    }
+
+    fn trained<S: Store>(
+        &mut self,
+        finished: Finished,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Option<Event> {
+        let (held, result) = self.training.ended(finished)?;
+        let round = held.round;
+        let kept = result.and_then(|result| {
+            store
+                .keep(held, &result.report, &result.update, result.local.as_deref())
+                .map_err(|error| error.to_string())?;
+            Ok(result)
+        });
+        let outcome = match kept {
+            Ok(result) => {
+                if result.report.duration >= WORTH_A_SYNC {
+                    let sync = store.sync_handle();
+                    tokio::task::spawn_blocking(move || {
+                        if let Err(error) = sync() {
+                            warn!("the update is kept, but not safe from a power failure: {error}");
+                        }
+                    });
+                }
+                notice(Notice::Trained { round, report: result.report, bytes: result.update.len() });
+                Ok(result.report)
+            }
+            Err(reason) => {
+                notice(Notice::Failed { round, reason: reason.clone() });
+                Err(reason)
+            }
+        };
+        Some(Event::Trained { round, outcome })
+    }
+
+    /// Lets the connection deliver what was sent.
+    async fn hang_up(&mut self) {
+        self.training.cancel();
+        if let Some(attempt) = self.connecting.take() {
+            attempt.abort();
+        }
+        if let Some(Link { outgoing, mut incoming, .. }) = self.link.take() {
+            drop(outgoing);
+            while let Some(event) = incoming.recv().await {
+                if matches!(event, Incoming::Closed { .. }) {
+                    break;
+                }
+            }
+        }
+    }
+}

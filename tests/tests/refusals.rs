@@ -134,6 +134,7 @@ fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
     });
     vec![
         (lab.path("absent"), vec!["absent", "no such directory"]),
+        ("/dev/null".into(), vec!["/dev/null: is not a directory"]),
         (empty, vec!["empty", "neither `train-images-idx3-ubyte` nor `train-images-idx3-ubyte.gz`"]),
         (truncated, vec!["truncated/train-images-idx3-ubyte", "is truncated", "31360 bytes", "31359"]),
         (longer, vec!["longer/train-labels-idx1-ubyte", "continues after the 40 bytes"]),
@@ -321,4 +322,25 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     }
     let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.failed)).collect();
     assert_eq!(counts, [(4, 1), (5, 0), (5, 0)]);
+}
+
+#[test]
+fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
+    let lab = Lab::new(5, &["data.limit=200", "round.count.min=4", "run.rounds=2"]);
+    let Some(disk) = Small::mount(lab.path("full"), "size=64k") else { return };
+    let server = lab.serve();
+    let state = disk.0.join("state");
+    let mut command = Command::new(&programs().edge_client);
+    command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    let mut device = Process::start("a device with a small disk", &mut command);
+    device.object(&json!({ "event": "joined" }));
+    let fill =
+        Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
+    assert!(!fill.status.success(), "the disk is full now");
+    let others: Vec<_> = (1..5).map(|index| lab.join(index)).collect();
+    assert_ended(&device.wait(), 5, &["completed", "none of this device's rounds", "in 2 tried", "No space"]);
+    for other in others {
+        assert_ended(&other.wait(), 0, &["completed"]);
+    }
+    assert_ended(&server.wait(), 0, &[]);
 }

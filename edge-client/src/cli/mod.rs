@@ -4,13 +4,17 @@
 //! Results that a program may read go to standard output, all else to standard error.
 
 mod arguments;
+mod clock;
 mod error;
 mod event;
 mod generate;
+mod harvest;
 mod join;
 mod log;
 mod predict;
+mod screen;
 mod signals;
+mod status;
 
 pub use arguments::{Arguments, Command, JoinArguments, PredictArguments};
 pub use error::{CliError, Exit};

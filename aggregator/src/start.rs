@@ -59,11 +59,12 @@ impl Started {
     }
 }
 
-/// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's identity is
-/// decided here, whatever `config` says.
+/// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's
+/// identity is decided here, whatever `config` says.
 ///
-/// `prepare` gets ready what the run needs beside its directory, a port for example. It is called when a directory was
-/// found that nobody else uses, and before a new one is made: if it fails, nothing is left behind.
+/// `prepare` gets ready what the run needs beside its directory, a port for example. It is called when a
+/// directory was found that nobody else uses, and before a new one is made: if it fails, nothing is left
+/// behind.
 pub fn start<T>(
     mut config: Config,
     runs: &Path,

@@ -21,11 +21,11 @@ use crate::trust::{Trust, to_hex};
 
 /// The protocol's name in the TLS handshake.
 pub const ALPN: &[u8] = b"federation/1";
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
-/// QUIC's black hole detection finds out.
+/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
+/// takes less, QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
-/// usual first flight is smaller than one such datagram.
+/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
+/// spare; the usual first flight is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
 /// What is asked of the system for each direction of the socket.
 const SOCKET_BUFFER: usize = 4 << 20;
@@ -133,8 +133,8 @@ impl QuicConnector {
     }
 }
 
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the
-/// system does not grant is done without.
+/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
+/// What the system does not grant is done without.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);

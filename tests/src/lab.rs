@@ -18,12 +18,12 @@ use crate::process::{Ended, PATIENCE, Process, run};
 use crate::programs::programs;
 use crate::scenario::Scenario;
 
-/// Below the ports that systems give to sockets which ask for any: while an aggregator is down, no client's own socket
-/// takes its port.
+/// Below the ports that systems give to sockets which ask for any: while an aggregator is down, no client's
+/// own socket takes its port.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A folder with all that a federation of processes needs. Devices have the identities of simulated clients, so the
-/// model must be the simulation's, byte for byte.
+/// A folder with all that a federation of processes needs. Devices have the identities of simulated clients,
+/// so the model must be the simulation's, byte for byte.
 pub struct Lab {
     folder: tempfile::TempDir,
     scenario: Scenario,
@@ -31,8 +31,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A federation as [`Scenario::small`] that waits for each of its clients in every round; `overrides` as on the
-    /// command line. Clients that vanish are noticed after two seconds.
+    /// A federation as [`Scenario::small`] that waits for each of its clients in every round; `overrides` as
+    /// on the command line. Clients that vanish are noticed after two seconds.
     ///
     /// # Panics
     /// If the folder cannot be made.

@@ -32,7 +32,8 @@ pub struct Ended {
 }
 
 impl Process {
-    /// Starts a program with nothing to read and without the user's environment for it. `name` is for messages.
+    /// Starts a program with nothing to read and without the user's environment for it. `name` is for
+    /// messages.
     ///
     /// # Panics
     /// If it cannot be started.

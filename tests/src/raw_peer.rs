@@ -87,7 +87,8 @@ impl RawPeer {
         Ok(Self { connection, control, answers, _endpoint: endpoint })
     }
 
-    /// From now on the peer gives signs of life and reads nothing; returns how its connection ends, once it has.
+    /// From now on the peer gives signs of life and reads nothing; returns how its connection ends, once it
+    /// has.
     pub async fn stays(mut self) -> ConnectionError {
         let sign = frame::encode(&ToServer::Heartbeat(Progress::default()), 0);
         let mut signs = tokio::time::interval(Duration::from_millis(100));

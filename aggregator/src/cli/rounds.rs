@@ -106,7 +106,7 @@ pub(super) fn serve(
         })
         .map_err(|error| match error {
             ServeError::Run(error) => error.into(),
-            error => Failure::environment(error),
+            error @ ServeError::ReadyFile { .. } => Failure::environment(error),
         })?;
     display.finish();
     let concluded = conclude(&run, &outcome, None, arguments.json);

@@ -146,7 +146,7 @@ impl Display {
             }
             Notice::Remark(text) if self.remarks => self.bar.suspend(|| tell(text)),
             Notice::Remark(_) => {}
-            Notice::Alarm(text) => self.bar.suspend(|| eprintln!("WARNING: {text}")),
+            Notice::Alarm(text) => self.bar.suspend(|| tell(&format!("WARNING: {text}"))),
         }
     }
 

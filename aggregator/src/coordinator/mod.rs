@@ -31,19 +31,11 @@
 //! A client that disappears costs the round its update and nothing else: without it the round closes as
 //! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it
 //! was.
-//!
-//! # The roster
-//!
-//! Every client that ever said hello is on the roster: it is waited for after a restart, and the largest number of
-//! samples on it sets the resolution of the sums. Since anybody can say hello under any number of names, the roster
-//! ends at [`ROSTER`]: a newcomer then takes the place of the client that has been away for the longest time and is not
-//! in the open round's cohort; if there is none, it has to come again later. A federation of fewer clients never gets
-//! there, so that its cohorts and its model do not depend on this. Nor do a larger one's cohorts: they are drawn among
-//! the clients that are connected.
 
 mod arrivals;
 mod event;
 mod open_round;
+mod roster;
 mod status;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -60,19 +52,17 @@ use open_round::{Next, OpenRound};
 
 pub use event::{Action, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
+pub use roster::ROSTER;
 pub use status::{Status, WaitingFor};
 
-/// From so many void rounds in a row on, the operator is told after each: something is wrong with all clients.
+/// From so many void rounds in a row on, the operator is told after each: something is wrong with all
+/// clients.
 pub const VOID_ALARM: u32 = 3;
-/// The pause after a void round; it doubles with each further one in a row. Without it, clients that fail at once would
-/// use up a run's rounds in no time.
+/// The pause after a void round; it doubles with each further one in a row. Without it, clients that fail at
+/// once would use up a run's rounds in no time.
 const VOID_PAUSE: Duration = Duration::from_secs(1);
 /// The pause grows no longer.
 pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
-/// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is 24 bytes here and
-/// about 55 in the opening record of every round: 0.1 MB and 0.25 MB.
-pub const ROSTER: usize = 4096;
-
 /// A client that was seen in this run.
 #[derive(Clone, Debug)]
 struct Member {
@@ -171,8 +161,8 @@ impl Coordinator {
         self.actions.pop_front()
     }
 
-    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest. `now` is the time of the newest
-    /// event: with a later one, a moment between the two would be missed.
+    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest. `now` is the time of the
+    /// newest event: with a later one, a moment between the two would be missed.
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let silent = self.members.values().filter_map(|member| member.link);
@@ -191,13 +181,6 @@ impl Coordinator {
     #[must_use]
     pub fn closed(&self) -> u32 {
         self.closed
-    }
-
-    /// Known clients that are not connected.
-    #[must_use]
-    pub fn away(&self) -> Vec<ClientId> {
-        let away = self.members.iter().filter(|(_, member)| member.link.is_none());
-        away.map(|(client, _)| *client).collect()
     }
 
     /// Takes one event in at `now`. `now` never goes back.
@@ -400,65 +383,6 @@ impl Coordinator {
     fn refuse(&mut self, peer: PeerId, refusal: Refusal) {
         self.send(peer, ToClient::Refused(refusal));
         self.actions.push_back(Action::Disconnect { peer });
-    }
-
-    fn heard(&mut self, now: Duration, client: ClientId) {
-        if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
-            link.heard = now;
-        }
-    }
-
-    fn forget(&mut self, peer: PeerId) {
-        if let Some(client) = self.peers.remove(&peer)
-            && let Some(member) = self.members.get_mut(&client)
-            && let Some(link) = member.link.take()
-        {
-            member.seen = link.heard;
-        }
-    }
-
-    /// Is there a place on the roster for `client`? Made for a newcomer if need be.
-    fn has_place(&mut self, client: ClientId) -> bool {
-        let places = ROSTER.max(self.policy.start.saturating_mul(2));
-        if self.members.contains_key(&client) || self.members.len() < places {
-            return true;
-        }
-        let round = match &self.state {
-            State::Open { round } | State::Opening { round } => Some(round),
-            _ => None,
-        };
-        let asked = |client: ClientId| round.is_some_and(|round| round.stage(client).is_some());
-        let away = self.members.iter().filter(|(client, member)| member.link.is_none() && !asked(**client));
-        let longest = away.min_by_key(|(client, member)| (member.seen, **client)).map(|(client, _)| *client);
-        longest.is_some_and(|ghost| self.members.remove(&ghost).is_some())
-    }
-
-    fn drop_silent(&mut self, now: Duration) {
-        let limit = self.policy.lost_after;
-        let silent: Vec<PeerId> = (self.members.values())
-            .filter_map(|member| member.link)
-            .filter(|link| now >= link.heard + limit)
-            .map(|link| link.peer)
-            .collect();
-        for peer in silent {
-            self.forget(peer);
-            self.actions.push_back(Action::Disconnect { peer });
-        }
-    }
-
-    fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {
-        self.members
-            .iter()
-            .filter(|(_, member)| member.link.is_some())
-            .map(|(client, member)| (*client, member.samples))
-    }
-
-    fn roster(&self) -> BTreeMap<ClientId, u64> {
-        self.members.iter().map(|(client, member)| (*client, member.samples)).collect()
-    }
-
-    fn connected_peers(&self) -> Vec<PeerId> {
-        self.members.values().filter_map(|member| member.link).map(|link| link.peer).collect()
     }
 }
 

@@ -72,7 +72,7 @@ impl Coordinator {
         let connected = self.connected_peers().len();
         let (waiting_for, since) = match &self.state {
             State::Gathering { since, pause_until, .. } if now < *pause_until => {
-                (WaitingFor::Pause { void: self.void, left: *pause_until - now }, *since)
+                (WaitingFor::Pause { void: self.void, left: pause_until.saturating_sub(now) }, *since)
             }
             State::Gathering { since, need, known_until, .. } => {
                 let needed = if now < *known_until { self.members.len().max(*need) } else { *need };

@@ -44,8 +44,8 @@ pub enum FromPeer {
         /// Who waits.
         peer: PeerId,
     },
-    /// An update cannot be written to the spool: this machine is in the way, not the peer. The connection is closed for
-    /// it, so that the client offers the update again.
+    /// An update cannot be written to the spool: this machine is in the way, not the peer. The connection is
+    /// closed for it, so that the client offers the update again.
     SpoolFailed {
         /// Whose update.
         peer: PeerId,

@@ -1,5 +1,5 @@
-//! After the last round: everybody is told that the run is over, those who are here at once, the others as they come.
-//! A device that never hears of it would look for its server for ever.
+//! After the last round: everybody is told that the run is over, those who are here at once, the others as
+//! they come. A device that never hears of it would look for its server for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,15 +34,15 @@ impl Latecomers {
         Self { peers, commands, names: BTreeMap::new(), away: away.into_iter().collect(), rounds }
     }
 
-    /// Known clients that were not connected when the run ended, and have not been told since. None if they are meant to
-    /// come back to the run.
+    /// Known clients that were not connected when the run ended, and have not been told since. None if they
+    /// are meant to come back to the run.
     #[must_use]
     pub fn away(&self) -> usize {
         if self.rounds.is_some() { self.away.len() } else { 0 }
     }
 
-    /// Tells whoever comes that the run is over, until all known clients have heard it, `time` is over, or `stop`
-    /// changes.
+    /// Tells whoever comes that the run is over, until all known clients have heard it, `time` is over, or
+    /// `stop` changes.
     pub async fn answer(&mut self, time: Duration, mut stop: watch::Receiver<bool>) {
         let told = async {
             while self.away() > 0 && self.hear().await {}
@@ -55,8 +55,8 @@ impl Latecomers {
         }
     }
 
-    /// Lets peers deliver the last messages and hang up. The coordinator has dismissed its members; whoever connected
-    /// too late to be one is told here.
+    /// Lets peers deliver the last messages and hang up. The coordinator has dismissed its members; whoever
+    /// connected too late to be one is told here.
     pub(super) async fn farewell(&mut self) {
         self.commands.values().for_each(|commands| self.dismiss(commands));
         let _ = tokio::time::timeout(FAREWELL, self.hung_up()).await;

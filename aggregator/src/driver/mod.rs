@@ -1,8 +1,8 @@
 //! The driver: does for the [`Coordinator`] what a state machine may not do itself.
 //!
-//! Peers (real connections or simulated ones) feed [`FromPeer`] events in and take [`ToPeer`] commands out, through
-//! channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger, one at a time and
-//! in order, so that a slow disk never delays a heart-beat.
+//! Peers (real connections or simulated ones) feed [`FromPeer`] events in and take [`ToPeer`] commands out,
+//! through channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger,
+//! one at a time and in order, so that a slow disk never delays a heart-beat.
 
 mod channels;
 mod farewell;
@@ -121,13 +121,11 @@ pub async fn drive(
     latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    match failure {
-        Some(error) => Err(error),
-        None => {
-            let outcome = outcome.expect("without a failure or a panic the loop ends with an outcome");
-            Ok(Ended { run, outcome, latecomers })
-        }
+    if let Some(error) = failure {
+        return Err(error);
     }
+    let outcome = outcome.expect("without a failure or a panic the loop ends with an outcome");
+    Ok(Ended { run, outcome, latecomers })
 }
 
 /// What an operator is told about a peer.
@@ -226,8 +224,8 @@ impl Driver {
         name(peer, self.known.get(&peer))
     }
 
-    /// An update could not be written down, for a reason that may pass. Said once, until it has passed: clients come
-    /// back with it again and again.
+    /// An update could not be written down, for a reason that may pass. Said once, until it has passed:
+    /// clients come back with it again and again.
     fn spool_failed(
         &mut self,
         peer: PeerId,
@@ -358,8 +356,8 @@ fn name(peer: PeerId, known: Option<&Known>) -> String {
     }
 }
 
-/// The disk itself is full, closed or broken: no update can be taken until the operator has mended it. Anything else may
-/// pass, such as too many open files.
+/// The disk itself is full, closed or broken: no update can be taken until the operator has mended it.
+/// Anything else may pass, such as too many open files.
 fn is_of_the_disk(error: &std::io::Error) -> bool {
     /// `EIO`, for which there is no kind; the same number on every Unix.
     const INPUT_OUTPUT: i32 = 5;

@@ -1,7 +1,7 @@
 //! What peers may take of this machine, and the arithmetic behind it.
 //!
-//! Nobody has to prove who he is to connect, so every bound holds for strangers too. The worst that any number of peers
-//! can make this process hold, with windows as on a network:
+//! Nobody has to prove who he is to connect, so every bound holds for strangers too. The worst that any
+//! number of peers can make this process hold, with windows as on a network:
 //!
 //! | what | how many | each | together |
 //! |---|---|---|---|
@@ -11,8 +11,9 @@
 //! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
 //! | files that are being written | [`UPLOADS`] | one | 32 files |
 //!
-//! The third line is reached only when a model that is too large to be shared in memory goes to all of them at the same
-//! moment. A federation of more than half of [`CONNECTIONS`] clients has proportionally more of each.
+//! The third line is reached only when a model that is too large to be shared in memory goes to all of them
+//! at the same moment. A federation of more than half of [`CONNECTIONS`] clients has proportionally more of
+//! each.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,24 +21,24 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Connections at a time, in a federation of up to half as many clients; a larger one has two per client, since a client
-/// that comes back may be here twice for a while.
+/// Connections at a time, in a federation of up to half as many clients; a larger one has two per client,
+/// since a client that comes back may be here twice for a while.
 pub const CONNECTIONS: usize = 1024;
 /// Connections at a time that were not welcomed yet. Each has [`GREETING`] to change that.
 pub const STRANGERS: usize = 64;
 /// Uploads that are read at a time. The others wait in their clients, held there by QUIC's flow control.
 pub const UPLOADS: usize = 32;
-/// Unread bytes that are buffered for a connection on which nothing large is being read: room for the largest message
-/// and then some.
+/// Unread bytes that are buffered for a connection on which nothing large is being read: room for the largest
+/// message and then some.
 pub(super) const IDLE_WINDOW: u32 = 256 << 10;
-/// Unread bytes of one upload that are buffered while it is being read. Bounds memory, and bandwidth to this much per
-/// round trip.
+/// Unread bytes of one upload that are buffered while it is being read. Bounds memory, and bandwidth to this
+/// much per round trip.
 pub(super) const STREAM_WINDOW: u32 = 4 << 20;
-/// Sent bytes that are kept for retransmission, per connection: memory grows by this with every client that is sent a
-/// large model, bandwidth is bounded to this per round trip.
+/// Sent bytes that are kept for retransmission, per connection: memory grows by this with every client that
+/// is sent a large model, bandwidth is bounded to this per round trip.
 pub(super) const SEND_WINDOW: u64 = 1 << 20;
-/// Bytes that a peer must bring, of an upload, or take, of a task, within the listener's patience. One that brings less
-/// keeps others from their turn.
+/// Bytes that a peer must bring, of an upload, or take, of a task, within the listener's patience. One that
+/// brings less keeps others from their turn.
 pub(super) const PROGRESS: u64 = 16 << 10;
 /// Messages that may wait for a peer that does not read. An honest client is sent a few per round.
 pub(super) const MESSAGES: usize = 64;

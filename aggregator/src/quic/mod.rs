@@ -1,8 +1,9 @@
 //! QUIC: the aggregator's real transport.
 //!
-//! One connection per client. Messages without payload travel on one bidirectional control stream that the client
-//! opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that megabytes never
-//! stand before a heart-beat. What all of them together may take of this machine stands in [`limits`].
+//! One connection per client. Messages without payload travel on one bidirectional control stream that the
+//! client opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that
+//! megabytes never stand before a heart-beat. What all of them together may take of this machine stands in
+//! [`limits`].
 
 pub mod identity;
 pub mod limits;
@@ -35,11 +36,11 @@ use peer::Peer;
 
 /// The protocol's name in the TLS handshake.
 pub const ALPN: &[u8] = b"federation/1";
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
-/// QUIC's black hole detection finds out.
+/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
+/// takes less, QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
-/// usual first flight is smaller than one such datagram.
+/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
+/// spare; the usual first flight is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
 /// What is asked of the system for each direction of the socket.
 const SOCKET_BUFFER: usize = 4 << 20;
@@ -77,8 +78,8 @@ struct Configs {
 }
 
 impl Listener {
-    /// Listens on `address` with the server's identity. A peer that is silent, or takes or brings nothing in the middle
-    /// of something, for `lost_after` is lost.
+    /// Listens on `address` with the server's identity. A peer that is silent, or takes or brings nothing in
+    /// the middle of something, for `lost_after` is lost.
     pub fn bind(
         address: SocketAddr,
         identity: &ServerIdentity,
@@ -122,8 +123,8 @@ impl Listener {
         self.endpoint.local_addr().expect("a bound socket has an address")
     }
 
-    /// Accepts the connections of a federation of `clients` until the driver hangs up. Payloads of up to `max_payload`
-    /// bytes go to `spool`.
+    /// Accepts the connections of a federation of `clients` until the driver hangs up. Payloads of up to
+    /// `max_payload` bytes go to `spool`.
     pub async fn accept(
         self,
         spool: PathBuf,
@@ -197,8 +198,8 @@ fn endpoint_config(identity: &ServerIdentity) -> EndpointConfig {
     config
 }
 
-/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and packets
-/// without it are dropped in silence.
+/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and
+/// packets without it are dropped in silence.
 struct RandomIds;
 
 impl ConnectionIdGenerator for RandomIds {
@@ -221,8 +222,8 @@ impl RandomIds {
     const LENGTH: usize = 8;
 }
 
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the
-/// system does not grant is done without.
+/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
+/// What the system does not grant is done without.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);

@@ -1,8 +1,9 @@
-//! What a peer is sent: messages in their order on the control stream, and the newest task on a stream of its own.
+//! What a peer is sent: messages in their order on the control stream, and the newest task on a stream of its
+//! own.
 //!
-//! The driver's commands are taken at once, whatever the line does. So a peer that reads nothing costs a bounded number
-//! of messages and one task, hears of no round that has closed meanwhile, and is sent away at the first word of the
-//! driver, or when it has taken nothing for the listener's patience.
+//! The driver's commands are taken at once, whatever the line does. So a peer that reads nothing costs a
+//! bounded number of messages and one task, hears of no round that has closed meanwhile, and is sent away at
+//! the first word of the driver, or when it has taken nothing for the listener's patience.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -113,8 +114,9 @@ impl Drop for TaskStream {
     }
 }
 
-/// A large broadcast is read from its file. The file was written moments ago and lies in the page cache, so it is read
-/// in place, chunk by chunk: however many clients there are, a model is in this process's memory in chunks only.
+/// A large broadcast is read from its file. The file was written moments ago and lies in the page cache, so
+/// it is read in place, chunk by chunk: however many clients there are, a model is in this process's memory
+/// in chunks only.
 async fn send(peer: &Peer, broadcast: &Broadcast) -> Result<(), PeerError> {
     let patience = peer.limits.patience;
     let mut stream = TaskStream(within(patience, PeerError::Deaf, peer.connection.open_uni()).await?);

@@ -1,9 +1,10 @@
 //! Uploads: from the wire to the spool.
 //!
-//! A connection brings one upload at a time, and of all connections [`UPLOADS`](super::limits::UPLOADS) are read at a
-//! time. Whoever waits for its turn is held by flow control: until then it has credit for
-//! [`IDLE_WINDOW`](super::limits::IDLE_WINDOW) bytes, which its upload may use up, so that not even a heart-beat gets
-//! through. The driver is therefore told from here that the peer is alive; whether it is, QUIC finds out by itself.
+//! A connection brings one upload at a time, and of all connections [`UPLOADS`](super::limits::UPLOADS) are
+//! read at a time. Whoever waits for its turn is held by flow control: until then it has credit for
+//! [`IDLE_WINDOW`](super::limits::IDLE_WINDOW) bytes, which its upload may use up, so that not even a
+//! heart-beat gets through. The driver is therefore told from here that the peer is alive; whether it is,
+//! QUIC finds out by itself.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -21,8 +22,8 @@ use crate::driver::FromPeer;
 /// Bytes that are written to the spool at once.
 const CHUNK: usize = 128 << 10;
 
-/// A file in the spool that is of no use unless it becomes whole: removed when its upload fails, or is dropped with the
-/// connection.
+/// A file in the spool that is of no use unless it becomes whole: removed when its upload fails, or is
+/// dropped with the connection.
 struct Unfinished(Option<PathBuf>);
 
 impl Unfinished {
@@ -85,7 +86,8 @@ impl Peer {
     ) -> Result<(), PeerError> {
         let mut file = File::create(path).map_err(PeerError::Spool)?;
         file.write_all(&frame::encode(message, payload)).map_err(PeerError::Spool)?;
-        // Credit for this payload and no more: bytes that are read while the window is small again pay it back.
+        // Credit for this payload and no more: bytes that are read while the window is small again pay it
+        // back.
         let credit = payload.min(u64::from(STREAM_WINDOW));
         let window = VarInt::from_u32(IDLE_WINDOW + credit as u32);
         self.connection.set_receive_window(window);

@@ -100,7 +100,9 @@ impl Output {
                 }
                 // What the status says need not be said twice.
                 if !matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. })) {
-                    lines(event).iter().for_each(|line| screen::print(&printable(line)));
+                    for line in lines(event) {
+                        screen::print(&printable(&line));
+                    }
                 }
                 screen::status(&printable(&status.line()));
             }

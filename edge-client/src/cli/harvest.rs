@@ -30,8 +30,8 @@ impl Harvest {
         }
     }
 
-    /// There were rounds, and none of them brought an update that the server could believe: how many, and why the last
-    /// one did not.
+    /// There were rounds, and none of them brought an update that the server could believe: how many, and why
+    /// the last one did not.
     pub(super) fn nothing(self) -> Option<(u32, String)> {
         let in_vain = self.failed + self.rejected;
         // The receipt of the last round may not have come before the run was over.
@@ -54,7 +54,9 @@ mod tests {
         let late = receipt(Verdict::Discarded(Discard::Late));
         let of = |notices: &[&Notice]| {
             let mut harvest = Harvest::default();
-            notices.iter().for_each(|notice| harvest.hear(notice));
+            for notice in notices {
+                harvest.hear(notice);
+            }
             harvest.nothing()
         };
         let no_space = |rounds| Some((rounds, "no space".to_owned()));

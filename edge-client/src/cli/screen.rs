@@ -1,8 +1,8 @@
 //! Standard error when it is a terminal: lines that stay, and below them one that is written over and over.
 //!
-//! Two control sequences are all that it takes, and every terminal of the last forty years has them: erase to the end of
-//! the line, and wrap or do not wrap long lines. There is one terminal, so its state is a static: the log and a panic
-//! write to it as well, and must not end up in the middle of the status.
+//! Two control sequences are all that it takes, and every terminal of the last forty years has them: erase to
+//! the end of the line, and wrap or do not wrap long lines. There is one terminal, so its state is a static:
+//! the log and a panic write to it as well, and must not end up in the middle of the status.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};

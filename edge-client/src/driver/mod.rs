@@ -1,8 +1,8 @@
 //! The driver: does for the [`Session`] what a state machine may not do itself.
 //!
-//! Training runs in a [`Workshop`], so the driver's own thread is always free to answer. A finished update is written
-//! to the store first and uploaded at once; that it becomes durable goes on beside the upload, since until then the
-//! worst that a power failure costs is the training, which can be repeated.
+//! Training runs in a [`Workshop`], so the driver's own thread is always free to answer. A finished update is
+//! written to the store first and uploaded at once; that it becomes durable goes on beside the upload, since
+//! until then the worst that a power failure costs is the training, which can be repeated.
 
 mod notice;
 mod training;
@@ -28,8 +28,9 @@ use training::{Finished, Training};
 
 pub use notice::Notice;
 
-/// Training that took less is repeated after a power failure rather than synced after every round: memory cards wear
-/// out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client --help` promise as much.
+/// Training that took less is repeated after a power failure rather than synced after every round: memory
+/// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
+/// --help` promise as much.
 const WORTH_A_SYNC: Duration = Duration::from_secs(1);
 
 /// So long after its last round a client counts as at rest.

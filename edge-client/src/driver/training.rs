@@ -64,11 +64,11 @@ impl Training {
     }
 }
 
-/// Does `work`. A panic in it is our bug, and one failed round: the server hears of it and the client goes on. What the
-/// work had in hand is dropped with it, so that nothing half-done is seen by anybody.
+/// Does `work`. A panic in it is our bug, and one failed round: the server hears of it and the client goes
+/// on. What the work had in hand is dropped with it, so that nothing half-done is seen by anybody.
 ///
-/// In the `dist` profile a panic ends the process instead, with the message on standard error and a signal (`SIGABRT`):
-/// whoever supervises the program starts it again, and it joins again.
+/// In the `dist` profile a panic ends the process instead, with the message on standard error and a signal
+/// (`SIGABRT`): whoever supervises the program starts it again, and it joins again.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let what = message(&*panic);
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_failed_round_with_its_message() {
-        let panics: [(fn() -> Result<(), String>, &str); 3] = [
+        type Work = fn() -> Result<(), String>;
+        let panics: [(Work, &str); 3] = [
             (|| panic!("a constant"), "a constant"),
             (|| panic!("shape {}", std::hint::black_box(3)), "shape 3"),
             (|| panic::panic_any(7), "without a message"),

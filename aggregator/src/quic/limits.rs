@@ -30,20 +30,20 @@ pub const STRANGERS: usize = 64;
 pub const UPLOADS: usize = 32;
 /// Unread bytes that are buffered for a connection on which nothing large is being read: room for the largest
 /// message and then some.
-pub(super) const IDLE_WINDOW: u32 = 256 << 10;
+pub const IDLE_WINDOW: u32 = 256 << 10;
 /// Unread bytes of one upload that are buffered while it is being read. Bounds memory, and bandwidth to this
 /// much per round trip.
-pub(super) const STREAM_WINDOW: u32 = 4 << 20;
+pub const STREAM_WINDOW: u32 = 4 << 20;
 /// Sent bytes that are kept for retransmission, per connection: memory grows by this with every client that
 /// is sent a large model, bandwidth is bounded to this per round trip.
-pub(super) const SEND_WINDOW: u64 = 1 << 20;
+pub const SEND_WINDOW: u64 = 1 << 20;
 /// Bytes that a peer must bring, of an upload, or take, of a task, within the listener's patience. One that
 /// brings less keeps others from their turn.
-pub(super) const PROGRESS: u64 = 16 << 10;
+pub const PROGRESS: u64 = 16 << 10;
 /// Messages that may wait for a peer that does not read. An honest client is sent a few per round.
-pub(super) const MESSAGES: usize = 64;
+pub const MESSAGES: usize = 64;
 /// A peer must be connected and have said hello within this time.
-pub(super) const GREETING: Duration = Duration::from_secs(10);
+pub const GREETING: Duration = Duration::from_secs(10);
 
 /// What the peers of one listener share.
 pub(super) struct Limits {

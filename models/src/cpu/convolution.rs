@@ -5,7 +5,7 @@ use super::parameter::Parameter;
 use crate::kernels::bias;
 use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
-use crate::kernels::im2col::Geometry;
+use crate::kernels::geometry::Geometry;
 use crate::kernels::winograd::Winograd;
 use crate::mode::Mode;
 

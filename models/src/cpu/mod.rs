@@ -130,10 +130,9 @@ impl Engine {
     pub(crate) fn gradients(&mut self) -> ParamSet {
         let gradient = |parameter: &mut Parameter| {
             parameter.fresh = false;
-            let values = match parameter.gradient.is_empty() {
-                false => parameter.gradient.clone(),
-                true => vec![0.0; parameter.values.len()],
-            };
+            let mut values = parameter.gradient.clone();
+            // Empty if nothing has flown back to it.
+            values.resize(parameter.values.len(), 0.0);
             let array = Array::new(parameter.values.shape(), values);
             (parameter.name.clone(), array.expect("a gradient has as many values as its parameter"))
         };

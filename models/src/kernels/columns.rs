@@ -10,8 +10,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::frame::Frame;
+use super::geometry::Geometry;
 use super::groups::{for_groups, groups};
-use super::im2col::Geometry;
 use super::product::{Matrix, product};
 use super::rows::copy_row;
 use super::vectorised::vectorised;

@@ -1,4 +1,4 @@
-//! Updates of parameters in one pass, and the sums over parameters that methods need.
+//! Updates of parameters in one pass.
 //!
 //! Each value is computed by itself, so long ones are divided among threads without changing a bit.
 
@@ -69,31 +69,6 @@ fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
     }
 }
 
-/// The sum of the products of two vectors' values, in `f64`.
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    vectorised(
-        #[inline(always)]
-        || {
-            const LANES: usize = 32;
-            let mut partial = [0.0f64; LANES];
-            let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-            for (a, b) in a.iter().zip(b) {
-                for lane in 0..LANES {
-                    partial[lane] += f64::from(a[lane]) * f64::from(b[lane]);
-                }
-            }
-            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            partial.iter().sum::<f64>() + rest
-        },
-    )
-}
-
-/// The sum of the squares of a vector's values, in `f64`.
-pub(crate) fn sum_of_squares(a: &[f32]) -> f64 {
-    dot(a, a)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,18 +99,5 @@ mod tests {
                 assert_eq!(sum[i], w[i] - 2.0 * g[i]);
             }
         }
-    }
-
-    #[test]
-    fn sums_are_in_f64() {
-        for length in LENGTHS {
-            let (a, b) = (noise(length, 1), noise(length, 2));
-            let expected: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            assert!((dot(&a, &b) - expected).abs() <= 1e-12 * length as f64);
-        }
-        // In f32, the ones would vanish beside the first.
-        let mut a = vec![1.0f32; 101];
-        a[0] = 1e5;
-        assert_eq!(sum_of_squares(&a), 1e10 + 100.0);
     }
 }

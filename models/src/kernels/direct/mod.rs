@@ -12,8 +12,8 @@ use pulp::{Arch, Simd, WithSimd};
 use self::correlate::Filter;
 use self::weights::{Frames, add_products};
 use super::frame::{Frame, OVERRUN, Phase};
+use super::geometry::Geometry;
 use super::groups::{for_groups, groups, groups_of};
-use super::im2col::Geometry;
 
 /// For the gradient of the weights, images are taken together up to so many values, 512 KiB: half of what a core has for
 /// itself.

@@ -3,6 +3,8 @@
 //! This is a linear layer in a small batch. Packing the weights, as a general product does, would take longer than using
 //! them.
 
+#![expect(clippy::needless_range_loop, reason = "tiles of registers are indexed by row and column")]
+
 use gemm::Parallelism;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;

@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::im2col::Geometry;
+use super::geometry::Geometry;
 use super::product::{Matrix, product};
 use aligned::Aligned;
 use frame::LANES;

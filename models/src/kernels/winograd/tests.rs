@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use super::super::im2col::Geometry;
+use super::super::geometry::Geometry;
 use super::super::product::{Matrix, product};
 use super::Winograd;
 

@@ -161,7 +161,14 @@ mod tests {
             let mut frame = vec![-1.0; (2 * pixels + 1) * LANES];
             let (planes_in, frame_out) = (&planes[..], &mut frame[..]);
             let simd = pulp::Arch::new();
-            simd.dispatch(Interleave { planes: planes_in, stride, count, places: &places, frame: frame_out, width: LANES });
+            simd.dispatch(Interleave {
+                planes: planes_in,
+                stride,
+                count,
+                places: &places,
+                frame: frame_out,
+                width: LANES,
+            });
             for (place, channels) in frame.chunks(LANES).enumerate() {
                 for (channel, value) in channels.iter().enumerate() {
                     let expected = match place % 2 {
@@ -174,7 +181,14 @@ mod tests {
             }
             let mut back = vec![-2.0; planes.len()];
             let (frame, planes_out) = (&frame[..], &mut back[..]);
-            simd.dispatch(Separate { frame, width: LANES, places: &places, planes: planes_out, stride, count });
+            simd.dispatch(Separate {
+                frame,
+                width: LANES,
+                places: &places,
+                planes: planes_out,
+                stride,
+                count,
+            });
             for (at, value) in back.iter().enumerate() {
                 let expected = if at % stride < pixels { planes[at] } else { -2.0 };
                 assert_eq!(*value, expected, "{pixels} pixels, at {at}");

@@ -6,7 +6,7 @@ use crate::kernels::bias;
 use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
-use crate::kernels::winograd::Winograd;
+use crate::kernels::winograd::{Winograd, pays};
 use crate::mode::Mode;
 
 /// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
@@ -36,7 +36,7 @@ impl Convolution {
         bias: Option<usize>,
         rectified: bool,
     ) -> Self {
-        let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
+        let winograd = Winograd::new(geometry, out).filter(|_| pays(geometry, out));
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
             None if Direct::suits(geometry, out) => Algorithm::Direct(Box::new(Direct::new(geometry, out))),

@@ -2,7 +2,7 @@
 //!
 //! Both cut the images into tiles of 6 x 6 inputs, `d`, that give `m x m` outputs, `m = 7 - kernel`, and compute them as
 //! `y = A^T [sum over channels of (G g G^T) . (B^T d B)] A` with 36 multiplications per pair of channels instead of 144
-//! or 100 (see [`points`]). Over all tiles, the multiplications and the sum over channels are 36 products of matrices,
+//! or 100 (see `points`). Over all tiles, the multiplications and the sum over channels are 36 products of matrices,
 //! one per pair of points: `[tiles, in]` by `[in, out]`. The gradients are the transposes:
 //!
 //! * for the weights `G^T [sum over tiles of (A dy A^T) . (B^T d B)] G`,
@@ -32,11 +32,14 @@ use layout::{Channels, Layout};
 use points::POINTS;
 use tiles::{Row, SLABS};
 
-/// The most values in the slabs of a group of more than one image.
-const GROUP: usize = 1 << 20;
+/// The most values in the slabs of a group of images, unless more tiles are needed: 2 MiB, about what two cores have for
+/// themselves. Measured: twice as much is slower by a tenth to a quarter for 64 -> 128 channels at 32 x 32.
+const GROUP: usize = 1 << 19;
 
-/// The fewest tiles in a group, if there are enough images: below, the products run at less than their peak.
-const TILES: usize = 64;
+/// The fewest tiles in a group, as far as there are images. With many channels it takes as many tiles as channels, for
+/// each group reads the transformed weights and reads and writes their gradient. Measured: for 256 -> 512 channels, four
+/// groups instead of one take half as much time again.
+const TILES: usize = 128;
 
 /// The fewest rows of a piece of a slab.
 const PIECE: usize = 64;
@@ -49,6 +52,12 @@ const COLUMNS: usize = 64;
 
 /// Multiplications in a group from which it is shared out to threads: about 100 microseconds.
 const PARALLEL: usize = 5_000_000;
+
+/// Whether [`Winograd`] takes less time than columns and products.
+pub(crate) fn pays(geometry: Geometry, out: usize) -> bool {
+    let Geometry { channels, kernel, stride, .. } = geometry;
+    stride == 1 && matches!(kernel, 3 | 5) && channels.min(out) >= 16
+}
 
 /// A convolution for one geometry, with its scratch.
 #[derive(Debug)]
@@ -147,9 +156,8 @@ impl Winograd {
         let grid = (rows.div_ceil(side), columns.div_ceil(side));
         let tiles = grid.0 * grid.1;
         let size = SLABS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
-        let var = |n: &str, d: usize| std::env::var(n).map_or(d, |v| v.parse().unwrap());
-        let tmin = var("TMIN", 64).max(channels.min(out) * var("TMUL", 100) / 100);
-        let group = (var("GROUP", GROUP) / size.max(1)).max(tmin.div_ceil(tiles.max(1))).max(1);
+        let fewest = TILES.max(channels.min(out)).div_ceil(tiles.max(1));
+        let group = (GROUP / size.max(1)).max(fewest).max(1);
         Some(Self {
             geometry,
             out,

@@ -8,7 +8,7 @@ use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint};
 use super::error::{damaged, disk};
-use super::{OpeningRecord, Run, RunError, TestSet};
+use super::{Run, RunError, TestSet};
 use crate::config::Config;
 use crate::coordinator::{Opening, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
@@ -66,17 +66,6 @@ impl Run {
             self.add(client, header, update);
         }
         Ok(clients)
-    }
-
-    fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
-        let path = self.directory.opening(round);
-        let mut json = Vec::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => file.read_to_end(&mut json).map_err(disk("read", &path))?,
-        };
-        serde_json::from_slice(&json).map(Some).map_err(damaged(&path))
     }
 
     /// Lines of rounds that the checkpoint does not know are taken back: those rounds will be closed again.

@@ -1,0 +1,60 @@
+//! Step *close*: the sums become the next model.
+
+use models::Precision;
+
+use super::error::disk;
+use super::{Run, RunError, SMALL, Traffic};
+use crate::coordinator::Tally;
+use crate::report::{RoundRecord, jsonl};
+
+impl Run {
+    /// Step *close*: the new model, its evaluation, the next broadcast, the record, the checkpoint.
+    pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
+        let sums = self.open.take().expect("a round is closed after it was opened");
+        let (partial, folded, loss_sum) = (sums.partial, sums.folded, sums.loss_sum);
+        let mut global = match self.resident.take() {
+            Some(state) => self.algorithm.restore(state)?,
+            None => self.load(round - 1)?,
+        };
+        if let (Some(partial), false) = (partial, tally.void) {
+            self.algorithm.close(&mut global, partial, &self.round(round, sums.scale))?;
+        }
+        let due = self.config.evaluate.after(round, self.config.spec.rounds);
+        let evaluation = match (&self.tests, due) {
+            (Some(tests), true) => {
+                Some(tests.evaluate(&self.config.spec.architecture, self.algorithm.published(&global))?)
+            }
+            _ => None,
+        };
+        if round < self.config.spec.rounds {
+            self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
+        }
+        let record = RoundRecord {
+            round,
+            accuracy: evaluation.map(|evaluation| evaluation.accuracy),
+            loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
+            train_loss: (folded > 0).then(|| loss_sum / folded as f64),
+            sampled: tally.sampled,
+            accepted: tally.accepted,
+            rejected: tally.rejected,
+            discarded: tally.discarded,
+            failed: tally.failed,
+            lost: tally.lost,
+            bytes_down: traffic.down,
+            bytes_up: traffic.up,
+            seconds: sums.opened.elapsed().as_secs_f64(),
+            waited_for: tally.waited_for,
+        };
+        let path = self.directory.rounds();
+        let line = jsonl::line(&record);
+        self.files.append(&path, line.as_bytes()).map_err(disk("append to", &path))?;
+        let state = self.algorithm.store(global);
+        self.write_checkpoint(round, &state)?;
+        self.closed = round;
+        if state.encoded_len(Precision::F32) <= SMALL {
+            self.resident = Some(state);
+        }
+        self.records.push(record.clone());
+        Ok(record)
+    }
+}

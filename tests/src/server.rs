@@ -27,6 +27,7 @@ pub enum Effect {
 pub struct Server {
     coordinator: Coordinator,
     run: Run,
+    continued: Resume,
     broadcast: Option<Broadcast>,
     uploads: BTreeMap<UploadId, PathBuf>,
     next_upload: u64,
@@ -50,13 +51,15 @@ impl Server {
             (Run::begin(files, directory, config, None)?, Resume::default())
         };
         let broadcast = match &resume.open {
-            Some(reopened) => Some(run.broadcast(reopened.opening.round)?),
-            None => None,
+            Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),
+            _ => None,
         };
+        let continued = resume.clone();
         let coordinator = Coordinator::new(run.spec().clone(), policy, resume, now);
         Ok(Self {
             coordinator,
             run,
+            continued,
             broadcast,
             uploads: BTreeMap::new(),
             next_upload: 0,
@@ -69,6 +72,12 @@ impl Server {
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Where this life began.
+    #[must_use]
+    pub fn continued(&self) -> &Resume {
+        &self.continued
     }
 
     /// The state machine.

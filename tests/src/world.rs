@@ -6,13 +6,12 @@
 //! Every message is encoded and decoded.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId};
-use aggregator::files::{Disk, FileLayer};
+use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId, Resume};
 use aggregator::run::directory::RunDirectory;
 use bytes::Bytes;
 use edge_client::session::Event as DeviceEvent;
@@ -21,10 +20,11 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer};
+use shared::message::{ToClient, ToServer, Verdict};
 use shared::seed::Seed;
 
 use crate::device::{self, Device, Trained};
+use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::scenario::Scenario;
 use crate::server::{self, Server};
 use crate::weather::Weather;
@@ -75,7 +75,9 @@ pub struct World {
     scenario: Scenario,
     weather: Weather,
     chance: ChaCha8Rng,
-    files: Arc<dyn FileLayer>,
+    disk: FaultyDisk,
+    /// How the aggregator's next lives end, if by the disk.
+    deaths: VecDeque<(usize, Loss)>,
     root: PathBuf,
     server: Option<Server>,
     devices: Vec<Device>,
@@ -84,6 +86,14 @@ pub struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     outcome: Option<Outcome>,
+    /// Devices whose training takes this long, whatever the weather.
+    slow: BTreeMap<usize, Duration>,
+    /// Updates that a device was told were durable.
+    promised: BTreeSet<(u32, ClientId)>,
+    /// How often each device began to train in each round.
+    trainings: BTreeMap<(u32, ClientId), usize>,
+    /// Where each life of the aggregator but the first began.
+    pub resumes: Vec<Resume>,
     /// Print every happening: for replaying a seed that failed.
     pub trace: bool,
     /// Deaths of the aggregator so far.
@@ -105,7 +115,8 @@ impl World {
             scenario,
             weather,
             chance: Seed::root(seed).derive("weather").rng(),
-            files: Arc::new(Disk),
+            disk: FaultyDisk::counting(),
+            deaths: VecDeque::new(),
             root: root.to_owned(),
             server: None,
             connections: BTreeMap::new(),
@@ -113,6 +124,10 @@ impl World {
             queue: BinaryHeap::new(),
             sequence: 0,
             outcome: None,
+            slow: BTreeMap::new(),
+            promised: BTreeSet::new(),
+            trainings: BTreeMap::new(),
+            resumes: Vec::new(),
             server_deaths: 0,
             trace: false,
         };
@@ -123,9 +138,26 @@ impl World {
         world
     }
 
-    /// The aggregator's next life, and no later one, runs on `files`.
-    pub fn use_disk_once(&mut self, files: Arc<dyn FileLayer>) {
-        self.files = files;
+    /// The aggregator's first life ends at the disk operation `fatal` of that life; given again, so does the next one.
+    pub fn die_at(&mut self, fatal: usize, loss: Loss) {
+        self.deaths.push_back((fatal, loss));
+    }
+
+    /// The disk of the aggregator's present life.
+    #[must_use]
+    pub fn disk(&self) -> &FaultyDisk {
+        &self.disk
+    }
+
+    /// Every training of `device` takes `training`.
+    pub fn slow_down(&mut self, device: usize, training: Duration) {
+        self.slow.insert(device, training);
+    }
+
+    /// How often each device began to train in each round.
+    #[must_use]
+    pub fn trainings(&self) -> &BTreeMap<(u32, ClientId), usize> {
+        &self.trainings
     }
 
     /// Virtual time.
@@ -232,14 +264,28 @@ impl World {
 
     fn start_server(&mut self) {
         let directory = RunDirectory::new(&self.root);
-        let files = std::mem::replace(&mut self.files, Arc::new(Disk));
-        match Server::start(files, directory, self.scenario.config.clone(), self.now) {
+        let (fatal, loss) = self.deaths.pop_front().unwrap_or((usize::MAX, Loss::Nothing));
+        self.disk = self.disk.next_life(fatal, loss);
+        match Server::start(Arc::new(self.disk.clone()), directory, self.scenario.config.clone(), self.now) {
             Ok(server) => {
+                if self.server_deaths > 0 {
+                    self.keeps_its_word(server.continued());
+                    self.resumes.push(server.continued().clone());
+                }
                 self.server = Some(server);
                 // A resumed machine may have something to do at once.
                 self.server_event(ServerEvent::Tick);
             }
             Err(_) => self.server_dies(),
+        }
+    }
+
+    /// A restart takes nothing back that a device was told.
+    fn keeps_its_word(&self, resume: &Resume) {
+        for (round, client) in &self.promised {
+            let open = resume.open.as_ref().filter(|open| open.opening.round == *round);
+            let kept = *round <= resume.closed || open.is_some_and(|open| open.accepted.contains(client));
+            assert!(kept, "the accepted update of {} in round {round} is gone: {resume:?}", client.short());
         }
     }
 
@@ -257,6 +303,13 @@ impl World {
                     match effect {
                         server::Effect::Deliver(peer, message, payload) => {
                             let message = across(&message);
+                            if let (
+                                ToClient::Receipt { round, verdict: Verdict::Accepted },
+                                Some(connection),
+                            ) = (&message, self.connections.get(&peer))
+                            {
+                                self.promised.insert((*round, self.devices[connection.device].client()));
+                            }
                             self.deliver(
                                 peer,
                                 1,
@@ -321,7 +374,10 @@ impl World {
                     }
                 }
                 device::Effect::Train(trained) => {
-                    let duration = self.draw(self.weather.training);
+                    let key = (trained.round(), self.devices[device].client());
+                    *self.trainings.entry(key).or_default() += 1;
+                    let drawn = self.draw(self.weather.training);
+                    let duration = self.slow.get(&device).copied().unwrap_or(drawn);
                     self.schedule(duration, Happening::Trained { device, trained: Box::new(trained) });
                 }
                 device::Effect::Cut => {

@@ -22,6 +22,10 @@
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
 //! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
+//! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
+//! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |
+//! | restart | | a round was open | `Open` | wants what is not in |
+//! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
@@ -50,7 +54,7 @@ use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
 use open_round::{Next, OpenRound};
 
-pub use event::{Action, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
+pub use event::{Action, Closing, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
 pub use roster::ROSTER;
 pub use status::{Status, WaitingFor};
@@ -63,6 +67,11 @@ pub const VOID_ALARM: u32 = 3;
 const VOID_PAUSE: Duration = Duration::from_secs(1);
 /// The pause grows no longer.
 pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
+
+/// Stands for the reasons of a void round that was decided by an earlier process.
+const RESTARTED: &str =
+    "the aggregator was restarted while the round closed: the reasons are in its earlier output";
+
 /// A client that was seen in this run.
 #[derive(Clone, Debug)]
 struct Member {
@@ -114,7 +123,11 @@ pub struct Coordinator {
     members: BTreeMap<ClientId, Member>,
     peers: BTreeMap<PeerId, ClientId>,
     closed: u32,
+    /// Void rounds in a row that this process has seen: whoever starts a run again has changed something.
     void: u32,
+    /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
+    /// so nobody disappeared.
+    regather: Duration,
     /// Updates that arrived between rounds: they count in the next round's tally.
     stray_rejected: usize,
     stray_discarded: usize,
@@ -131,12 +144,20 @@ impl Coordinator {
             .into_iter()
             .map(|(client, samples)| (client, Member { samples, link: None, seen: now }))
             .collect();
+        let regather = if members.is_empty() { now } else { now + policy.regather };
+        let mut actions = VecDeque::new();
         let state = match resume.open {
-            Some(reopened) => State::Open { round: OpenRound::resume(reopened, &policy, now) },
+            Some(reopened) => match reopened.decided() {
+                Some(&Closing { tally, .. }) => {
+                    actions.push_back(Action::Close { round: reopened.opening.round, tally });
+                    State::Closing { void: tally.void, reasons: vec![RESTARTED.to_owned()] }
+                }
+                None => State::Open { round: OpenRound::resume(reopened, &policy, now) },
+            },
             None => State::Gathering {
                 since: now,
                 need: if members.is_empty() { policy.start } else { policy.min },
-                known_until: if members.is_empty() { now } else { now + policy.regather },
+                known_until: regather,
                 pause_until: now,
             },
         };
@@ -147,10 +168,11 @@ impl Coordinator {
             peers: BTreeMap::new(),
             closed: resume.closed,
             void: 0,
+            regather,
             stray_rejected: 0,
             stray_discarded: 0,
             state,
-            actions: VecDeque::new(),
+            actions,
         };
         coordinator.settle(now);
         coordinator
@@ -267,7 +289,7 @@ impl Coordinator {
             self.state = State::Gathering {
                 since: now,
                 need: self.policy.min,
-                known_until: now,
+                known_until: self.regather.max(now),
                 pause_until: now + pause,
             };
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 use shared::message::{Discard, Rejection, TrainReport, Verdict};
 
@@ -25,10 +26,13 @@ pub(super) enum Stage {
     Rejected(String),
     /// The client says that it could not train, for this reason.
     Failed(String),
+    /// The round was decided without this update, before a restart.
+    Missed,
 }
 
 /// A round's counts, as they are reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tally {
     /// Members of the cohort, replacements included.
     pub sampled: usize,
@@ -102,8 +106,15 @@ impl OpenRound {
     pub(super) fn resume(reopened: Reopened, policy: &RoundPolicy, now: Duration) -> Self {
         let mut round = Self::new(reopened.opening, now);
         round.regather = now + policy.regather;
+        let decided = reopened.closing.map(|closing| closing.contributors);
         for (client, part) in &mut round.parts {
-            part.stage = if reopened.accepted.contains(client) { Stage::Accepted } else { Stage::Asked };
+            part.stage = if reopened.accepted.contains(client) {
+                Stage::Accepted
+            } else if decided.as_ref().is_some_and(|contributors| !contributors.contains(client)) {
+                Stage::Missed
+            } else {
+                Stage::Asked
+            };
         }
         round
     }
@@ -181,6 +192,7 @@ impl OpenRound {
             Stage::Folding | Stage::Accepted | Stage::Rejected(_) => {
                 return Err(Verdict::Discarded(Discard::Duplicate));
             }
+            Stage::Missed => return Err(Verdict::Discarded(Discard::Late)),
         }
         let rejection = if report.samples != part.samples {
             Rejection::Samples { declared: part.samples, reported: report.samples }

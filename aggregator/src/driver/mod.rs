@@ -50,8 +50,8 @@ pub async fn drive(
     let started = Instant::now();
     let policy = run.config().policy;
     let reopened = match &resume.open {
-        Some(reopened) => Some(run.broadcast(reopened.opening.round)?),
-        None => None,
+        Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),
+        _ => None,
     };
     let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
     let (jobs, job_queue) = std::sync::mpsc::channel();

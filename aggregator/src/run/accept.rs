@@ -21,7 +21,7 @@ impl Run {
     ) -> Result<Result<(), Rejection>, RunError> {
         let checked = self.read_update(round, upload).and_then(|(header, update)| {
             let sums = self.open.as_ref().expect("updates are folded between open and close");
-            Ok((header, self.algorithm.check(&self.round(sums.round, sums.scale), update)?))
+            Ok((header, self.algorithm.check(&self.round(sums.opening.round, sums.scale), update)?))
         });
         let (header, update) = match checked {
             Ok(checked) => checked,
@@ -40,13 +40,12 @@ impl Run {
 
     pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Checked) {
         let mut sums = self.open.take().expect("updates are folded between open and close");
-        let mut partial =
-            sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&self.round(sums.round, sums.scale)));
+        let round = self.round(sums.opening.round, sums.scale);
+        let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
         let weight = self.config.spec.weights.of(header.report.samples);
         self.algorithm.fold(&mut partial, client, weight, header.report, update);
         sums.partial = Some(partial);
-        sums.loss_sum += header.report.loss;
-        sums.folded += 1;
+        sums.losses.insert(client, header.report.loss);
         self.open = Some(sums);
     }
 

@@ -1,22 +1,37 @@
 //! Step *close*: the sums become the next model.
 
+use std::collections::BTreeMap;
+
 use models::Precision;
+use shared::id::ClientId;
 
 use super::error::disk;
+use super::opening::Decision;
 use super::{Run, RunError, SMALL, Traffic};
-use crate::coordinator::Tally;
+use crate::coordinator::{Closing, Tally};
 use crate::report::{RoundRecord, jsonl};
 
 impl Run {
-    /// Step *close*: the new model, its evaluation, the next broadcast, the record, the checkpoint.
+    /// Step *close*: the decision, then the new model, its evaluation, the next broadcast, the record, the checkpoint.
+    /// A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
         let sums = self.open.take().expect("a round is closed after it was opened");
-        let (partial, folded, loss_sum) = (sums.partial, sums.folded, sums.loss_sum);
+        let decision = match sums.decision {
+            Some(decision) => decision,
+            None => {
+                let contributors = sums.losses.keys().copied().collect();
+                let closing = Closing { contributors, tally: *tally };
+                let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
+                self.write_opening(&sums.opening, Some(&decision))?;
+                decision
+            }
+        };
+        let (tally, traffic) = (decision.closing.tally, decision.traffic);
         let mut global = match self.resident.take() {
             Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
-        if let (Some(partial), false) = (partial, tally.void) {
+        if let (Some(partial), false) = (sums.partial, tally.void) {
             self.algorithm.close(&mut global, partial, &self.round(round, sums.scale))?;
         }
         let due = self.config.evaluate.after(round, self.config.spec.rounds);
@@ -33,7 +48,7 @@ impl Run {
             round,
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
-            train_loss: (folded > 0).then(|| loss_sum / folded as f64),
+            train_loss: mean(&sums.losses),
             sampled: tally.sampled,
             accepted: tally.accepted,
             rejected: tally.rejected,
@@ -42,7 +57,7 @@ impl Run {
             lost: tally.lost,
             bytes_down: traffic.down,
             bytes_up: traffic.up,
-            seconds: sums.opened.elapsed().as_secs_f64(),
+            seconds: decision.seconds,
             waited_for: tally.waited_for,
         };
         let path = self.directory.rounds();
@@ -57,4 +72,9 @@ impl Run {
         self.records.push(record.clone());
         Ok(record)
     }
+}
+
+/// In the order of the clients, so that it does not depend on who came first.
+fn mean(losses: &BTreeMap<ClientId, f64>) -> Option<f64> {
+    (!losses.is_empty()).then(|| losses.values().sum::<f64>() / losses.len() as f64)
 }

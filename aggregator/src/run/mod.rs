@@ -9,7 +9,8 @@
 //!
 //! 1. *open*: `round-N.json` with the cohort;
 //! 2. *accept*: an update moves from the spool into `accepted-N/`, before it is folded and before its receipt;
-//! 3. *close*: the line in `rounds.jsonl`, then `checkpoint-N`.
+//! 3. *close*: the decision, with all whose updates count, in `round-N.json`; from then on the round has one outcome.
+//!    Then what follows from it: the line in `rounds.jsonl`, and last `checkpoint-N`.
 //!
 //! Whatever moment the process dies at, the newest checkpoint says which rounds are closed, the opening record and the
 //! accepted updates restore the round that was open, and folding them again gives the same bits, because sums are
@@ -38,12 +39,15 @@ mod opening;
 mod recovery;
 mod update_file;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use models::ParamSet;
+use serde::{Deserialize, Serialize};
 use shared::aggregation::Scale;
 use shared::algorithm::{ErasedAlgorithm, Partial, Round, Template, registry};
+use shared::id::ClientId;
 use shared::parcel::Parcel;
 use shared::spec::RunSpec;
 
@@ -54,6 +58,7 @@ use crate::report::RoundRecord;
 
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
+use opening::Decision;
 
 pub use broadcast::Broadcast;
 pub use error::RunError;
@@ -66,7 +71,7 @@ const PAYLOAD_SLACK: u64 = 1 << 20;
 const SMALL: u64 = 16 << 20;
 
 /// Bytes on the wire, as the driver counted them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Server to clients.
     pub down: u64,
@@ -76,12 +81,14 @@ pub struct Traffic {
 
 /// The sums of the open round.
 struct Sums {
-    round: u32,
+    opening: Opening,
     scale: Scale,
     partial: Option<Partial>,
     opened: Instant,
-    loss_sum: f64,
-    folded: usize,
+    /// Training loss of every folded update.
+    losses: BTreeMap<ClientId, f64>,
+    /// How the round closes, if an earlier process decided it.
+    decision: Option<Decision>,
 }
 
 /// A run on disk.
@@ -171,6 +178,13 @@ impl Run {
         let weights = self.config.spec.weights;
         let largest = opening.roster.values().map(|&samples| weights.of(samples)).max().unwrap_or(1);
         let scale = Scale::agree(self.config.policy.max_abs, largest, opening.roster.len());
-        Sums { round: opening.round, scale, partial: None, opened: Instant::now(), loss_sum: 0.0, folded: 0 }
+        Sums {
+            opening: opening.clone(),
+            scale,
+            partial: None,
+            opened: Instant::now(),
+            losses: BTreeMap::new(),
+            decision: None,
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::directory::{RunDirectory, client_in, newest_checkpoint};
 use super::error::{damaged, disk};
 use super::{Run, RunError, TestSet};
 use crate::config::Config;
-use crate::coordinator::{Opening, Reopened, Resume};
+use crate::coordinator::{Closing, Opening, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
 use crate::report::jsonl;
 
@@ -47,17 +47,31 @@ impl Run {
         };
         let opening = Opening { round: closed + 1, cohort: record.cohort, roster: record.roster };
         let roster = opening.roster.clone();
-        let accepted = run.refold(&opening)?;
-        Ok((run, Resume { closed, roster, open: Some(Reopened { opening, accepted }) }))
+        let accepted = run.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
+        let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
+        let reopened = Reopened { opening, accepted, closing };
+        if reopened.decided().is_some()
+            && let Some(sums) = &mut run.open
+        {
+            sums.decision = record.decision;
+        }
+        Ok((run, Resume { closed, roster, open: Some(reopened) }))
     }
 
-    /// Folds the accepted updates of a round that was open when the process went away.
-    fn refold(&mut self, opening: &Opening) -> Result<BTreeSet<ClientId>, RunError> {
+    /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was
+    /// decided which ones make the new model, those.
+    fn refold(
+        &mut self,
+        opening: &Opening,
+        closing: Option<&Closing>,
+    ) -> Result<BTreeSet<ClientId>, RunError> {
         let round = opening.round;
         self.open = Some(self.sums(opening));
         let folder = self.directory.accepted(round);
         let names = self.files.list(&folder).map_err(disk("list", &folder))?;
-        let clients: BTreeSet<ClientId> = names.iter().filter_map(|name| client_in(name)).collect();
+        let counts = |client: &ClientId| closing.is_none_or(|closing| closing.contributors.contains(client));
+        let clients: BTreeSet<ClientId> =
+            names.iter().filter_map(|name| client_in(name)).filter(counts).collect();
         for &client in &clients {
             let path = self.directory.accepted_update(round, client);
             let (header, parcel) = self.read_update(round, &path).map_err(damaged(&path))?;

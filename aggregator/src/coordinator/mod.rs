@@ -11,9 +11,11 @@
 //! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort, `Open` |
 //! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
+//! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
 //! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
+//! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |

@@ -52,6 +52,17 @@ pub struct Tally {
     pub void: bool,
 }
 
+/// What becomes of an offered update.
+#[derive(Debug, PartialEq)]
+pub(super) enum Offer {
+    /// It is to be folded.
+    Fold,
+    /// The member's first is being folded: the one receipt for both has to wait until it is durable.
+    Again,
+    /// It needs no folding.
+    Settled(Verdict),
+}
+
 /// What the round wants to happen next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -181,18 +192,19 @@ impl OpenRound {
         }
     }
 
-    /// A client offers its update: `Ok` if it is to be folded.
-    pub(super) fn offer(&mut self, client: ClientId, report: &TrainReport) -> Result<(), Verdict> {
+    /// A client offers its update.
+    pub(super) fn offer(&mut self, client: ClientId, report: &TrainReport) -> Offer {
         let round = self.number;
         let Some(part) = self.parts.get_mut(&client) else {
-            return Err(Verdict::Rejected(Rejection::NotInCohort { round }));
+            return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
         match part.stage {
             Stage::Drawn | Stage::Asked | Stage::Failed(_) => {}
-            Stage::Folding | Stage::Accepted | Stage::Rejected(_) => {
-                return Err(Verdict::Discarded(Discard::Duplicate));
+            Stage::Folding => return Offer::Again,
+            Stage::Accepted | Stage::Rejected(_) => {
+                return Offer::Settled(Verdict::Discarded(Discard::Duplicate));
             }
-            Stage::Missed => return Err(Verdict::Discarded(Discard::Late)),
+            Stage::Missed => return Offer::Settled(Verdict::Discarded(Discard::Late)),
         }
         let rejection = if report.samples != part.samples {
             Rejection::Samples { declared: part.samples, reported: report.samples }
@@ -200,10 +212,10 @@ impl OpenRound {
             Rejection::Loss { loss: report.loss }
         } else {
             part.stage = Stage::Folding;
-            return Ok(());
+            return Offer::Fold;
         };
         part.stage = Stage::Rejected(rejection.to_string());
-        Err(Verdict::Rejected(rejection))
+        Offer::Settled(Verdict::Rejected(rejection))
     }
 
     /// Counts a verdict that was given without folding.

@@ -54,6 +54,46 @@ pub fn write_durably(
     files.sync_dir(parent(path))
 }
 
+/// Appends to a file durably, its name included if it is new.
+pub fn append_durably(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = files.length(path)?.is_none();
+    files.append(path, bytes)?;
+    if new { files.sync_dir(parent(path)) } else { Ok(()) }
+}
+
+/// A file being read that remembers whether the disk failed. Decoders report that as malformed content, and content is
+/// another one's fault.
+pub struct Reading {
+    file: Box<dyn Read + Send>,
+    failure: Option<io::Error>,
+}
+
+impl Reading {
+    /// Opens a file to read it from its start.
+    pub fn open(files: &dyn FileLayer, path: &Path) -> io::Result<Self> {
+        Ok(Self { file: files.open(path)?, failure: None })
+    }
+
+    /// What a decoder made of the file, unless the disk failed meanwhile.
+    pub fn judge<T>(self, decoded: T) -> io::Result<T> {
+        self.failure.map_or(Ok(decoded), Err)
+    }
+}
+
+impl Read for Reading {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(bytes).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let copy = match error.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(error.kind(), error.to_string()),
+                };
+                self.failure = Some(copy);
+            }
+        })
+    }
+}
+
 /// The name under which a file is written before it is whole.
 #[must_use]
 pub fn partial(path: &Path) -> PathBuf {
@@ -151,5 +191,41 @@ impl FileLayer for Disk {
             .collect::<io::Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing;
+
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(5))
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_told_apart_from_malformed_content() {
+        let decode = |mut reading: Reading| {
+            let mut byte = [0];
+            let decoded = reading.read_exact(&mut byte).map_err(|_| "malformed");
+            reading.judge(decoded)
+        };
+        let failing = Reading { file: Box::new(Failing), failure: None };
+        let error = decode(failing).expect_err("the disk fails");
+        assert_eq!(error.raw_os_error(), Some(5));
+        let empty = Reading { file: Box::new(io::empty()), failure: None };
+        assert_eq!(decode(empty).expect("the disk is fine"), Err("malformed"));
+    }
+
+    #[test]
+    fn appending_writes_whole_lines_one_after_the_other() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("log");
+        append_durably(&Disk, &path, b"one\n").expect("written");
+        append_durably(&Disk, &path, b"two\n").expect("written");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "one\ntwo\n");
     }
 }

@@ -94,6 +94,8 @@ pub struct World {
     trainings: BTreeMap<(u32, ClientId), usize>,
     /// Where each life of the aggregator but the first began.
     pub resumes: Vec<Resume>,
+    /// Let the aggregator forget accepted updates: their files are not synced, or the test damages them.
+    pub forgiving: bool,
     /// Print every happening: for replaying a seed that failed.
     pub trace: bool,
     /// Deaths of the aggregator so far.
@@ -130,6 +132,7 @@ impl World {
             resumes: Vec::new(),
             server_deaths: 0,
             trace: false,
+            forgiving: false,
         };
         world.schedule(Duration::ZERO, Happening::ServerStarts);
         for device in 0..world.devices.len() {
@@ -152,6 +155,23 @@ impl World {
     /// Every training of `device` takes `training`.
     pub fn slow_down(&mut self, device: usize, training: Duration) {
         self.slow.insert(device, training);
+    }
+
+    /// The aggregator's directory.
+    #[must_use]
+    pub fn run_directory(&self) -> RunDirectory {
+        RunDirectory::new(&self.root)
+    }
+
+    /// Lets time pass until `so_far` is true of the aggregator.
+    ///
+    /// # Panics
+    /// If the run ends before.
+    pub fn run_until(&mut self, so_far: impl Fn(&Server) -> bool) {
+        while !self.server.as_ref().is_some_and(&so_far) {
+            assert!(self.outcome.is_none(), "the run ended before");
+            self.step();
+        }
     }
 
     /// How often each device began to train in each round.
@@ -263,7 +283,7 @@ impl World {
     }
 
     fn start_server(&mut self) {
-        let directory = RunDirectory::new(&self.root);
+        let directory = self.run_directory();
         let (fatal, loss) = self.deaths.pop_front().unwrap_or((usize::MAX, Loss::Nothing));
         self.disk = self.disk.next_life(fatal, loss);
         match Server::start(Arc::new(self.disk.clone()), directory, self.scenario.config.clone(), self.now) {
@@ -284,7 +304,9 @@ impl World {
     fn keeps_its_word(&self, resume: &Resume) {
         for (round, client) in &self.promised {
             let open = resume.open.as_ref().filter(|open| open.opening.round == *round);
-            let kept = *round <= resume.closed || open.is_some_and(|open| open.accepted.contains(client));
+            let kept = *round <= resume.closed
+                || self.forgiving
+                || open.is_some_and(|open| open.accepted.contains(client));
             assert!(kept, "the accepted update of {} in round {round} is gone: {resume:?}", client.short());
         }
     }
@@ -327,6 +349,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Kills the aggregator. It starts again as time passes.
+    pub fn kill_server(&mut self) {
+        self.server_dies();
     }
 
     fn server_dies(&mut self) {

@@ -41,6 +41,9 @@ impl RunArgs {
         for passed in &started.passed {
             terminal::tell(passed);
         }
+        for mended in started.run.mended() {
+            eprintln!("{mended}");
+        }
         if started.continued {
             terminal::tell(&format!("continuing {place} after round {closed} (--fresh begins a new run)"));
         } else {

@@ -5,10 +5,10 @@ use std::path::Path;
 use shared::algorithm::Checked;
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
-use shared::parcel::Parcel;
 
 use super::error::disk;
 use super::{Run, RunError, update_file};
+use crate::files::Reading;
 
 impl Run {
     /// Step *accept*, if the update in the spool file `upload` is believable; then it is part of the sums. The bytes of
@@ -19,11 +19,7 @@ impl Run {
         client: ClientId,
         upload: &Path,
     ) -> Result<Result<(), Rejection>, RunError> {
-        let checked = self.read_update(round, upload).and_then(|(header, update)| {
-            let sums = self.open.as_ref().expect("updates are folded between open and close");
-            Ok((header, self.algorithm.check(&self.round(sums.opening.round, sums.scale), update)?))
-        });
-        let (header, update) = match checked {
+        let (header, update) = match self.read_update(round, upload)? {
             Ok(checked) => checked,
             Err(rejection) => {
                 self.files.remove(upload).map_err(disk("remove", upload))?;
@@ -49,14 +45,21 @@ impl Run {
         self.open = Some(sums);
     }
 
-    pub(super) fn read_update(&self, round: u32, path: &Path) -> Result<(UpdateHeader, Parcel), Rejection> {
-        let unreadable = |error: std::io::Error| Rejection::Malformed { reason: error.to_string() };
-        let mut input = self.files.open(path).map_err(unreadable)?;
-        let (header, parcel) = update_file::read(&mut input, self.max_payload())?;
-        if header.round == round {
-            Ok((header, parcel))
-        } else {
-            Err(Rejection::UnknownRound { round: header.round, current: round })
-        }
+    /// Reads and checks an update. The outer error is this machine's, the inner one the update's.
+    pub(super) fn read_update(
+        &self,
+        round: u32,
+        path: &Path,
+    ) -> Result<Result<(UpdateHeader, Checked), Rejection>, RunError> {
+        let sums = self.open.as_ref().expect("updates are read between open and close");
+        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
+        let read = update_file::read(&mut input, self.max_payload());
+        let read = input.judge(read).map_err(disk("read", path))?;
+        Ok(read.and_then(|(header, parcel)| {
+            if header.round != round {
+                return Err(Rejection::UnknownRound { round: header.round, current: round });
+            }
+            Ok((header, self.algorithm.check(&self.round(round, sums.scale), parcel)?))
+        }))
     }
 }

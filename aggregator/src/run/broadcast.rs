@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use shared::frame;
+use shared::message::ToClient;
 use shared::parcel::Parcel;
 
 use super::error::disk;
-use super::{Run, RunError, SMALL};
+use super::{Run, RunError, SMALL, Traffic};
 
 /// What a round's cohort is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,25 @@ pub struct Broadcast {
     pub content: Option<Bytes>,
 }
 
+impl Broadcast {
+    /// Bytes of the task on the wire.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u64 {
+        frame::encode(&ToClient::Task { round: self.round }, self.length).len() as u64 + self.length
+    }
+}
+
 impl Run {
+    /// What is known of the traffic that the open round had caused before this process took it over: every durable
+    /// update was received, and its client was sent the task. Other messages are forgotten.
+    #[must_use]
+    pub fn earlier_traffic(&self, broadcast: &Broadcast) -> Traffic {
+        self.open.as_ref().map_or(Traffic::default(), |sums| Traffic {
+            down: sums.losses.len() as u64 * broadcast.wire_bytes(),
+            up: sums.received,
+        })
+    }
+
     /// What the cohort of `round` is sent, made from the checkpoint if the file is gone.
     pub fn broadcast(&self, round: u32) -> Result<Broadcast, RunError> {
         let path = self.directory.broadcast(round);

@@ -7,14 +7,14 @@ use shared::parcel::Parcel;
 use super::directory::round_in;
 use super::error::{damaged, disk};
 use super::{Run, RunError};
-use crate::files::write_durably;
+use crate::files::{Reading, write_durably};
 
 impl Run {
     pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
         let path = self.directory.checkpoint(round);
-        let mut input = self.files.open(&path).map_err(disk("open", &path))?;
-        let parcel = Parcel::read_from(&mut input, Limits { max_bytes: u64::MAX, ..Limits::default() })
-            .map_err(damaged(&path))?;
+        let mut input = Reading::open(&*self.files, &path).map_err(disk("open", &path))?;
+        let parcel = Parcel::read_from(&mut input, Limits { max_bytes: u64::MAX, ..Limits::default() });
+        let parcel = input.judge(parcel).map_err(disk("read", &path))?.map_err(damaged(&path))?;
         Ok(self.algorithm.restore(parcel)?)
     }
 

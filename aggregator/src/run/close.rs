@@ -9,6 +9,7 @@ use super::error::disk;
 use super::opening::Decision;
 use super::{Run, RunError, SMALL, Traffic};
 use crate::coordinator::{Closing, Tally};
+use crate::files::append_durably;
 use crate::report::{RoundRecord, jsonl};
 
 impl Run {
@@ -62,7 +63,7 @@ impl Run {
         };
         let path = self.directory.rounds();
         let line = jsonl::line(&record);
-        self.files.append(&path, line.as_bytes()).map_err(disk("append to", &path))?;
+        append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
         let state = self.algorithm.store(global);
         self.write_checkpoint(round, &state)?;
         self.closed = round;

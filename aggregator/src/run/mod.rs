@@ -87,6 +87,8 @@ struct Sums {
     opened: Instant,
     /// Training loss of every folded update.
     losses: BTreeMap<ClientId, f64>,
+    /// Bytes of the updates among them that an earlier process received.
+    received: u64,
     /// How the round closes, if an earlier process decided it.
     decision: Option<Decision>,
 }
@@ -103,6 +105,8 @@ pub struct Run {
     /// The newest checkpoint's round.
     closed: u32,
     open: Option<Sums>,
+    /// What had to be mended to continue, for the operator.
+    mended: Vec<String>,
     /// The state of the newest checkpoint, if it is small.
     resident: Option<Parcel>,
 }
@@ -125,6 +129,7 @@ impl Run {
             records: Vec::new(),
             closed: 0,
             open: None,
+            mended: Vec::new(),
             resident: None,
         };
         let specs = run.config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
@@ -162,6 +167,12 @@ impl Run {
         &self.records
     }
 
+    /// What had to be mended to continue the run, for the operator.
+    #[must_use]
+    pub fn mended(&self) -> &[String] {
+        &self.mended
+    }
+
     /// Largest payload that an honest client sends.
     #[must_use]
     pub fn max_payload(&self) -> u64 {
@@ -184,6 +195,7 @@ impl Run {
             partial: None,
             opened: Instant::now(),
             losses: BTreeMap::new(),
+            received: 0,
             decision: None,
         }
     }

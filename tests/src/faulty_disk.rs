@@ -7,13 +7,13 @@
 //! is ever really synced, which would cost time and prove nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aggregator::files::{Disk, DurableFile, FileLayer, parent};
+use aggregator::files::{Disk, DurableFile, FileLayer, parent, private};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::seed::Seed;
@@ -85,6 +85,14 @@ impl FaultyDisk {
     #[must_use]
     pub fn dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
+    }
+
+    /// The power fails now.
+    ///
+    /// # Panics
+    /// If the temporary directory cannot be written.
+    pub fn cut_power(&self, loss: Loss) {
+        self.cache().lose(loss).expect("the temporary directory can be written");
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -274,7 +282,9 @@ fn lose_bytes(path: &Path, durable: &[u8], loss: Loss, chance: &mut ChaCha8Rng) 
             1 => fs::write(path, durable),
             _ => {
                 let bytes = fs::read(path)?;
-                fs::write(path, &bytes[..chance.random_range(0..=bytes.len())])
+                // Appending leaves alone what is durable; truncating does not.
+                let safe = if bytes.starts_with(durable) { durable.len() } else { 0 };
+                fs::write(path, &bytes[..chance.random_range(safe..=bytes.len())])
             }
         },
     }
@@ -308,6 +318,12 @@ impl FileLayer for FaultyDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
         self.step()?.touch(path)?;
         Ok(Box::new(FaultyFile { file: File::create(path)?, path: path.to_owned(), disk: self.clone() }))
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        self.remove(path)?;
+        self.step()?.touch(path)?;
+        Ok(Box::new(FaultyFile { file: private(path)?, path: path.to_owned(), disk: self.clone() }))
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -374,6 +390,14 @@ impl FileLayer for FaultyDisk {
         Ok(())
     }
 
+    fn lock(&self, path: &Path) -> Result<File, TryLockError> {
+        let mut cache = self.step().map_err(TryLockError::Error)?;
+        if !path.exists() {
+            cache.touch(path).map_err(TryLockError::Error)?;
+        }
+        Disk.lock(path)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let _alive = self.step()?;
         Disk.list(path)
@@ -394,7 +418,7 @@ mod tests {
         fs::write(folder.path().join("old"), "old").unwrap();
         let disk = FaultyDisk::dying_at(usize::MAX, loss);
         work(&disk, folder.path());
-        disk.cache().lose(loss).unwrap();
+        disk.cut_power(loss);
         let names = Disk.list(folder.path()).unwrap();
         let content = |name: String| {
             let text =

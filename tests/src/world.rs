@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId, Resume};
+use aggregator::files::Disk;
+use aggregator::report::RoundRecord;
+use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use bytes::Bytes;
 use edge_client::session::Event as DeviceEvent;
@@ -78,7 +81,7 @@ pub struct World {
     disk: FaultyDisk,
     /// How the aggregator's next lives end, if by the disk.
     deaths: VecDeque<(usize, Loss)>,
-    root: PathBuf,
+    runs: PathBuf,
     server: Option<Server>,
     devices: Vec<Device>,
     connections: BTreeMap<PeerId, Connection>,
@@ -94,6 +97,8 @@ pub struct World {
     trainings: BTreeMap<(u32, ClientId), usize>,
     /// Where each life of the aggregator but the first began.
     pub resumes: Vec<Resume>,
+    /// Uploads are synced before they are folded, as those of real devices are.
+    pub synced_uploads: bool,
     /// Let the aggregator forget accepted updates: their files are not synced, or the test damages them.
     pub forgiving: bool,
     /// Print every happening: for replaying a seed that failed.
@@ -103,9 +108,9 @@ pub struct World {
 }
 
 impl World {
-    /// A federation whose run lives in `root`; everything starts at time zero.
+    /// A federation whose run lives in a directory under `runs`; everything starts at time zero.
     #[must_use]
-    pub fn new(scenario: Scenario, weather: Weather, seed: u64, root: &Path) -> Self {
+    pub fn new(scenario: Scenario, weather: Weather, seed: u64, runs: &Path) -> Self {
         let identities = scenario.config.spec.root_seed();
         let shares = scenario.shares.clone();
         let devices = (0..)
@@ -119,7 +124,7 @@ impl World {
             chance: Seed::root(seed).derive("weather").rng(),
             disk: FaultyDisk::counting(),
             deaths: VecDeque::new(),
-            root: root.to_owned(),
+            runs: runs.to_owned(),
             server: None,
             connections: BTreeMap::new(),
             next_peer: 0,
@@ -133,6 +138,7 @@ impl World {
             server_deaths: 0,
             trace: false,
             forgiving: false,
+            synced_uploads: true,
         };
         world.schedule(Duration::ZERO, Happening::ServerStarts);
         for device in 0..world.devices.len() {
@@ -160,7 +166,7 @@ impl World {
     /// The aggregator's directory.
     #[must_use]
     pub fn run_directory(&self) -> RunDirectory {
-        RunDirectory::new(&self.root)
+        RunDirectory::new(self.runs.join(&self.scenario.config.spec.name))
     }
 
     /// Lets time pass until `so_far` is true of the aggregator.
@@ -212,8 +218,26 @@ impl World {
     /// If the aggregator is dead or its checkpoint cannot be read.
     #[must_use]
     pub fn model(&self) -> ParamSet {
-        let server = self.server.as_ref().expect("the run ended in a living aggregator");
-        server.run().published().expect("the checkpoint can be read")
+        let model = match &self.server {
+            Some(server) => server.run().published(),
+            None => self.read_back().published(),
+        };
+        model.expect("the checkpoint can be read")
+    }
+
+    /// The closed rounds of the ended run.
+    #[must_use]
+    pub fn records(&self) -> Vec<RoundRecord> {
+        match &self.server {
+            Some(server) => server.run().records().to_vec(),
+            None => self.read_back().records().to_vec(),
+        }
+    }
+
+    /// The run of an aggregator that died with the run complete, and has nothing to do when it is started again.
+    fn read_back(&self) -> Run {
+        let resumed = Run::resume(Arc::new(Disk), self.run_directory(), self.scenario.config.clone(), None);
+        resumed.expect("a complete run can be read").0
     }
 
     /// The next thing happens: a delivery, or a deadline.
@@ -257,7 +281,10 @@ impl World {
                 }
                 let event = match (message, payload, &mut self.server) {
                     (ToServer::Update(header), Some(payload), Some(server)) => {
-                        server.upload(peer, header, &payload)
+                        match server.upload(peer, header, &payload, self.synced_uploads) {
+                            Ok(event) => event,
+                            Err(_) => return self.server_dies(),
+                        }
                     }
                     (message, _, _) => ServerEvent::Message { peer, message },
                 };
@@ -283,10 +310,13 @@ impl World {
     }
 
     fn start_server(&mut self) {
-        let directory = self.run_directory();
+        if self.run_directory().finished().exists() {
+            self.outcome = Some(Outcome::Completed);
+            return;
+        }
         let (fatal, loss) = self.deaths.pop_front().unwrap_or((usize::MAX, Loss::Nothing));
         self.disk = self.disk.next_life(fatal, loss);
-        match Server::start(Arc::new(self.disk.clone()), directory, self.scenario.config.clone(), self.now) {
+        match Server::start(Arc::new(self.disk.clone()), &self.runs, self.scenario.config.clone(), self.now) {
             Ok(server) => {
                 if self.server_deaths > 0 {
                     self.keeps_its_word(server.continued());

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 fn world(directory: &Path) -> World {
     let scenario = Scenario::small(&["run.rounds=2", "round.count.min=4"]);
-    World::new(scenario, Weather::CALM, 0, &directory.join("run"))
+    World::new(scenario, Weather::CALM, 0, directory)
 }
 
 fn calm() -> ParamSet {
@@ -113,12 +113,12 @@ fn the_traffic_of_a_killed_process_counts_what_is_durable() {
 #[test]
 fn a_torn_last_line_of_rounds_is_taken_back() {
     for torn in ["{", "{\"round\":2,\"accura", "\0\0\0", "\u{fffd}"] {
-        let (world, folder) = meddled(|root| {
+        let (world, _folder) = meddled(|root| {
             let path = root.join("rounds.jsonl");
             fs::write(&path, fs::read_to_string(&path).unwrap() + torn).unwrap();
         });
         assert!(mended(&world).contains("half-written last line"), "{torn:?}: {:?}", mended(&world));
-        let text = fs::read_to_string(folder.path().join("run/rounds.jsonl")).unwrap();
+        let text = fs::read_to_string(world.run_directory().rounds()).unwrap();
         let rounds = jsonl::read(&text).unwrap();
         assert_eq!((rounds.records.len(), rounds.torn), (2, None), "{text}");
     }
@@ -126,13 +126,13 @@ fn a_torn_last_line_of_rounds_is_taken_back() {
 
 #[test]
 fn a_line_of_a_round_that_is_not_closed_is_taken_back() {
-    let (world, folder) = meddled(|root| {
+    let (world, _folder) = meddled(|root| {
         let path = root.join("rounds.jsonl");
         let line = fs::read_to_string(&path).unwrap();
         fs::write(&path, line.clone() + &line.replace("\"round\":1", "\"round\":2")).unwrap();
     });
     assert_eq!(mended(&world), "", "that is how a kill between the line and the checkpoint looks");
-    let text = fs::read_to_string(folder.path().join("run/rounds.jsonl")).unwrap();
+    let text = fs::read_to_string(world.run_directory().rounds()).unwrap();
     assert_eq!(jsonl::read(&text).unwrap().records.len(), 2, "{text}");
 }
 

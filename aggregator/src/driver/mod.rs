@@ -122,6 +122,14 @@ pub async fn drive(
     latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // What the ledger was still at when the loop ended.
+    while let Ok(late) = done.try_recv() {
+        match late {
+            Done::Failed(error) => failure = failure.or(Some(error)),
+            Done::Closed(record) => notice(Notice::Round(&record)),
+            Done::Opened(_) | Done::Folded { .. } => {}
+        }
+    }
     if let Some(error) = failure {
         return Err(error);
     }

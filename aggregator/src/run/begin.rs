@@ -8,7 +8,7 @@ use super::directory::RunDirectory;
 use super::error::disk;
 use super::{Run, RunError, TestSet};
 use crate::config::Config;
-use crate::files::{FileLayer, write_durably};
+use crate::files::{FileLayer, create_dir_durably, write_durably};
 
 impl Run {
     /// Begins a run in `directory`: writes the configuration and the initial model.
@@ -20,11 +20,13 @@ impl Run {
     ) -> Result<Self, RunError> {
         let run = Self::assemble(files, directory, config, tests)?;
         let files = &*run.files;
-        for path in [run.directory.state(), run.directory.spool()] {
-            files.create_dir(&path).map_err(disk("create", &path))?;
+        let spool = run.directory.spool();
+        create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
+        // They may be there already, left by a process that was killed before it synced them.
+        let root = run.directory.root();
+        for folder in [crate::files::parent(root), root] {
+            files.sync_dir(folder).map_err(disk("sync", folder))?;
         }
-        let root = crate::files::parent(run.directory.root());
-        files.sync_dir(root).map_err(disk("sync", root))?;
         let path = run.directory.config();
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;

@@ -39,4 +39,17 @@ impl Run {
             (Err(source), None) => Err(disk("write", &path)(source)),
         }
     }
+
+    /// Writes `report.html` and, if the run is `complete`, the mark that says so: last, since a process that dies before
+    /// is continued, and writes its model and report then.
+    pub fn write_report(&self, page: &str, complete: bool) -> Result<PathBuf, RunError> {
+        let path = self.directory.report();
+        write_durably(&*self.files, &path, |out| out.write_all(page.as_bytes()))
+            .map_err(disk("write", &path))?;
+        if complete {
+            let finished = self.directory.finished();
+            write_durably(&*self.files, &finished, |_| Ok(())).map_err(disk("write", &finished))?;
+        }
+        Ok(path)
+    }
 }

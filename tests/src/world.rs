@@ -5,63 +5,30 @@
 //! their own and may be overtaken by messages. All chance comes from one seed, so a failing schedule can be replayed.
 //! Every message is encoded and decoded.
 
+mod lives;
+mod queue;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId, Resume};
-use aggregator::files::Disk;
-use aggregator::report::RoundRecord;
-use aggregator::run::Run;
-use aggregator::run::directory::RunDirectory;
 use bytes::Bytes;
 use edge_client::session::Event as DeviceEvent;
-use models::ParamSet;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer, Verdict};
+use shared::message::ToServer;
 use shared::seed::Seed;
 
-use crate::device::{self, Device, Trained};
+use crate::device::{self, Device};
 use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::scenario::Scenario;
-use crate::server::{self, Server};
+use crate::server::Server;
 use crate::weather::Weather;
-
-#[derive(Debug)]
-enum Happening {
-    ToServer { peer: PeerId, message: ToServer, payload: Option<Bytes> },
-    ToDevice { peer: PeerId, message: Box<ToClient>, payload: Option<Bytes> },
-    ServerLearnsOfCut(PeerId),
-    DeviceLearnsOfCut(PeerId),
-    Connected(PeerId),
-    Trained { device: usize, trained: Box<Trained> },
-    DeviceStarts(usize),
-    ServerStarts,
-}
-
-struct Scheduled(Duration, u64, Happening);
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
+use queue::{Happening, Scheduled};
 
 struct Connection {
     device: usize,
@@ -147,26 +114,9 @@ impl World {
         world
     }
 
-    /// The aggregator's first life ends at the disk operation `fatal` of that life; given again, so does the next one.
-    pub fn die_at(&mut self, fatal: usize, loss: Loss) {
-        self.deaths.push_back((fatal, loss));
-    }
-
-    /// The disk of the aggregator's present life.
-    #[must_use]
-    pub fn disk(&self) -> &FaultyDisk {
-        &self.disk
-    }
-
     /// Every training of `device` takes `training`.
     pub fn slow_down(&mut self, device: usize, training: Duration) {
         self.slow.insert(device, training);
-    }
-
-    /// The aggregator's directory.
-    #[must_use]
-    pub fn run_directory(&self) -> RunDirectory {
-        RunDirectory::new(self.runs.join(&self.scenario.config.spec.name))
     }
 
     /// Lets time pass until `so_far` is true of the aggregator.
@@ -210,34 +160,6 @@ impl World {
             self.step();
         }
         self.outcome.clone()
-    }
-
-    /// The global model of the ended run.
-    ///
-    /// # Panics
-    /// If the aggregator is dead or its checkpoint cannot be read.
-    #[must_use]
-    pub fn model(&self) -> ParamSet {
-        let model = match &self.server {
-            Some(server) => server.run().published(),
-            None => self.read_back().published(),
-        };
-        model.expect("the checkpoint can be read")
-    }
-
-    /// The closed rounds of the ended run.
-    #[must_use]
-    pub fn records(&self) -> Vec<RoundRecord> {
-        match &self.server {
-            Some(server) => server.run().records().to_vec(),
-            None => self.read_back().records().to_vec(),
-        }
-    }
-
-    /// The run of an aggregator that died with the run complete, and has nothing to do when it is started again.
-    fn read_back(&self) -> Run {
-        let resumed = Run::resume(Arc::new(Disk), self.run_directory(), self.scenario.config.clone(), None);
-        resumed.expect("a complete run can be read").0
     }
 
     /// The next thing happens: a delivery, or a deadline.
@@ -307,94 +229,6 @@ impl World {
                 self.device_effects(device, effects);
             }
         }
-    }
-
-    fn start_server(&mut self) {
-        if self.run_directory().finished().exists() {
-            self.outcome = Some(Outcome::Completed);
-            return;
-        }
-        let (fatal, loss) = self.deaths.pop_front().unwrap_or((usize::MAX, Loss::Nothing));
-        self.disk = self.disk.next_life(fatal, loss);
-        match Server::start(Arc::new(self.disk.clone()), &self.runs, self.scenario.config.clone(), self.now) {
-            Ok(server) => {
-                if self.server_deaths > 0 {
-                    self.keeps_its_word(server.continued());
-                    self.resumes.push(server.continued().clone());
-                }
-                self.server = Some(server);
-                // A resumed machine may have something to do at once.
-                self.server_event(ServerEvent::Tick);
-            }
-            Err(_) => self.server_dies(),
-        }
-    }
-
-    /// A restart takes nothing back that a device was told.
-    fn keeps_its_word(&self, resume: &Resume) {
-        for (round, client) in &self.promised {
-            let open = resume.open.as_ref().filter(|open| open.opening.round == *round);
-            let kept = *round <= resume.closed
-                || self.forgiving
-                || open.is_some_and(|open| open.accepted.contains(client));
-            assert!(kept, "the accepted update of {} in round {round} is gone: {resume:?}", client.short());
-        }
-    }
-
-    fn server_event(&mut self, event: ServerEvent) {
-        if self.server.is_some() && self.chance.random_bool(self.weather.server_crash) {
-            self.server_dies();
-            return;
-        }
-        let Some(server) = &mut self.server else { return };
-        match server.handle(self.now, event) {
-            Err(_) => self.server_dies(),
-            Ok(effects) => {
-                self.outcome.clone_from(&server.outcome);
-                for effect in effects {
-                    match effect {
-                        server::Effect::Deliver(peer, message, payload) => {
-                            let message = across(&message);
-                            if let (
-                                ToClient::Receipt { round, verdict: Verdict::Accepted },
-                                Some(connection),
-                            ) = (&message, self.connections.get(&peer))
-                            {
-                                self.promised.insert((*round, self.devices[connection.device].client()));
-                            }
-                            self.deliver(
-                                peer,
-                                1,
-                                |message, payload| Happening::ToDevice {
-                                    peer,
-                                    message: Box::new(message),
-                                    payload,
-                                },
-                                message,
-                                payload,
-                            );
-                        }
-                        server::Effect::Cut(peer) => self.cut(peer),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Kills the aggregator. It starts again as time passes.
-    pub fn kill_server(&mut self) {
-        self.server_dies();
-    }
-
-    fn server_dies(&mut self) {
-        self.server = None;
-        self.server_deaths += 1;
-        let peers: Vec<PeerId> = self.connections.keys().copied().collect();
-        for peer in peers {
-            self.cut(peer);
-        }
-        let downtime = self.draw(self.weather.downtime);
-        self.schedule(downtime, Happening::ServerStarts);
     }
 
     fn device_event(&mut self, peer: PeerId, event: DeviceEvent) {

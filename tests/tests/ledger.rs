@@ -1,5 +1,4 @@
 //! What the ledger is still at when the run is stopped.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::io;

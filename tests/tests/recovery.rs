@@ -54,6 +54,9 @@ fn meddled(meddle: impl Fn(&Path)) -> (World, tempfile::TempDir) {
     (world, directory)
 }
 
+/// What the disk makes of a file's content.
+type Damage<T> = fn(&T) -> Vec<u8>;
+
 fn accepted_updates(root: &Path) -> Vec<PathBuf> {
     let folder = fs::read_dir(root.join("state/accepted-000002")).unwrap();
     let mut updates: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
@@ -75,7 +78,7 @@ fn an_undamaged_run_says_nothing() {
 #[test]
 fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
     let calm = calm();
-    let damages: [fn(&[u8]) -> Vec<u8>; 5] = [
+    let damages: [Damage<[u8]>; 5] = [
         |_| Vec::new(),
         |bytes| bytes[..bytes.len() / 2].to_vec(),
         |bytes| bytes[..bytes.len() - 1].to_vec(),
@@ -139,7 +142,7 @@ fn a_line_of_a_round_that_is_not_closed_is_taken_back() {
 #[test]
 fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
     let calm = calm();
-    let damages: [(&str, fn(&str) -> Vec<u8>); 4] = [
+    let damages: [(&str, Damage<str>); 4] = [
         ("line 2 is not a round", |line| format!("{line}what?\n").into_bytes()),
         ("line 1 is not a round", |line| format!("\n{line}").into_bytes()),
         ("line 2 holds round 1, out of order", |line| format!("{line}{line}").into_bytes()),

@@ -48,13 +48,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Progress, Refusal, Rejection, ToClient, Verdict};
+use shared::message::{Refusal, Rejection, ToClient, Verdict};
 use shared::seed::sample_without_replacement;
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
 use open_round::{Next, OpenRound};
+use roster::{Link, Member};
 
 pub use event::{Action, Closing, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
@@ -73,22 +74,6 @@ pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
 /// Stands for the reasons of a void round that was decided by an earlier process.
 const RESTARTED: &str =
     "the aggregator was restarted while the round closed: the reasons are in its earlier output";
-
-/// A client that was seen in this run.
-#[derive(Clone, Debug)]
-struct Member {
-    samples: u64,
-    link: Option<Link>,
-    /// When it was last heard on its previous connection.
-    seen: Duration,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    peer: PeerId,
-    heard: Duration,
-    progress: Progress,
-}
 
 #[derive(Debug)]
 enum State {

@@ -17,15 +17,14 @@ impl Run {
     /// A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
         let sums = self.open.take().expect("a round is closed after it was opened");
-        let decision = match sums.decision {
-            Some(decision) => decision,
-            None => {
-                let contributors = sums.losses.keys().copied().collect();
-                let closing = Closing { contributors, tally: *tally };
-                let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
-                self.write_opening(&sums.opening, Some(&decision))?;
-                decision
-            }
+        let decision = if let Some(decision) = sums.decision {
+            decision
+        } else {
+            let contributors = sums.losses.keys().copied().collect();
+            let closing = Closing { contributors, tally: *tally };
+            let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
+            self.write_opening(&sums.opening, Some(&decision))?;
+            decision
         };
         let (tally, traffic) = (decision.closing.tally, decision.traffic);
         let mut global = match self.resident.take() {

@@ -212,12 +212,16 @@ fn is_free(files: &dyn FileLayer, directory: &RunDirectory) -> Result<bool, RunE
     let names = |path: &Path| match files.list(path) {
         Ok(names) => Ok(Some(names)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(Vec::new())),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
+        // A file is in its place; one in place of a folder above it is in the way of every run.
+        Err(error)
+            if error.kind() == ErrorKind::NotADirectory && matches!(files.length(path), Ok(Some(_))) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(disk("list", path)(error)),
     };
-    let (Some(root), Some(state)) = (names(directory.root())?, names(&directory.state())?) else {
-        return Ok(false);
-    };
+    let Some(root) = names(directory.root())? else { return Ok(false) };
+    let Some(state) = names(&directory.state())? else { return Ok(false) };
     let begun = state.iter().any(|name| name == "lock");
     let ours = |name: &String| match name.as_str() {
         "state" => true,

@@ -84,10 +84,11 @@ fn an_aggregator_that_is_killed_continues_where_it_was() {
 
     pass(&gate, 3);
     lab.assert_completed(server, devices);
-    // The updates that came before the kill count in their round's traffic.
+    // The updates that came before the kill count in their round's traffic, and so do their tasks. That of the fifth,
+    // which was sent before the kill and not again, is forgotten.
     let (interrupted, whole) = (&lab.rounds()[0], &lab.rounds()[2]);
     assert!(interrupted.bytes_up > whole.bytes_up / 10 * 9, "{interrupted:?} {whole:?}");
-    assert!(interrupted.bytes_down > whole.bytes_down / 10 * 9, "{interrupted:?} {whole:?}");
+    assert!(interrupted.bytes_down > whole.bytes_down / 10 * 7, "{interrupted:?} {whole:?}");
 }
 
 /// The model of one round that closes by time with four updates of five. If `killed`, the aggregator is killed after the

@@ -123,8 +123,11 @@ fn what_is_not_ours_is_left_alone() {
         assert_eq!(contents(&root), before, "{what}");
     }
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("glyphs-fedavg"), "a file").unwrap();
+    let file = folder.path().join("glyphs-fedavg");
+    fs::write(&file, "a file").unwrap();
     assert_eq!(name(&begin(Arc::new(Disk), folder.path(), false).unwrap()), "glyphs-fedavg-2");
+    let error = begin(Arc::new(Disk), &file, false).err().unwrap();
+    assert!(matches!(error, StartError::Run(_)), "there is no place for any run: {error}");
 }
 
 #[test]

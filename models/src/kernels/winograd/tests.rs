@@ -1,9 +1,6 @@
-use std::time::Instant;
-
 use proptest::prelude::*;
 
 use super::super::geometry::Geometry;
-use super::super::product::{Matrix, product};
 use super::{Winograd, pays};
 
 fn geometry(channels: usize, (height, width): (usize, usize), kernel: usize, padding: usize) -> Geometry {
@@ -149,7 +146,7 @@ fn nothing_stays_from_one_call_to_the_next() {
     ] {
         let (x, weight) = (noise(n * g.image(), seed), noise(out * g.taps(), seed + 10));
         let dy = noise(n * out * g.places(), seed + 20);
-        let mut run = |winograd: &mut Winograd| {
+        let run = |winograd: &mut Winograd| {
             let [mut y, mut dweight, mut dx] = [&dy, &weight, &x].map(|like| vec![f32::NAN; like.len()]);
             if forward {
                 winograd.forward(&weight, &x, &mut y, n, |_| ());
@@ -185,104 +182,4 @@ fn other_convolutions_are_refused() {
     assert!(Winograd::new(with(3, 2), 64).is_none() && !pays(with(3, 2), 64));
     assert!(Winograd::new(with(1, 1), 64).is_none() && !pays(with(1, 1), 64));
     assert!(Winograd::new(with(3, 1), 64).is_some() && pays(with(3, 1), 64));
-}
-
-/// Prints times beside those of the direct way: columns and products, whatever else it takes left out.
-#[test]
-#[ignore = "measures speed; run it in release on a quiet machine, with --nocapture"]
-fn measure() {
-    let layers = [
-        (32, 64, 14, 5),
-        (64, 128, 32, 3),
-        (128, 128, 16, 3),
-        (128, 256, 16, 3),
-        (256, 512, 8, 3),
-        (512, 512, 4, 3),
-        (3, 64, 32, 3),
-        (8, 8, 32, 3),
-        (16, 16, 32, 3),
-        (32, 32, 32, 3),
-        (16, 64, 8, 3),
-        (64, 16, 8, 3),
-        (3, 32, 32, 5),
-        (8, 16, 14, 5),
-        (16, 16, 14, 5),
-        (16, 32, 10, 5),
-        (64, 64, 2, 3),
-    ];
-    for threads in [1, 2] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        println!("{threads} threads");
-        for (channels, out, size, kernel) in layers {
-            let g = geometry(channels, (size, size), kernel, kernel / 2);
-            pool.install(|| measure_layer(g, out, 64, threads as f64));
-        }
-    }
-}
-
-/// The shorter of a time and that which something takes.
-fn shorter(best: &mut f64, f: impl FnOnce()) {
-    let start = Instant::now();
-    f();
-    *best = best.min(start.elapsed().as_secs_f64());
-}
-
-fn measure_layer(g: Geometry, out: usize, n: usize, threads: f64) {
-    let (x, weight, dy) = (noise(n * g.image(), 1), noise(out * g.taps(), 2), noise(n * out * g.places(), 3));
-    let mut winograd = Winograd::new(g, out).unwrap();
-    let [mut y, mut dweight, mut dx] = [&dy, &weight, &x].map(|like| like.clone());
-    let (size, mut square) = (512, vec![0.0; 512 * 512]);
-    let (a, b) = (noise(size * size, 1), noise(size * size, 2));
-    let (a, b) = (Matrix::new(&a, size, size), Matrix::new(&b, size, size));
-    let [mut forward, mut backward, mut direct, mut products] = [f64::MAX; 4];
-    for _ in 0..20 {
-        shorter(&mut forward, || winograd.forward(&weight, &x, &mut y, n, |_| ()));
-        shorter(&mut backward, || winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx)));
-        shorter(&mut direct, || columns_and_products(g, out, n, &weight, &x, &dy));
-        shorter(&mut products, || product(1.0, a, b, 0.0, &mut square, size));
-    }
-    let peak = threads * 2.0 * (size as f64).powi(3) / products;
-    let flops = 2.0 * (n * g.places() * g.taps() * out) as f64;
-    println!(
-        "{:3} -> {out:3} @{:2}, kernel {}: forward {:6.2} ms ({:4.0} GFLOP/s), backward {:6.2} ms ({:4.0}); {:.2} of the \
-         peak {:.0}; direct on one thread {:.2} of the time; pays: {}",
-        g.channels,
-        g.height,
-        g.kernel,
-        forward * 1e3,
-        flops / forward / 1e9,
-        backward * 1e3,
-        2.0 * flops / backward / 1e9,
-        3.0 * flops / (forward + backward) / peak,
-        peak / 1e9,
-        direct / (forward + backward),
-        pays(g, out),
-    );
-}
-
-/// The result and both gradients of a convolution from its columns, on one thread.
-fn columns_and_products(g: Geometry, out: usize, n: usize, weight: &[f32], x: &[f32], dy: &[f32]) {
-    let group = ((1 << 18) / (g.taps() * g.places())).max(1);
-    let mut dx = vec![0.0; n * g.image()];
-    let (mut y, mut dweight) = (vec![0.0; out * group * g.places()], vec![0.0; out * g.taps()]);
-    let weight = Matrix::new(weight, out, g.taps());
-    for first in (0..n).step_by(group) {
-        let count = group.min(n - first);
-        let wide = count * g.places();
-        let x = &x[first * g.image()..][..count * g.image()];
-        for backward in [false, true] {
-            let columns = g.gather(x, count);
-            let matrix = Matrix::new(&columns, g.taps(), wide);
-            if backward {
-                let dy = Matrix::new(&dy[first * out * g.places()..][..out * wide], out, wide);
-                product(1.0, dy, matrix.transposed(), 1.0, &mut dweight, g.taps());
-                let mut columns = columns.clone();
-                product(1.0, weight.transposed(), dy, 0.0, &mut columns, wide);
-                g.scatter(&columns, count, &mut dx[first * g.image()..][..count * g.image()]);
-            } else {
-                product(1.0, weight, matrix, 0.0, &mut y, wide);
-            }
-        }
-    }
-    std::hint::black_box((y, dweight, dx));
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::geometry::Geometry;
-use super::{Winograd, pays};
+use super::{Winograd, Workspace, pays};
 
 fn geometry(channels: usize, (height, width): (usize, usize), kernel: usize, padding: usize) -> Geometry {
     Geometry::of(&[channels, height, width], kernel, 1, padding)
@@ -55,7 +55,7 @@ fn error(values: &[f32], expected: &[(f64, f64)], largest: bool) -> f64 {
 fn errors(g: Geometry, out: usize, n: usize, largest: bool) -> [f64; 3] {
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
     let dy = noise(n * out * g.places(), 3);
-    let mut winograd = Winograd::new(g, out).unwrap();
+    let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
     let (mut y, mut dweight, mut dx) =
         (vec![f32::NAN; dy.len()], vec![f32::NAN; weight.len()], vec![f32::NAN; x.len()]);
     winograd.forward(&weight, &x, &mut y, n, |_| ());
@@ -110,7 +110,7 @@ fn in_pool(threads: usize, g: Geometry, out: usize, n: usize) -> [Vec<f32>; 3] {
     let [mut y, mut dweight, mut dx] = [&dy, &weight, &x].map(|like| vec![f32::NAN; like.len()]);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     pool.install(|| {
-        let mut winograd = Winograd::new(g, out).unwrap();
+        let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
         winograd.forward(&weight, &x, &mut y, n, |_| ());
         winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx));
     });
@@ -122,7 +122,7 @@ fn the_number_of_threads_changes_no_bit() {
     // The first has several groups with a smaller one at the end, both share out their weights, and products in pieces.
     for (channels, out, size, kernel, n) in [(128, 136, (16, 16), 3, 19), (136, 128, (6, 6), 5, 5)] {
         let g = geometry(channels, size, kernel, kernel / 2);
-        assert!(Winograd::new(g, out).unwrap().parallel(5));
+        assert!(Winograd::new(g, out, &Workspace::default()).unwrap().parallel(5));
         let bits = |threads| {
             in_pool(threads, g, out, n).map(|values| values.into_iter().map(f32::to_bits).collect())
         };
@@ -136,7 +136,7 @@ fn the_number_of_threads_changes_no_bit() {
 #[test]
 fn nothing_stays_from_one_call_to_the_next() {
     let (g, out) = (geometry(20, (9, 6), 3, 1), 33);
-    let mut used = Winograd::new(g, out).unwrap();
+    let mut used = Winograd::new(g, out, &Workspace::default()).unwrap();
     for (n, seed, forward, wanted) in [
         (3, 1, true, true),
         (40, 2, true, false),
@@ -154,7 +154,7 @@ fn nothing_stays_from_one_call_to_the_next() {
             winograd.backward(&weight, &x, &dy, n, &mut dweight, wanted.then_some(&mut dx));
             [y, dweight, dx].map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
         };
-        let fresh = run(&mut Winograd::new(g, out).unwrap());
+        let fresh = run(&mut Winograd::new(g, out, &Workspace::default()).unwrap());
         assert!(run(&mut used) == fresh, "{n} images");
         if n == 0 {
             assert!(fresh[1].iter().all(|&bits| bits == 0), "no images, no gradient");
@@ -166,7 +166,7 @@ fn nothing_stays_from_one_call_to_the_next() {
 fn each_complete_result_is_finished_once() {
     let (g, out, n) = (geometry(5, (10, 7), 3, 1), 18, 9);
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
-    let mut winograd = Winograd::new(g, out).unwrap();
+    let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
     let [mut plain, mut finished] = [vec![0.0; n * out * g.places()], vec![0.0; n * out * g.places()]];
     winograd.forward(&weight, &x, &mut plain, n, |_| ());
     winograd.forward(&weight, &x, &mut finished, n, |image| {
@@ -179,7 +179,7 @@ fn each_complete_result_is_finished_once() {
 #[test]
 fn other_convolutions_are_refused() {
     let with = |kernel, stride| Geometry::of(&[64, 9, 9], kernel, stride, 1);
-    assert!(Winograd::new(with(3, 2), 64).is_none() && !pays(with(3, 2), 64));
-    assert!(Winograd::new(with(1, 1), 64).is_none() && !pays(with(1, 1), 64));
-    assert!(Winograd::new(with(3, 1), 64).is_some() && pays(with(3, 1), 64));
+    assert!(Winograd::new(with(3, 2), 64, &Workspace::default()).is_none() && !pays(with(3, 2), 64));
+    assert!(Winograd::new(with(1, 1), 64, &Workspace::default()).is_none() && !pays(with(1, 1), 64));
+    assert!(Winograd::new(with(3, 1), 64, &Workspace::default()).is_some() && pays(with(3, 1), 64));
 }

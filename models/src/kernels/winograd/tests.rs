@@ -182,4 +182,5 @@ fn other_convolutions_are_refused() {
     assert!(Winograd::new(with(3, 2), 64, &Workspace::default()).is_none() && !pays(with(3, 2), 64));
     assert!(Winograd::new(with(1, 1), 64, &Workspace::default()).is_none() && !pays(with(1, 1), 64));
     assert!(Winograd::new(with(3, 1), 64, &Workspace::default()).is_some() && pays(with(3, 1), 64));
+    assert!(!pays(with(3, 1), 1) && !pays(geometry(64, (2, 2), 3, 1), 64));
 }

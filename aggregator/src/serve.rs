@@ -2,15 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::coordinator::{Outcome, Resume};
-use crate::driver::{Notice, drive};
+use crate::driver::{Ended, Latecomers, Notice, drive};
 use crate::files::{Disk, FileLayer as _, write_durably};
+use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
-use crate::quic::{ListenError, Listener};
 use crate::run::{Run, RunError};
 
 /// Where devices find the run, written for scripts once connections are taken.
@@ -32,9 +34,6 @@ pub enum ServeError {
     /// The run failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The address cannot be used.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
     /// The ready file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     ReadyFile {
@@ -45,21 +44,54 @@ pub enum ServeError {
     },
 }
 
-/// Serves the run on `address` until it is over or `stop` turns true.
+/// A run that is served no more, while its port still is.
+pub struct Served {
+    /// The run, for its model and its report.
+    pub run: Run,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Who is still to be told.
+    pub door: Door,
+}
+
+/// The port after the last round. Devices that were away when the run ended are told here that it is over.
+pub struct Door {
+    latecomers: Latecomers,
+    accepting: JoinHandle<()>,
+}
+
+impl Door {
+    /// Known devices that have not heard that the run is over.
+    #[must_use]
+    pub fn awaited(&self) -> usize {
+        self.latecomers.away()
+    }
+
+    /// Answers until all of them have heard it, `time` is over or `stop` changes; then closes.
+    pub async fn close_after(mut self, time: Duration, stop: watch::Receiver<bool>) {
+        if self.awaited() > 0 {
+            self.latecomers.answer(time, stop).await;
+        }
+        // The listener notices that nobody listens to it any more, and closes what is still open.
+        drop(self.latecomers);
+        let _ = self.accepting.await;
+    }
+}
+
+/// Serves the run with `listener` until it is over or `stop` turns true.
 pub async fn serve(
     run: Run,
     resume: Resume,
-    address: SocketAddr,
+    listener: Listener,
     identity: &ServerIdentity,
     ready_file: Option<&Path>,
     stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice<'_>) + Send),
-) -> Result<(Run, Outcome), ServeError> {
+) -> Result<Served, ServeError> {
     // A file of an earlier process would name a port that nobody listens on.
     if let Some(path) = ready_file {
         Disk.remove(path).map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
     }
-    let listener = Listener::bind(address, identity, run.config().policy.lost_after)?;
     let ready = Ready {
         address: listener.address(),
         fingerprint: identity.fingerprint_hex(),
@@ -73,9 +105,15 @@ pub async fn serve(
             .map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
     }
     let (to_driver, from_peers) = mpsc::unbounded_channel();
-    let accepting = tokio::spawn(listener.accept(run.directory().spool(), run.max_payload(), to_driver));
-    let result = drive(run, resume, from_peers, stop, notice).await;
-    // The listener notices that the driver hung up, and closes what is still open.
-    let _ = accepting.await;
-    Ok(result?)
+    let (spool, max_payload) = (run.directory().spool(), run.max_payload());
+    let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
+    match drive(run, resume, from_peers, stop, notice).await {
+        Ok(Ended { run, outcome, latecomers }) => {
+            Ok(Served { run, outcome, door: Door { latecomers, accepting } })
+        }
+        Err(error) => {
+            let _ = accepting.await;
+            Err(error.into())
+        }
+    }
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use shared::id::RunId;
 
-use crate::config::{Config, ConfigError, Raw};
+use crate::config::{Config, Raw};
 use crate::coordinator::Resume;
 use crate::data;
 use crate::files::{Disk, FileLayer};
+use crate::quic::ListenError;
 use crate::run::directory::{RunDirectory, newest_checkpoint};
 use crate::run::{Run, RunError, damaged, disk};
 
@@ -33,12 +34,12 @@ pub struct Started {
 /// Why a run cannot start. The operator's to mend.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration makes no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// The disk or the run's directory.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The port cannot be used.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Another process works on the run.
     #[error("{} is in use by another aggregator: stop that one, or start another run with --fresh", path.display())]
     InUse {
@@ -58,11 +59,21 @@ impl Started {
     }
 }
 
-/// Begins or continues the run that `raw` describes, under `runs`. `fresh` never continues.
-pub fn start(raw: Raw, base: &Path, runs: &Path, fresh: bool) -> Result<Started, StartError> {
+/// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's
+/// identity is decided here, whatever `config` says.
+///
+/// `prepare` gets ready what the run needs beside its directory, a port for example. It is called when a
+/// directory was found that nobody else uses, and before a new one is made: if it fails, nothing is left
+/// behind.
+pub fn start<T>(
+    mut config: Config,
+    runs: &Path,
+    fresh: bool,
+    prepare: impl FnOnce(&Config) -> Result<T, StartError>,
+) -> Result<(Started, T), StartError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(StartError::Random)?;
-    let mut config = Config::validate(raw, base, RunId::from_bytes(bytes))?;
+    config.spec.run = RunId::from_bytes(bytes);
     let tests = data::test_set(&config).map_err(RunError::from)?;
     let files: Arc<dyn FileLayer> = Arc::new(Disk);
     let mut passed = Vec::new();
@@ -78,15 +89,18 @@ pub fn start(raw: Raw, base: &Path, runs: &Path, fresh: bool) -> Result<Started,
             Occupant::Same(identity) => {
                 let lock = lock(&directory)?;
                 config.spec.run = identity;
+                let prepared = prepare(&config)?;
                 let (run, resume) = Run::resume(files, directory, config, tests)?;
-                return Ok(Started { run, resume, continued: true, passed, lock });
+                return Ok((Started { run, resume, continued: true, passed, lock }, prepared));
             }
             Occupant::Nobody => {
+                let prepared = prepare(&config)?;
                 let state = directory.state();
                 std::fs::create_dir_all(&state).map_err(disk("create", &state))?;
                 let lock = lock(&directory)?;
                 let run = Run::begin(files, directory, config, tests)?;
-                return Ok(Started { run, resume: Resume::default(), continued: false, passed, lock });
+                let started = Started { run, resume: Resume::default(), continued: false, passed, lock };
+                return Ok((started, prepared));
             }
         }
     }

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, product_peak};
-use rand::Rng as _;
-use shared::seed::Seed;
+use shared::seed::{Seed, below, uniform_f32};
 
 use crate::memory;
 
@@ -98,10 +97,16 @@ pub fn measure(
     })
 }
 
-fn noise(architecture: &Architecture, samples: usize, seed: &Seed) -> Result<Batch, BatchError> {
+/// Samples without meaning: pixels, or tokens.
+fn noise(architecture: &Architecture, samples: usize, seed: &Seed) -> Result<Batch, BenchError> {
     let mut rng = seed.derive("bench").rng();
     let count = samples * architecture.input.iter().product::<usize>();
-    let x = (0..count).map(|_| (rng.next_u32() >> 8) as f32 / (1 << 24) as f32).collect();
-    let y = (0..samples).map(|sample| (sample % architecture.classes) as u32).collect();
-    Batch::new(x, [&[samples], &architecture.input[..]].concat(), y)
+    let mut value = || match architecture.vocabulary() {
+        Some(vocabulary) => below(vocabulary, &mut rng) as f32,
+        None => uniform_f32(&mut rng),
+    };
+    let x = (0..count).map(|_| value()).collect();
+    let labels = samples * architecture.predictions().map_err(ModelError::from)?;
+    let y = (0..labels).map(|label| (label % architecture.classes) as u32).collect();
+    Ok(Batch::new(x, [&[samples], &architecture.input[..]].concat(), y)?)
 }

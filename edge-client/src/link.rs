@@ -23,6 +23,15 @@ pub enum Outgoing {
 pub enum Incoming {
     /// A message without payload.
     Message(ToClient),
+    /// A part of a task is here. A transport may leave this out.
+    Arriving {
+        /// The round.
+        round: u32,
+        /// Bytes of its payload that are here.
+        received: u64,
+        /// Bytes that it has.
+        total: u64,
+    },
     /// The task of a round with its payload.
     Task {
         /// The round.

@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn predictions_are_those_of_the_closed_form() {
         let folder = tempfile::tempdir().unwrap();
-        let predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
+        let mut predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
         // Logits (0, 10), (10, 0), (10, 10): the first class wins the tie.
         let data = view(&[1, 1, 2], vec![0, 255, 255, 0, 255, 255], vec![1, 1, 0]);
         let mut rows = Vec::new();
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn every_sample_of_several_batches_comes_once_and_in_order() {
         let folder = tempfile::tempdir().unwrap();
-        let predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
+        let mut predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
         let samples = 2 * BATCH + 3;
         let labels: Vec<u8> = (0..samples).map(|sample| (sample % 3 == 0).into()).collect();
         let pixels = labels.iter().flat_map(|&label| [255 * (1 - label), 255 * label]).collect();
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_diverged_model_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
-        let predictor = open(&model(folder.path(), [0.0, f32::NAN])).unwrap();
+        let mut predictor = open(&model(folder.path(), [0.0, f32::NAN])).unwrap();
         let data = view(&[1, 1, 2], vec![0, 0], vec![0]);
         let error = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert!(matches!(error, PredictError::NotFinite { sample: 0 }));

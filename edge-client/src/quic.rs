@@ -21,11 +21,11 @@ use crate::trust::{Trust, to_hex};
 
 /// The protocol's name in the TLS handshake.
 pub const ALPN: &[u8] = b"federation/1";
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
-/// QUIC's black hole detection finds out.
+/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
+/// takes less, QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
-/// usual first flight is smaller than one such datagram.
+/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
+/// spare; the usual first flight is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
 /// What is asked of the system for each direction of the socket.
 const SOCKET_BUFFER: usize = 4 << 20;
@@ -41,6 +41,8 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const SEND_WINDOW: u64 = 1 << 20;
 /// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
 const MAX_BROADCAST: u64 = 8 << 30;
+/// So many more bytes of a task are worth telling.
+const ARRIVAL: usize = 256 << 10;
 /// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
 const BELIEVED: usize = 16 << 20;
 
@@ -131,8 +133,8 @@ impl QuicConnector {
     }
 }
 
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the
-/// system does not grant is done without.
+/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
+/// What the system does not grant is done without.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
@@ -201,7 +203,7 @@ async fn serve(
     let tasks = async {
         loop {
             let stream = connection.accept_uni().await?;
-            match read_task(stream).await {
+            match read_task(stream, events).await {
                 Ok(task) => {
                     let _ = events.send(task);
                 }
@@ -254,12 +256,21 @@ async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToCl
     Ok((frame::decode(&body)?, header.payload))
 }
 
-async fn read_task(mut stream: RecvStream) -> Result<Incoming, LinkError> {
-    let (message, length) = read_message(&mut stream, MAX_BROADCAST).await?;
+async fn read_task(
+    mut stream: RecvStream,
+    events: &mpsc::UnboundedSender<Incoming>,
+) -> Result<Incoming, LinkError> {
+    let (message, total) = read_message(&mut stream, MAX_BROADCAST).await?;
     let ToClient::Task { round } = message else { return Err(LinkError::Payload) };
-    let length = usize::try_from(length).map_err(|_| LinkError::Payload)?;
+    let length = usize::try_from(total).map_err(|_| LinkError::Payload)?;
     let mut payload = Vec::with_capacity(length.min(BELIEVED));
+    let mut told = None;
     while payload.len() < length {
+        let step = payload.len() / ARRIVAL;
+        if told != Some(step) {
+            told = Some(step);
+            let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
+        }
         match stream.read_chunk(length - payload.len(), true).await? {
             Some(chunk) => payload.extend_from_slice(&chunk.bytes),
             None => return Err(FrameError::Truncated.into()),

@@ -1,13 +1,15 @@
 //! Threads that train, so that heart-beats keep flowing.
 //!
-//! A device has one worker that uses all of its cores; a simulation has one worker per core that uses one each. Either
-//! way the result of a task does not depend on it.
+//! A device has one worker that uses all of its cores; a simulation has one worker per core that uses one
+//! each. Either way the result of a task does not depend on it.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A fixed set of workers that take jobs in turn. Clones share the workers; they end when the last clone is dropped.
+/// A fixed set of workers that take jobs in turn. Clones share the workers; they end when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct Workshop {
     jobs: mpsc::Sender<Job>,
@@ -40,7 +42,9 @@ impl Workshop {
                 .name(format!("worker-{number}"))
                 .spawn(move || {
                     while let Some(job) = next(&queue) {
-                        pool.install(job);
+                        // Whoever submits a job sees to its panics; here they must not cost a worker. The
+                        // message has been printed.
+                        let _ = panic::catch_unwind(AssertUnwindSafe(|| pool.install(job)));
                     }
                 })
                 .map_err(|error| NoThreads(error.to_string()))?;
@@ -49,6 +53,10 @@ impl Workshop {
     }
 
     /// Queues a job.
+    ///
+    /// # Panics
+    /// Never: workers, and with them the queue's other end, live as long as there is a sender. A job that
+    /// panics does not end its worker.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         self.jobs.send(Box::new(job)).expect("workers live as long as a workshop does");
     }
@@ -56,4 +64,20 @@ impl Workshop {
 
 fn next(queue: &Mutex<mpsc::Receiver<Job>>) -> Option<Job> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_costs_no_worker() {
+        let workshop = Workshop::new(1, 2).unwrap();
+        for _ in 0..3 {
+            workshop.submit(|| panic!("on purpose, in a test"));
+        }
+        let (done, after) = mpsc::channel();
+        workshop.submit(move || done.send(()).unwrap());
+        after.recv().expect("the one worker is still there");
+    }
 }

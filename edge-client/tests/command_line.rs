@@ -206,7 +206,7 @@ fn ctrl_c_and_sigterm_leave_cleanly() {
     for signal in ["-INT", "-TERM"] {
         let (code, events) = stopped_by(signal);
         assert_eq!(code, Some(0), "{signal}: {events:?}");
-        assert_eq!(events, ["started", "stopping", "stopped"], "{signal}");
+        assert_eq!(events, ["started", "connecting", "stopping", "stopped"], "{signal}");
     }
 }
 
@@ -234,4 +234,66 @@ fn completions_and_the_manual_are_generated() {
     let manual = edge_client(&["man"]);
     assert_eq!(manual.status.code(), Some(0));
     assert!(text(&manual.stdout).contains("Exit codes"));
+}
+
+/// A terminal for the program, as `script` of util-linux makes one: all that it writes there until it is interrupted.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(arguments: &str, until: &str) -> Option<String> {
+    use std::io::Read as _;
+    let command = format!("{} {arguments} & echo pid $!; wait", env!("CARGO_BIN_EXE_edge-client"));
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--command", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let (mut out, mut seen, mut chunk) = (terminal.stdout.take().unwrap(), String::new(), [0; 4096]);
+    let mut interrupted = false;
+    loop {
+        let read = out.read(&mut chunk).unwrap();
+        if read == 0 {
+            terminal.wait().unwrap();
+            return Some(seen);
+        }
+        seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
+        let pid = seen.split_once("pid ").and_then(|(_, rest)| rest.split_once('\r'));
+        let far_enough = seen.contains(until) || seen.contains("trying again");
+        if let (Some((pid, _)), true, false) = (pid, far_enough, interrupted) {
+            let status = Command::new("kill").args(["-TERM", pid]).status().unwrap();
+            assert!(status.success());
+            interrupted = true;
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_shows_what_the_client_does_in_a_line_that_is_written_over() {
+    let folder = Folder::new();
+    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0, 1], 2).unwrap();
+    write_split(folder.0.path(), Split::Train, &train).unwrap();
+    let arguments = format!("join 127.0.0.1:9 --data {} --state {}", folder.name(""), folder.name("state"));
+    let Some(seen) = on_a_terminal(&arguments, "connecting to") else {
+        println!("skipped: there is no program `script`, so there is no terminal to test with");
+        return;
+    };
+    assert!(seen.contains("\r\u{1b}[K\u{1b}[?7lconnecting to 127.0.0.1:9\u{1b}[?7h"), "{seen:?}");
+    assert!(seen.contains("\r\u{1b}[Kstopped; the same command joins again\r\n"), "{seen:?}");
+    // Where there is none, lines have their time instead.
+    let mut client = Command::new(env!("CARGO_BIN_EXE_edge-client"))
+        .args(arguments.split(' '))
+        .env_remove("RUST_LOG")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(client.stderr.take().unwrap()));
+    let _started = lines.next().unwrap().unwrap();
+    let line = lines.next().unwrap().unwrap();
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let (time, said) = line.split_once(' ').unwrap();
+    assert_eq!(said, "connecting to 127.0.0.1:9");
+    assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 20, "{time}");
 }

@@ -53,8 +53,14 @@ impl Gate {
         let (end, ended) = mpsc::channel();
         let (leave, left) = watch::channel(false);
         let workshop = Workshop::new(1, 1).expect("the system gives two threads");
-        let participant =
-            Participant { client, data, backend: Backend::cpu(), workshop: workshop.clone(), at_rest: || {} };
+        let participant = Participant {
+            client,
+            data,
+            backend: Backend::cpu(),
+            workshop: workshop.clone(),
+            at_rest: || {},
+            progress: None,
+        };
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let outcome = runtime.expect("the system gives two threads").block_on(async {

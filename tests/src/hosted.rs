@@ -4,15 +4,17 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::driver::Notice;
 use aggregator::files::Disk;
+use aggregator::quic::Listener;
 use aggregator::quic::identity::ServerIdentity;
 use aggregator::report::RoundRecord;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
-use aggregator::serve::serve;
+use aggregator::serve::{Served, serve};
 use edge_client::trust::Fingerprint;
 use models::ParamSet;
 use tokio::sync::watch;
@@ -39,6 +41,19 @@ impl Hosted {
     /// If the run cannot be begun or served.
     #[must_use]
     pub fn start(scenario: Scenario, root: &Path) -> Self {
+        Self::start_with(scenario, root, |listener| listener)
+    }
+
+    /// The same, with a listener that is changed in some way.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with(
+        scenario: Scenario,
+        root: &Path,
+        change: impl FnOnce(Listener) -> Listener + Send + 'static,
+    ) -> Self {
         let run = Run::begin(Arc::new(Disk), RunDirectory::new(root), scenario.config.clone(), None);
         let run = run.expect("the temporary directory can be written");
         let identity = ServerIdentity::generate().expect("a certificate can be made");
@@ -49,13 +64,18 @@ impl Hosted {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             runtime.expect("the system gives two threads").block_on(async {
                 let mut notice = |notice: Notice<'_>| {
-                    if let Notice::Remark(text) = notice {
+                    if let Notice::Remark(text) | Notice::Alarm(text) = notice {
                         let _ = remark.send(text);
                     }
                 };
                 let any = SocketAddr::from(([127, 0, 0, 1], 0));
-                let served = serve(run, Resume::default(), any, &identity, None, stopped, &mut notice).await;
-                let (run, outcome) = served.expect("no peer ends a run");
+                let listener = Listener::bind(any, &identity, run.config().policy.lost_after);
+                let listener = change(listener.expect("some port is free"));
+                let served =
+                    serve(run, Resume::default(), listener, &identity, None, stopped.clone(), &mut notice)
+                        .await;
+                let Served { run, outcome, door } = served.expect("no peer ends a run");
+                door.close_after(Duration::ZERO, stopped).await;
                 let model = run.published().expect("the checkpoint can be read");
                 (outcome, run.records().to_vec(), model)
             })
@@ -112,6 +132,12 @@ impl Hosted {
             }
             heard.push(text);
         }
+    }
+
+    /// What the operator was told up to now, and nobody asked for yet.
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        self.remarks.try_iter().collect()
     }
 
     /// Waits until the run is over: how it ended, its rounds, its model.

@@ -18,12 +18,12 @@ use crate::process::{Ended, PATIENCE, Process, run};
 use crate::programs::programs;
 use crate::scenario::Scenario;
 
-/// Below the ports that systems give to sockets which ask for any: while an aggregator is down, no client's own socket
-/// takes its port.
+/// Below the ports that systems give to sockets which ask for any: while an aggregator is down, no client's
+/// own socket takes its port.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A folder with all that a federation of processes needs. Devices have the identities of simulated clients, so the
-/// model must be the simulation's, byte for byte.
+/// A folder with all that a federation of processes needs. Devices have the identities of simulated clients,
+/// so the model must be the simulation's, byte for byte.
 pub struct Lab {
     folder: tempfile::TempDir,
     scenario: Scenario,
@@ -31,8 +31,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A federation as [`Scenario::small`] that waits for each of its clients in every round; `overrides` as on the
-    /// command line. Clients that vanish are noticed after two seconds.
+    /// A federation as [`Scenario::small`] that waits for each of its clients in every round; `overrides` as
+    /// on the command line. Clients that vanish are noticed after two seconds.
     ///
     /// # Panics
     /// If the folder cannot be made.
@@ -102,18 +102,31 @@ impl Lab {
         self.serve_as("identity")
     }
 
+    /// The same, with more arguments.
+    ///
+    /// # Panics
+    /// As [`serve`](Self::serve).
+    #[must_use]
+    pub fn serve_with(&self, more: &[&str]) -> Process {
+        self.start_serving("identity", more)
+    }
+
     /// The same, with another directory for the server's certificate.
     ///
     /// # Panics
     /// As [`serve`](Self::serve).
     #[must_use]
     pub fn serve_as(&self, identity: &str) -> Process {
+        self.start_serving(identity, &[])
+    }
+
+    fn start_serving(&self, identity: &str, more: &[&str]) -> Process {
         let ready = self.path("ready.json");
         let _ = fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
-        command.arg("serve").args(self.serve_arguments(identity));
+        command.arg("serve").args(self.serve_arguments(identity)).args(more);
         let mut server = Process::start("the aggregator", &mut command);
-        server.line("listening", |line| line.starts_with("listening on"));
+        server.line("listening", |line| line.contains("listening on "));
         let deadline = Instant::now() + PATIENCE;
         while !ready.exists() {
             assert!(server.alive() && Instant::now() < deadline, "the aggregator never wrote its ready file");

@@ -32,7 +32,8 @@ pub struct Ended {
 }
 
 impl Process {
-    /// Starts a program with nothing to read and without the user's environment for it. `name` is for messages.
+    /// Starts a program with nothing to read and without the user's environment for it. `name` is for
+    /// messages.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -156,6 +157,18 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until something is so that nobody announces: a file, for example.
+///
+/// # Panics
+/// If it never is.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < deadline, "{what}: never");
+        std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 

@@ -2,15 +2,19 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use edge_client::trust::{Fingerprint, Trust};
 use models::Limits;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ApplicationClose, ClientConfig, Connection, ConnectionError, Endpoint, RecvStream, SendStream};
+use quinn::{
+    ApplicationClose, ClientConfig, Connection, ConnectionError, Endpoint, RecvStream, SendStream,
+    TransportConfig,
+};
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
-use shared::message::{Hello, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::message::{Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::parcel::Parcel;
 use shared::spec::RunSpec;
 
@@ -51,6 +55,20 @@ impl RawPeer {
     /// # Panics
     /// If there is no connection.
     pub async fn connect(address: SocketAddr, pin: Fingerprint) -> Self {
+        Self::connect_as(address, pin, TransportConfig::default())
+            .await
+            .expect("the server accepts connections")
+    }
+
+    /// Connects with QUIC parameters of its own, or hears why not.
+    ///
+    /// # Panics
+    /// If there is neither an answer nor a refusal.
+    pub async fn connect_as(
+        address: SocketAddr,
+        pin: Fingerprint,
+        transport: TransportConfig,
+    ) -> Result<Self, ConnectionError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -61,11 +79,32 @@ impl RawPeer {
         tls.alpn_protocols = vec![edge_client::quic::ALPN.to_vec()];
         let crypto = QuicClientConfig::try_from(tls).expect("TLS 1.3 has the ciphers of QUIC");
         let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
-        let config = ClientConfig::new(Arc::new(crypto));
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(Arc::new(transport));
         let connecting = endpoint.connect_with(config, address, "aggregator").expect("a valid request");
-        let connection = within(connecting).await.expect("the server accepts connections");
-        let (control, answers) = within(connection.open_bi()).await.expect("one stream is allowed");
-        Self { connection, control, answers, _endpoint: endpoint }
+        let connection = within(connecting).await?;
+        let (control, answers) = within(connection.open_bi()).await?;
+        Ok(Self { connection, control, answers, _endpoint: endpoint })
+    }
+
+    /// From now on the peer gives signs of life and reads nothing; returns how its connection ends, once it
+    /// has.
+    pub async fn stays(mut self) -> ConnectionError {
+        let sign = frame::encode(&ToServer::Heartbeat(Progress::default()), 0);
+        let mut signs = tokio::time::interval(Duration::from_millis(100));
+        let connection = self.connection.clone();
+        let signs = async {
+            loop {
+                signs.tick().await;
+                if self.control.write_all(&sign).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = signs => unreachable!("it gives signs for ever"),
+            ended = within(connection.closed()) => ended,
+        }
     }
 
     /// Sends bytes on the control stream.
@@ -137,7 +176,7 @@ impl RawPeer {
     /// # Panics
     /// If no stream can be opened.
     pub async fn send(&self, bytes: Vec<u8>) {
-        let mut stream = within(self.connection.open_uni()).await.expect("two streams are allowed");
+        let mut stream = within(self.connection.open_uni()).await.expect("whoever was welcomed may upload");
         // The server may well hang up in the middle.
         if within(stream.write_chunk(Bytes::from(bytes))).await.is_ok() {
             let _ = stream.finish();
@@ -165,12 +204,21 @@ impl RawPeer {
     /// # Panics
     /// If it ends in any other way.
     pub async fn reason(&self) -> String {
-        match self.closed().await {
-            ConnectionError::ApplicationClosed(ApplicationClose { reason, .. }) => {
-                String::from_utf8(reason.to_vec()).expect("reasons are text")
-            }
-            other => panic!("the server did not close the connection: {other:?}"),
+        reason_of(self.closed().await)
+    }
+}
+
+/// The reason that the server gave when it closed the connection.
+///
+/// # Panics
+/// If the connection ended in any other way.
+#[must_use]
+pub fn reason_of(ended: ConnectionError) -> String {
+    match ended {
+        ConnectionError::ApplicationClosed(ApplicationClose { reason, .. }) => {
+            String::from_utf8(reason.to_vec()).expect("reasons are text")
         }
+        other => panic!("the server did not close the connection: {other:?}"),
     }
 }
 

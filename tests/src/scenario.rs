@@ -1,7 +1,5 @@
 //! Small federations that train in milliseconds.
 
-use std::path::Path;
-
 use aggregator::config::{Config, Raw};
 use aggregator::data;
 use shared::data::View;
@@ -27,8 +25,7 @@ impl Scenario {
             ["model.name=linear", "run.rounds=3", "data.clients=4", "data.limit=160", "evaluate.every=0"];
         let overrides: Vec<String> = defaults.iter().chain(overrides).map(ToString::to_string).collect();
         let raw = Raw::layered(None, &overrides).expect("the scenario's keys exist");
-        let config = Config::validate(raw, Path::new("."), RunId::from_bytes([9; 8]))
-            .expect("the scenario makes sense");
+        let config = Config::validate(&raw, RunId::from_bytes([9; 8])).expect("the scenario makes sense");
         let shares = data::shares(&config).expect("glyphs can be drawn and divided");
         Self { config, shares }
     }

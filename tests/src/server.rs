@@ -140,6 +140,7 @@ impl Server {
                     self.run.close(round, &tally, Traffic::default())?;
                     self.events.push_back(Event::Closed { round });
                 }
+                Action::Alarm { .. } => {}
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }

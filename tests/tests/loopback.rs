@@ -101,22 +101,27 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned() }).unwrap();
     // All rounds are closed already: nobody is asked anything any more.
     let resume = Resume { closed: 3, ..Resume::default() };
-    let (_run, outcome) = drive(run, resume, peers, stopped, &mut |_| {}).await.unwrap();
-    assert_eq!(outcome, Outcome::Completed);
+    let ended = drive(run, resume, peers, stopped, &mut |_| {}).await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Completed);
     assert!(matches!(told.recv().await, Some(ToPeer::Message(ToClient::Finished { rounds: 3 }))));
     assert!(matches!(told.recv().await, Some(ToPeer::Disconnect)));
 }
 
 /// A disk that takes no update is this machine's trouble: the run stops and says so, instead of counting its clients
 /// as absent and closing rounds without them.
+#[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spool_that_cannot_be_written_ends_the_run_with_the_reason() {
+async fn a_spool_on_a_full_disk_ends_the_run_with_the_reason() {
     let scenario = Scenario::small(&[]);
     for transport in [Transport::Memory, Transport::Quic] {
         let directory = tempfile::tempdir().unwrap();
         let root = RunDirectory::new(directory.path().join("run"));
         let run = Run::begin(Arc::new(Disk), root.clone(), scenario.config.clone(), None).unwrap();
-        fs::remove_dir(root.spool()).unwrap();
+        // Whatever an upload's file is called, it is full before its first byte.
+        for (peer, upload) in (0..1000).flat_map(|peer| (0..2).map(move |upload| (peer, upload))) {
+            let file = root.spool().join(format!("{peer}-{upload}.upload"));
+            std::os::unix::fs::symlink("/dev/full", file).unwrap();
+        }
         let (_stop, stopped) = watch::channel(false);
         let mut unheard = |_: Notice<'_>| {};
         let federation =
@@ -124,7 +129,7 @@ async fn a_spool_that_cannot_be_written_ends_the_run_with_the_reason() {
         let ended = tokio::time::timeout(PATIENCE, federation).await.expect("it ends in time");
         let error = ended.err().unwrap_or_else(|| panic!("{transport:?}: the run went on")).to_string();
         assert!(
-            error.contains("cannot spool an update") && error.contains("spool/"),
+            error.contains("cannot spool an update") && error.contains("No space"),
             "{transport:?}: {error}"
         );
         assert!(!root.rounds().exists(), "{transport:?}: no round was closed without its updates");

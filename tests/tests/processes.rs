@@ -150,3 +150,24 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
     pass(&gate, 3);
     lab.assert_completed(server, devices);
 }
+
+#[test]
+fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
+    let lab = Lab::new(3, &["round.count.min=2", "round.time.min=0", "run.rounds=1"]);
+    // Longer than the test has patience for.
+    let mut server = lab.serve_with(&["--linger", "3600"]);
+    let (away, other, gate) = (lab.join(0), lab.join(1), lab.gate(2));
+    let held = gate.held();
+    away.kill();
+    let name = lab.client(0).short();
+    server.line("the end of the device", |line| line.contains(&name) && line.contains("disconnected"));
+    held.open();
+    assert_eq!(other.wait().code, Some(0));
+    server.line("the wait", |line| line.contains("1 known devices are away"));
+    assert!(lab.run().join("report.html").is_file(), "nothing waits for the device");
+    let back = lab.join(0).wait();
+    assert_eq!(back.code, Some(0), "{}", back.text);
+    assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
+    let server = server.wait();
+    assert_eq!(server.code, Some(0), "{}", server.text);
+}

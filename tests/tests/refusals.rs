@@ -81,9 +81,9 @@ fn addresses_and_directories_are_for_one_process() {
     let aggregator = [&["serve"], &arguments[..]].concat();
     assert_refused(&programs().aggregator, &aggregator, 3, &[&lab.address(), "in use", "--listen"]);
     assert!(!lab.path("ready.json").exists(), "nobody is told of an address that does not work");
+    assert!(!lab.run().exists(), "no run is begun that cannot be served");
     drop(taken);
 
-    // The run that could not be served can be continued.
     let _server = lab.serve();
     let parts = [lab.run().to_str().unwrap().to_owned(), "in use by another aggregator".to_owned()];
     assert_refused(&programs().aggregator, &aggregator, 3, &parts.each_ref().map(String::as_str));
@@ -134,6 +134,7 @@ fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
     });
     vec![
         (lab.path("absent"), vec!["absent", "no such directory"]),
+        ("/dev/null".into(), vec!["/dev/null: is not a directory"]),
         (empty, vec!["empty", "neither `train-images-idx3-ubyte` nor `train-images-idx3-ubyte.gz`"]),
         (truncated, vec!["truncated/train-images-idx3-ubyte", "is truncated", "31360 bytes", "31359"]),
         (longer, vec!["longer/train-labels-idx1-ubyte", "continues after the 40 bytes"]),
@@ -173,8 +174,12 @@ fn a_configuration_that_makes_no_sense_is_explained() {
         ("[algorithm.fedagv]\n", &["algorithm", "fedagv", "accepted", "fedavg"]),
         ("[data]\nset = \"cifar\"\n", &["data.set", "cifar", "accepted", "mnist"]),
         ("rounds = 5\n", &["rounds", "5", "accepted", "run"]),
-        ("[run\nrounds = 5\n", &["line 1", "TOML"]),
+        ("[run\nrounds = 5\n", &["wrong.toml:1:", "TOML"]),
         ("[data]\nclients = 3\n[round.count]\nmin = 4\n", &["round.count.min", "4", "data.clients", "3"]),
+        (
+            "[run]\nround = 5\n[model]\nname = \"cnn\"\n[data]\nclients = 3\n[round.count]\nmin = 4\n",
+            &["3 mistakes", "wrong.toml:2: ", "did you mean `rounds`?", "wrong.toml:4: ", "wrong.toml:8)"],
+        ),
     ] {
         fs::write(&file, text).unwrap();
         for command in [
@@ -183,9 +188,7 @@ fn a_configuration_that_makes_no_sense_is_explained() {
             &["config", &file],
         ] {
             let parts = [&[file.as_str()], parts].concat();
-            // What no single line is to blame for has no file either.
-            let parts = if text.contains("clients = 3") { &parts[1..] } else { &parts[..] };
-            assert_refused(&programs().aggregator, command, 2, parts);
+            assert_refused(&programs().aggregator, command, 2, &parts);
         }
     }
     let set = |given: &str, parts: &[&str]| {
@@ -319,4 +322,25 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     }
     let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.failed)).collect();
     assert_eq!(counts, [(4, 1), (5, 0), (5, 0)]);
+}
+
+#[test]
+fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
+    let lab = Lab::new(5, &["data.limit=200", "round.count.min=4", "run.rounds=2"]);
+    let Some(disk) = Small::mount(lab.path("full"), "size=64k") else { return };
+    let server = lab.serve();
+    let state = disk.0.join("state");
+    let mut command = Command::new(&programs().edge_client);
+    command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    let mut device = Process::start("a device with a small disk", &mut command);
+    device.object(&json!({ "event": "joined" }));
+    let fill =
+        Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
+    assert!(!fill.status.success(), "the disk is full now");
+    let others: Vec<_> = (1..5).map(|index| lab.join(index)).collect();
+    assert_ended(&device.wait(), 5, &["completed", "none of this device's rounds", "in 2 tried", "No space"]);
+    for other in others {
+        assert_ended(&other.wait(), 0, &["completed"]);
+    }
+    assert_ended(&server.wait(), 0, &[]);
 }

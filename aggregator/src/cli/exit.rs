@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
 use crate::run::RunError;
 use crate::start::StartError;
@@ -15,7 +15,7 @@ use crate::start::StartError;
 pub enum Failure {
     /// The configuration is wrong.
     #[error(transparent)]
-    Configuration(#[from] ConfigError),
+    Configuration(ConfigErrors),
     /// A request makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -54,6 +54,13 @@ impl Failure {
     }
 }
 
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        let ours = errors.all().iter().any(|error| matches!(error, ConfigError::Internal { .. }));
+        if ours { Self::Internal(errors.to_string()) } else { Self::Configuration(errors) }
+    }
+}
+
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
@@ -68,9 +75,10 @@ impl From<RunError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         match error {
-            StartError::Config(error) => error.into(),
             StartError::Run(error) => error.into(),
-            StartError::InUse { .. } | StartError::Random(_) => Self::environment(error),
+            StartError::Listen(_) | StartError::InUse { .. } | StartError::Random(_) => {
+                Self::environment(error)
+            }
         }
     }
 }

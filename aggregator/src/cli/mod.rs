@@ -9,6 +9,7 @@ mod texts;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
@@ -47,7 +48,7 @@ enum Command {
         #[command(flatten)]
         run: RunArgs,
         /// Address to listen on; port 0 takes any free port
-        #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433")]
+        #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
         listen: SocketAddr,
         /// Write address, certificate fingerprint and process id here, as JSON, once devices can join
         #[arg(long, value_name = "FILE")]
@@ -55,6 +56,9 @@ enum Command {
         /// Directory of the server's certificate and key, made at the first start [default: RUNS/identity]
         #[arg(long, value_name = "DIR")]
         identity: Option<PathBuf>,
+        /// Seconds to wait, after the run is over, for known devices that are away, to tell them so
+        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        linger: u32,
     },
     /// Test a trained model on a data set
     Evaluate(evaluate::EvaluateArgs),
@@ -84,6 +88,11 @@ enum Command {
 enum DataCommand {
     /// Write every client's share of the configured data as IDX files, one directory per client
     Split(split::SplitArgs),
+}
+
+/// An address of this machine. A name would have to be looked up, and may have several.
+fn address(given: &str) -> Result<SocketAddr, &'static str> {
+    given.parse().map_err(|_| "it is not an IP address and a port, such as 0.0.0.0:4433 or [::1]:4433")
 }
 
 /// What is run.
@@ -122,8 +131,9 @@ impl Cli {
             Command::Simulate { run, transport, threads } => {
                 rounds::simulate(&run, transport, threads.map(usize::from), self.verbose > 0)
             }
-            Command::Serve { run, listen, ready_file, identity } => {
-                rounds::serve(&run, listen, ready_file.as_deref(), identity)
+            Command::Serve { run, listen, ready_file, identity, linger } => {
+                let linger = Duration::from_secs(linger.into());
+                rounds::serve(&run, listen, ready_file.as_deref(), identity, linger)
             }
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),

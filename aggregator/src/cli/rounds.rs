@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[cfg(feature = "simulate")]
 use shared::data::View;
@@ -9,45 +10,43 @@ use shared::data::View;
 use super::exit::Failure;
 use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
-use crate::config::{Config, Raw};
+use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::files::{Disk, write_durably};
+use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
 use crate::run::{Run, disk};
-use crate::serve::{ServeError, serve as serve_run};
-use crate::start::{Started, start};
+use crate::serve::{ServeError, Served, serve as serve_run};
+use crate::start::{StartError, Started, start};
 
 impl ConfigArgs {
-    fn raw(&self) -> Result<Raw, Failure> {
-        Ok(Raw::layered(self.config.as_deref(), &self.overrides)?)
-    }
-
-    /// Relative paths in a configuration file are relative to it; without a file, to where the command was given.
-    fn base(&self) -> &Path {
-        let folder = self.config.as_deref().and_then(Path::parent);
-        folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    }
-
+    /// The configuration, of a run that has no identity yet.
     pub(super) fn validated(&self) -> Result<Config, Failure> {
-        Ok(Config::validate(self.raw()?, self.base(), shared::id::RunId::from_bytes([0; 8]))?)
+        let nobody = shared::id::RunId::from_bytes([0; 8]);
+        Ok(Config::read(self.config.as_deref(), &self.overrides, nobody)?)
     }
 }
 
 impl RunArgs {
-    fn start(&self) -> Result<Started, Failure> {
-        let started = start(self.config.raw()?, self.config.base(), &self.runs, self.fresh)?;
+    /// `prepare` as [`start`] has it.
+    fn start<T>(
+        &self,
+        config: Config,
+        prepare: impl FnOnce(&Config) -> Result<T, StartError>,
+    ) -> Result<(Started, T), Failure> {
+        let (started, prepared) = start(config, &self.runs, self.fresh, prepare)?;
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.closed();
         for passed in &started.passed {
-            eprintln!("{passed}");
+            terminal::tell(passed);
         }
         if started.continued {
-            eprintln!("continuing {place} after round {closed} (--fresh begins a new run)");
+            terminal::tell(&format!("continuing {place} after round {closed} (--fresh begins a new run)"));
         } else {
-            eprintln!("new run in {place}");
+            terminal::tell(&format!("new run in {place}"));
         }
-        Ok(started)
+        Ok((started, prepared))
     }
 }
 
@@ -60,7 +59,7 @@ pub(super) fn simulate(
 ) -> Result<(), Failure> {
     use crate::simulate::{SimulateError, simulate};
 
-    let started = arguments.start()?;
+    let (started, ()) = arguments.start(arguments.config.validated()?, |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
     let (run, resume, _lock) = started.into_parts();
@@ -84,25 +83,47 @@ pub(super) fn serve(
     listen: SocketAddr,
     ready_file: Option<&Path>,
     identity: Option<PathBuf>,
+    linger: Duration,
 ) -> Result<(), Failure> {
     // A configuration that makes no sense leaves nothing behind, no certificate either.
-    arguments.config.validated()?;
+    let config = arguments.config.validated()?;
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
-    let (run, resume, _lock) = arguments.start()?.into_parts();
-    let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, true);
-    let (run, outcome) = runtime()?
+    let runtime = runtime()?;
+    let inside = runtime.enter();
+    let (started, listener) =
+        arguments.start(config, |config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?))?;
+    let (run, resume, _lock) = started.into_parts();
+    let stop = terminal::stop_on_signal();
+    drop(inside);
+    let expected = run.config().data.clients;
+    let mut display =
+        Display::new(run.spec().rounds, resume.closed, arguments.json, true).expecting(expected);
+    let Served { run, outcome, door } = runtime
         .block_on(async {
-            let stop = terminal::stop_on_signal();
             let show = &mut |notice: crate::driver::Notice<'_>| display.show(&notice);
-            serve_run(run, resume, listen, &identity, ready_file, stop, show).await
+            serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show).await
         })
         .map_err(|error| match error {
             ServeError::Run(error) => error.into(),
-            error => Failure::environment(error),
+            error @ ServeError::ReadyFile { .. } => Failure::environment(error),
         })?;
     display.finish();
-    conclude(&run, &outcome, None, arguments.json)
+    let concluded = conclude(&run, &outcome, None, arguments.json);
+    // Whatever is to be seen of the run is there by now.
+    let time = match &concluded {
+        Ok(()) | Err(Failure::Fruitless(_)) => linger,
+        Err(_) => Duration::ZERO,
+    };
+    if door.awaited() > 0 && !time.is_zero() {
+        terminal::tell(&format!(
+            "the run is over; {} known devices are away: whoever comes within {} s is told (--linger). Ctrl-C ends this",
+            door.awaited(),
+            time.as_secs()
+        ));
+    }
+    runtime.block_on(door.close_after(time, stop));
+    concluded
 }
 
 type Histograms = Vec<(String, Vec<usize>)>;
@@ -121,6 +142,7 @@ fn conclude(
 ) -> Result<(), Failure> {
     let model = run.write_model()?;
     let report = Report {
+        name: &run.directory().name(),
         config: run.config(),
         rounds: run.records(),
         histograms: histograms.map(Vec::as_slice),
@@ -139,11 +161,11 @@ fn conclude(
         terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;
     }
     match outcome {
-        Outcome::Stopped => eprintln!(
+        Outcome::Stopped => terminal::tell(&format!(
             "stopped after round {} of {}: the same command continues the run",
             run.closed(),
             run.spec().rounds
-        ),
+        )),
         Outcome::Completed | Outcome::Fruitless { .. } => {}
     }
     Failure::of_outcome(outcome).map_or(Ok(()), Err)

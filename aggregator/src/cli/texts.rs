@@ -16,7 +16,7 @@ With devices:
   aggregator serve run.toml --listen 0.0.0.0:4433
   edge-client join LAB:4433 --data DIR        (on each device)
 
-Every run has a directory RUNS/NAME with config.toml (the effective configuration), rounds.jsonl (one line \
+Every run has a directory RUNS/NAME (run.name, or SET-ALGORITHM) with config.toml (the effective configuration), rounds.jsonl (one line \
 per round), model.safetensors and report.html. A run that was stopped or killed continues when the same \
 command is given again; nothing is ever overwritten.
 
@@ -40,10 +40,16 @@ The first start makes a certificate in the identity directory and prints its fin
 given the fingerprint (edge-client join --fingerprint) believes no other server; one that is not believes \
 the first server it meets, and from then on no other.
 
-The first round begins when round.start clients have joined. Ctrl-C stops the run cleanly; devices then \
-wait for the server to come back.";
+The first round begins when round.start clients have joined: data.clients, unless it is set. More may join \
+at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
+devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
+
+When the run is over, its model and report are written at once; if known devices are away by then, the \
+server stays for --linger seconds, or until all of them have come and been told.";
 
 pub(super) const CONFIG: &str = "\
 The output is a complete configuration file: save it, change it, run it.
 
-  aggregator config > run.toml";
+  aggregator config > run.toml
+
+A relative data.path is relative to the file that it stands in; in --set, to the current directory.";

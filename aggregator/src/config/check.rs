@@ -5,137 +5,172 @@ use std::ops::Bound::{Excluded, Included};
 use shared::algorithm::registry;
 use toml::{Table, Value};
 
+use super::findings::Findings;
 use super::keys::{self, CHOICES, Key, Kind};
+use super::places::{Places, below};
 use super::{ConfigError, Mistake, Origin, suggest};
 
-/// Checks everything that can be said of each value alone. Keys may be absent.
-pub(super) fn table(layer: &Table, origin: &Origin) -> Result<(), ConfigError> {
-    inside(layer, "", origin)
+/// Checks everything that can be said of each value alone, and takes out of `layer` what is not accepted. Keys may be
+/// absent. `places` are the layer's.
+pub(super) fn table(layer: &mut Table, places: &Places, findings: &mut Findings) {
+    let first = findings.count();
+    Check { places, findings }.inside(layer, "");
+    findings.in_order_of_lines(first);
 }
 
-fn inside(layer: &Table, path: &str, origin: &Origin) -> Result<(), ConfigError> {
-    for (name, value) in layer {
-        let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        // A quoted name with a dot only looks like a path.
-        let known = !name.contains('.');
-        if let Some(key) = keys::find(&full).filter(|_| known) {
-            leaf(key, value, origin)?;
-            continue;
+struct Check<'a> {
+    places: &'a Places,
+    findings: &'a mut Findings,
+}
+
+impl Check<'_> {
+    fn inside(&mut self, layer: &mut Table, path: &str) {
+        layer.retain(|name, value| self.entry(name, value, path));
+    }
+
+    /// Whether the entry is accepted.
+    fn entry(&mut self, name: &str, value: &mut Value, path: &str) -> bool {
+        let full = below(path, name);
+        if let Some(key) = keys::find(&full) {
+            return self.leaf(key, value);
         }
         let children = keys::children(&full);
-        if children.is_empty() || !known {
-            let siblings = keys::children(path);
-            let suggestion = suggest::key(name, &siblings);
-            return Err(refused(ConfigError::UnknownKey, origin, &full, given(value), &siblings, suggestion));
+        if children.is_empty() {
+            self.unknown(name, value, path);
+            return false;
         }
+        let choice = CHOICES.contains(&full.as_str());
         let Value::Table(inner) = value else {
-            let accepted =
-                if CHOICES.contains(&full.as_str()) { "a table with one of" } else { "a table with" };
+            let accepted = if choice { "a table with one of" } else { "a table with" };
             let accepted = format!("{accepted} {}", children.join(", "));
-            return Err(refused(ConfigError::WrongType, origin, &full, given(value), &[&accepted], None));
+            let suggestion = if choice { alternative(&full, value, &children) } else { None };
+            return self.refuse(ConfigError::WrongType, &full, given(value), &[&accepted], suggestion);
         };
         // Unknown names first: they explain a second alternative better than its being the second.
-        inside(inner, &full, origin)?;
-        if CHOICES.contains(&full.as_str()) {
-            alternatives(inner, &full, &children, origin)?;
+        self.inside(inner, &full);
+        !choice || self.one_alternative(inner, &full, &children)
+    }
+
+    fn unknown(&mut self, name: &str, value: &Value, path: &str) {
+        let siblings = keys::children(path);
+        let suggestion = suggest::key(name, &siblings);
+        let meant = suggestion
+            .as_ref()
+            .map(|meant| if siblings.contains(&meant.as_str()) { below(path, meant) } else { meant.clone() });
+        self.refuse(ConfigError::UnknownKey, &below(path, name), given(value), &siblings, suggestion);
+        if let Some(meant) = meant {
+            self.findings.doubt(&meant);
         }
     }
-    Ok(())
-}
 
-fn alternatives(inner: &Table, key: &str, accepted: &[&str], origin: &Origin) -> Result<(), ConfigError> {
-    if inner.len() <= 1 {
-        return Ok(());
-    }
-    let given = inner.keys().map(String::as_str).collect::<Vec<_>>().join(" and ");
-    Err(refused(ConfigError::Alternatives, origin, key, given, accepted, None))
-}
-
-fn leaf(key: &Key, value: &Value, origin: &Origin) -> Result<(), ConfigError> {
-    let in_range = match (key.kind, value) {
-        (Kind::Whole(low, high), Value::Integer(number)) => (low..=high).contains(number),
-        (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(*number as f64),
-        (Kind::Number(low, high), Value::Float(number)) => (low, high).contains(*number),
-        (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
-        (Kind::FolderName(limit), Value::String(text)) => {
-            is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
+    fn one_alternative(&mut self, inner: &Table, key: &str, accepted: &[&str]) -> bool {
+        if inner.len() <= 1 {
+            return true;
         }
-        (Kind::OneOf(names), Value::String(text)) => return name(key.path, text, names, origin),
-        (Kind::Model, Value::String(text)) => return name(key.path, text, &keys::model_names(), origin),
-        (Kind::Empty, Value::Table(inner)) => match inner.iter().next() {
-            None => true,
-            Some((name, value)) => {
-                let full = format!("{}.{name}", key.path);
-                return Err(refused(
-                    ConfigError::UnknownKey,
-                    origin,
-                    &full,
-                    given(value),
-                    &["nothing"],
-                    None,
-                ));
+        let given = inner.keys().map(String::as_str).collect::<Vec<_>>().join(" and ");
+        self.refuse(ConfigError::Alternatives, key, given, accepted, None)
+    }
+
+    fn leaf(&mut self, key: &Key, value: &mut Value) -> bool {
+        let in_range = match (key.kind, &mut *value) {
+            (Kind::Whole(low, high), Value::Integer(number)) => (low..=high).contains(number),
+            (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(*number as f64),
+            (Kind::Number(low, high), Value::Float(number)) => (low, high).contains(*number),
+            (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
+            (Kind::FolderName(limit), Value::String(text)) => {
+                is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
             }
-        },
-        (Kind::Algorithm, Value::Table(inner)) => return algorithm(inner, origin),
-        _ => {
-            let accepted = key.kind.accepts();
-            return Err(refused(ConfigError::WrongType, origin, key.path, given(value), &[&accepted], None));
-        }
-    };
-    if in_range {
-        return Ok(());
+            (Kind::OneOf(names), Value::String(text)) => return self.name(key.path, key.path, text, names),
+            (Kind::Model, Value::String(text)) => {
+                return self.name(key.path, key.path, text, &keys::model_names());
+            }
+            (Kind::Empty, Value::Table(inner)) => {
+                inner.retain(|name, value| {
+                    let full = below(key.path, name);
+                    self.refuse(ConfigError::UnknownKey, &full, given(value), &["nothing"], None)
+                });
+                return true;
+            }
+            (Kind::Algorithm, Value::Table(inner)) => return self.algorithm(inner),
+            _ => {
+                let accepted = key.kind.accepts();
+                let suggestion = match key.kind {
+                    Kind::Algorithm => alternative(key.path, value, &registry::names()),
+                    _ => None,
+                };
+                return self.refuse(ConfigError::WrongType, key.path, given(value), &[&accepted], suggestion);
+            }
+        };
+        in_range
+            || self.refuse(ConfigError::OutOfRange, key.path, shortened(value), &[&key.kind.accepts()], None)
     }
-    Err(refused(ConfigError::OutOfRange, origin, key.path, shortened(value), &[&key.kind.accepts()], None))
+
+    /// The names and number of algorithms; their hyper-parameters are their own business.
+    fn algorithm(&mut self, inner: &mut Table) -> bool {
+        inner.retain(|name, value| {
+            let full = below("algorithm", name);
+            if !self.name("algorithm", &full, name, &registry::names()) {
+                return false;
+            }
+            let accepted = "a table with the algorithm's hyper-parameters, {} for its defaults";
+            value.is_table() || self.refuse(ConfigError::WrongType, &full, given(value), &[accepted], None)
+        });
+        self.one_alternative(inner, "algorithm", &registry::names())
+    }
+
+    /// `place` is the key whose line it stands in.
+    fn name(&mut self, key: &str, place: &str, given: &str, names: &[&str]) -> bool {
+        if names.contains(&given) {
+            return true;
+        }
+        let suggestion = suggest::nearest(given, names.iter().copied());
+        let given = given.chars().take(SHOWN).collect();
+        self.refuse_at(place, ConfigError::UnknownName, key, given, names, suggestion)
+    }
+
+    /// Notes a mistake; always false.
+    fn refuse(
+        &mut self,
+        kind: fn(Box<Mistake>) -> ConfigError,
+        key: &str,
+        given: String,
+        accepted: &[&str],
+        suggestion: Option<String>,
+    ) -> bool {
+        self.refuse_at(key, kind, key, given, accepted, suggestion)
+    }
+
+    fn refuse_at(
+        &mut self,
+        place: &str,
+        kind: fn(Box<Mistake>) -> ConfigError,
+        key: &str,
+        given: String,
+        accepted: &[&str],
+        suggestion: Option<String>,
+    ) -> bool {
+        self.findings.doubt(place);
+        let origin = self.places.origin(place).cloned().unwrap_or(Origin::Configuration);
+        let accepted = accepted.iter().map(|&name| name.to_owned()).collect();
+        // A key is as long as its file allows; a message is not.
+        let key = if key.chars().count() <= 2 * SHOWN {
+            key.to_owned()
+        } else {
+            key.chars().take(2 * SHOWN).chain("...".chars()).collect()
+        };
+        self.findings.add(kind(Box::new(Mistake { origin, key, given, accepted, suggestion })));
+        false
+    }
+}
+
+/// How to write the alternative that `value` names where its table should stand.
+fn alternative(key: &str, value: &Value, names: &[&str]) -> Option<String> {
+    let name = suggest::nearest(value.as_str()?, names.iter().copied())?;
+    Some(format!("{key}.{name} = {{}}"))
 }
 
 fn is_text(text: &str, limit: usize) -> bool {
     (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
-}
-
-/// The names and number of algorithms; their hyper-parameters are their own business.
-fn algorithm(inner: &Table, origin: &Origin) -> Result<(), ConfigError> {
-    for (given_name, value) in inner {
-        name("algorithm", given_name, &registry::names(), origin)?;
-        if !value.is_table() {
-            let full = format!("algorithm.{given_name}");
-            let accepted = "a table with the algorithm's hyper-parameters, {} for its defaults";
-            return Err(refused(ConfigError::WrongType, origin, &full, given(value), &[accepted], None));
-        }
-    }
-    alternatives(inner, "algorithm", &registry::names(), origin)
-}
-
-fn name(key: &str, given: &str, names: &[&str], origin: &Origin) -> Result<(), ConfigError> {
-    if names.contains(&given) {
-        return Ok(());
-    }
-    let suggestion = suggest::nearest(given, names.iter().copied());
-    Err(refused(
-        ConfigError::UnknownName,
-        origin,
-        key,
-        given.chars().take(SHOWN).collect(),
-        names,
-        suggestion,
-    ))
-}
-
-fn refused(
-    kind: fn(Box<Mistake>) -> ConfigError,
-    origin: &Origin,
-    key: &str,
-    given: String,
-    accepted: &[&str],
-    suggestion: Option<String>,
-) -> ConfigError {
-    let accepted = accepted.iter().map(|&name| name.to_owned()).collect();
-    // A key is as long as its file allows; a message is not.
-    let key = if key.chars().count() <= 2 * SHOWN {
-        key.to_owned()
-    } else {
-        key.chars().take(2 * SHOWN).chain("...".chars()).collect()
-    };
-    kind(Box::new(Mistake { origin: origin.clone(), key, given, accepted, suggestion }))
 }
 
 /// Characters of a value that a message shows.

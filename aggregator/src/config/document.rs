@@ -119,10 +119,10 @@ mod tests {
             partition in 0..3,
         ) {
             let mut raw = Raw::default();
-            raw.run.name = name;
+            raw.run.name = Some(name);
             raw.run.seed = seed;
             raw.data.set = DataSet::FashionMnist;
-            raw.data.path = Some("C:\\data \"x\" # not a comment".to_owned());
+            raw.data.path = Some("/data\\ \"x\" # not a comment".to_owned());
             raw.data.limit = limit;
             raw.data.partition = match partition {
                 0 => Partition::Iid {},

@@ -11,8 +11,13 @@ use super::DATA_VARIABLE;
 /// The layer of the configuration that a mistake is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A configuration file.
-    File(PathBuf),
+    /// A line of a configuration file.
+    File {
+        /// The file, as it was named.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+    },
     /// One `--set` override.
     Override(String),
     /// The configuration as a whole, after all layers were joined.
@@ -22,14 +27,53 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Override(text) => write!(f, "--set {text}"),
             Self::Configuration => f.write_str("the configuration"),
         }
     }
 }
 
-/// Why there is no [`Config`](super::Config).
+/// Everything that is wrong with a configuration, as far as one mistake does not follow from another. At least one.
+#[derive(Debug)]
+pub struct ConfigErrors(pub(super) Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// Errors that are shown. A file with more is no configuration, and a screen has an end.
+    pub const SHOWN: usize = 20;
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[ConfigError] {
+        &self.0
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = &self.0[..] {
+            return only.fmt(f);
+        }
+        write!(f, "the configuration has {} mistakes:", self.0.len())?;
+        for error in self.0.iter().take(Self::SHOWN) {
+            write!(f, "\n  {error}")?;
+        }
+        match self.0.len().saturating_sub(Self::SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+/// One thing that is wrong with a configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file is absent or cannot be read.
@@ -49,12 +93,10 @@ pub enum ConfigError {
         limit: u64,
     },
     /// The text is not TOML.
-    #[error("{origin}: line {line}, column {column}: not valid TOML: {reason}")]
+    #[error("{origin}:{column}: not valid TOML: {reason}")]
     Syntax {
         /// Where.
         origin: Origin,
-        /// Line, counted from 1.
-        line: usize,
         /// Column in characters, counted from 1.
         column: usize,
         /// What the parser says.
@@ -74,8 +116,8 @@ pub enum ConfigError {
     /// A value of the wrong type.
     #[error("{}: `{}` is {}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
     WrongType(Box<Mistake>),
-    /// A value of the right type outside its range.
-    #[error("{}: `{}` = {} is out of range; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    /// A value of the right type that is not accepted: a number outside its range, a text of the wrong form.
+    #[error("{}: `{}` cannot be {}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
     OutOfRange(Box<Mistake>),
     /// A name that is none of those there are: a data set, model, algorithm, or number format.
     #[error("{}: `{}`: there is no {:?}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
@@ -84,11 +126,18 @@ pub enum ConfigError {
     #[error("{}: `{}` holds exactly one alternative, given {}; accepted: one of {}", .0.origin, .0.key, .0.given, .0.accepted())]
     Alternatives(Box<Mistake>),
     /// The algorithm's own hyper-parameters.
-    #[error(transparent)]
-    Algorithm(#[from] shared::algorithm::registry::RegistryError),
+    #[error("{origin}: {source}")]
+    Algorithm {
+        /// Where.
+        origin: Origin,
+        /// What it refuses.
+        source: shared::algorithm::registry::RegistryError,
+    },
     /// The model does not take this data set's samples.
-    #[error("`model.name` = {name:?} does not take samples of {set} (shape {:?}): {source}", set.shape())]
+    #[error("{origin}: `model.name` = {name:?} does not take samples of {set} (shape {:?}): {source}", set.shape())]
     Model {
+        /// Where the model is named.
+        origin: Origin,
         /// The model.
         name: String,
         /// The data set.
@@ -99,14 +148,14 @@ pub enum ConfigError {
     /// Values that are fine alone and make no sense together.
     #[error("{} do not go together: {reason}", keys.join(" and "))]
     Combination {
-        /// The keys with their values.
+        /// The keys with their values and where they were given.
         keys: Vec<String>,
         /// Why not, and what to do.
         reason: String,
     },
     /// A data set of files, and no files.
     #[error(
-        "`data.set` = \"{set}\" is read from files, and `data.path` is unset: set it to the folder of the IDX files, or set \
+        "{origin}: `data.set` = \"{set}\" is read from files, and `data.path` is unset: set it to the folder of the IDX files, or set \
          {DATA_VARIABLE} to a folder that has {set}/ ({})",
         variable.as_ref().map_or_else(
             || "it is not set".to_owned(),
@@ -114,6 +163,8 @@ pub enum ConfigError {
         )
     )]
     NoData {
+        /// Where the data set is named.
+        origin: Origin,
         /// The data set.
         set: super::DataSet,
         /// The value of the variable, if it is set.
@@ -129,13 +180,30 @@ pub enum ConfigError {
         reason: String,
     },
     /// The checks let something through that they should not have.
-    #[error(
-        "internal error: the checks of the configuration and its types disagree: {reason}; please report this"
-    )]
+    #[error("the checks of the configuration and its types disagree: {reason}; please report this")]
     Internal {
         /// What the types say.
         reason: String,
     },
+}
+
+impl ConfigError {
+    /// The line of the file that it is in, where it is in one.
+    pub(super) fn line(&self) -> Option<usize> {
+        let origin = match self {
+            Self::UnknownKey(mistake)
+            | Self::WrongType(mistake)
+            | Self::OutOfRange(mistake)
+            | Self::UnknownName(mistake)
+            | Self::Alternatives(mistake) => &mistake.origin,
+            Self::Syntax { origin, .. } => origin,
+            _ => return None,
+        };
+        match origin {
+            Origin::File { line, .. } => Some(*line),
+            _ => None,
+        }
+    }
 }
 
 /// One key or value that is not accepted.

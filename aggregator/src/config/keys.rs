@@ -65,7 +65,12 @@ const fn optional(path: &'static str, kind: Kind, unset: &'static str, says: &'s
 
 /// All keys, table by table, in the order in which they are written.
 pub const KEYS: &[Key] = &[
-    key("run.name", NAME, "the run's name, for people and for its folder"),
+    optional(
+        "run.name",
+        NAME,
+        "SET-ALGORITHM, as in glyphs-fedavg",
+        "the run's name, for people and for its folder",
+    ),
     key("run.rounds", POSITIVE, "communication rounds T"),
     key("run.seed", Kind::Whole(0, i64::MAX), "root of every random choice: same seed, same bytes"),
     key("data.set", Kind::OneOf(&["glyphs", "mnist", "fashion-mnist"]), "glyphs, mnist or fashion-mnist"),
@@ -75,7 +80,7 @@ pub const KEYS: &[Key] = &[
         "the set's folder in FEDERATION_DATA",
         "folder of the IDX files, relative to this file",
     ),
-    key("data.clients", POSITIVE, "clients in the federation K"),
+    key("data.clients", POSITIVE, "clients K: simulated, or devices expected to join (more may)"),
     key(
         "data.partition.iid",
         Kind::Empty,
@@ -235,7 +240,7 @@ mod tests {
         let mut fields = BTreeSet::new();
         for partition in ["iid = {}", "shards = { per-client = 2 }", "dirichlet = { alpha = 0.5 }"] {
             let text = format!(
-                "[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
+                "[run]\nname = \"x\"\n[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
                  [round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\""
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");

@@ -4,39 +4,105 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use shared::algorithm::registry;
 use shared::data::Partition;
+use toml::de::DeTable;
 use toml::{Table, Value};
 
+use super::findings::Findings;
 use super::keys::CHOICES;
 use super::overrides::{self, Override};
-use super::{ConfigError, Optimizer, Origin, Raw, check};
+use super::places::{Lines, Places};
+use super::{ConfigError, ConfigErrors, Mistake, Optimizer, Origin, Raw, check};
 
 /// The greatest configuration file, in bytes; a complete one has about 3,000.
 const LIMIT: u64 = 1 << 20;
+
+/// All layers joined: what is accepted of them, where it was given, and what is wrong so far.
+#[derive(Debug)]
+pub(super) struct Layers {
+    pub(super) raw: Raw,
+    /// `None` if nobody knows: the values come from a program.
+    pub(super) places: Option<Places>,
+    pub(super) findings: Findings,
+}
 
 impl Raw {
     /// The defaults, under the file, under the overrides in their order.
     ///
     /// An override is `KEY=VALUE`, such as `training.epochs=5`; VALUE is a TOML value, or a bare text where it is
     /// none. `KEY=` takes an optional key back to unset.
-    pub fn layered(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigError> {
-        let mut table = to_table(&Self::default())?;
+    ///
+    /// A relative `data.path` in the file is relative to the file's folder, whose name is put before it. One in an
+    /// override is relative to the working directory, as every other path on a command line.
+    pub fn layered(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigErrors> {
+        let layers = Layers::read(file, overrides)?;
+        layers.findings.none_or(layers.raw)
+    }
+}
+
+impl Layers {
+    /// Reads and joins them. Mistakes are noted, and what they are about is left at what the layer below says.
+    pub(super) fn read(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigError> {
+        let mut table = to_table(&Raw::default())?;
+        let mut places = Places::default();
+        let mut findings = Findings::default();
         if let Some(path) = file {
-            let origin = Origin::File(path.to_owned());
-            let layer = parse(&read(path)?, &origin)?;
-            check::table(&layer, &origin)?;
-            lay_over(&mut table, layer, "")?;
-        }
-        for given in overrides {
-            match overrides::parse(given)? {
-                Override::Set(layer) => {
-                    check::table(&layer, &Origin::Override(given.clone()))?;
-                    lay_over(&mut table, layer, "")?;
+            let parsed = match read(path) {
+                Ok(text) => parse(&text, path, &mut findings)?,
+                Err(error) => {
+                    findings.add(error);
+                    None
                 }
-                Override::Unset(key) => unset(&mut table, key),
+            };
+            if let Some((mut layer, lines)) = parsed {
+                check::table(&mut layer, &lines, &mut findings);
+                lay_over(&mut table, beside(layer, path)?, "")?;
+                places.lay_over(lines);
+            } else {
+                // Nobody knows what it would have said, so values are not compared with each other.
+                findings.doubt("");
             }
         }
-        from_table(table)
+        for given in overrides {
+            match overrides::parse(given) {
+                Ok(Override::Set(mut layer)) => {
+                    let place = Places::in_override(given, &layer);
+                    check::table(&mut layer, &place, &mut findings);
+                    lay_over(&mut table, layer, "")?;
+                    places.lay_over(place);
+                }
+                Ok(Override::Unset(key)) => {
+                    unset(&mut table, key);
+                    places.unset(key);
+                }
+                Err(error) => {
+                    findings.add(error);
+                    findings.doubt("");
+                }
+            }
+        }
+        Ok(Self { raw: from_table(table)?, places: Some(places), findings })
+    }
+
+    /// Checks a configuration that a program made: no check may be skipped because no file was read.
+    pub(super) fn made(raw: &Raw) -> Result<Self, ConfigError> {
+        let mut table = to_table(raw)?;
+        let mut findings = Findings::default();
+        check::table(&mut table, &Places::default(), &mut findings);
+        if raw.algorithm.is_empty() {
+            findings.add(ConfigError::Alternatives(Box::new(Mistake {
+                origin: Origin::Configuration,
+                key: "algorithm".to_owned(),
+                given: "none".to_owned(),
+                accepted: registry::names().into_iter().map(str::to_owned).collect(),
+                suggestion: None,
+            })));
+        }
+        // What was taken out has its default again.
+        let mut complete = to_table(&Raw::default())?;
+        lay_over(&mut complete, table, "")?;
+        Ok(Self { raw: from_table(complete)?, places: None, findings })
     }
 }
 
@@ -50,17 +116,41 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-fn parse(text: &str, origin: &Origin) -> Result<Table, ConfigError> {
-    text.parse().map_err(|error: toml::de::Error| {
-        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        ConfigError::Syntax {
-            origin: origin.clone(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+/// A checked layer of the file `path` with what it names relative to the file named from the working directory.
+fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if let Some(Value::String(text)) = layer.get_mut("data").and_then(|data| data.get_mut("path")) {
+        let joined = folder.join(text.as_str());
+        let Some(name) = joined.to_str() else {
+            return Err(ConfigError::Path { path: joined, reason: "it is not UTF-8".to_owned() });
+        };
+        name.clone_into(text);
+    }
+    Ok(layer)
+}
+
+/// The values of a file's text and where they are. If it is no TOML, all mistakes are noted, at most one a line: what
+/// follows on the same line is mostly a consequence.
+fn parse(text: &str, path: &Path, findings: &mut Findings) -> Result<Option<(Table, Places)>, ConfigError> {
+    let lines = Lines::of(text);
+    let mut mistakes: Vec<(usize, toml::de::Error)> = (DeTable::parse_recoverable(text).1.into_iter())
+        .map(|error| (error.span().map_or(0, |span| span.start), error))
+        .collect();
+    if mistakes.is_empty() {
+        let reason = |error: toml::de::Error| format!("valid TOML is refused: {}", error.message());
+        let table = text.parse().map_err(|error| ConfigError::Internal { reason: reason(error) })?;
+        return Ok(Some((table, Places::in_file(path, text))));
+    }
+    mistakes.sort_by_key(|&(offset, _)| offset);
+    mistakes.dedup_by_key(|&mut (offset, _)| lines.line(offset));
+    for (offset, error) in mistakes {
+        findings.add(ConfigError::Syntax {
+            origin: Origin::File { path: path.to_owned(), line: lines.line(offset) },
+            column: lines.column(offset),
             reason: error.message().replace('\n', "; "),
-        }
-    })
+        });
+    }
+    Ok(None)
 }
 
 /// A configuration as a table of its set values.

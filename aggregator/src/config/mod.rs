@@ -2,16 +2,21 @@
 //!
 //! 1. [`Raw`] is what can be written: the defaults, under a file, under the overrides in their order
 //!    ([`Raw::layered`]). Every layer is checked against [`keys::KEYS`], so that a mistake is reported with the
-//!    file or override it is in, the full key, what was given and what is accepted.
+//!    line or override it is in, the full key, what was given and what is accepted.
 //! 2. [`Config`] is what the program runs on. [`Config::validate`] refuses combinations that make no sense, with
 //!    the reason, and turns the rest into a [`RunSpec`](shared::spec::RunSpec), a [`RoundPolicy`], a [`DataPlan`]
 //!    and an [`EvaluatePlan`].
+//!
+//! All mistakes are reported together ([`ConfigErrors`]): what a mistake is about is left at the layer below's value, the
+//! checks go on, and those that compare it with other values are left out, so that no mistake is a consequence of another.
+//! A file that is no TOML is reported as such, and nothing is said of its keys. [`Config::read`] does both stages.
 //!
 //! | layer | rule |
 //! |---|---|
 //! | value | replaces the value below it |
 //! | table | joins the table below it, key by key |
 //! | `algorithm`, `data.partition`, `training.optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
+//! | `data.path` | relative to the file that has it; in `--set`, to the working directory |
 //! | `--set data.limit=` (nothing after `=`) | takes an optional key back to unset |
 //!
 //! ```
@@ -19,26 +24,29 @@
 //! use shared::id::RunId;
 //!
 //! let raw = Raw::layered(None, &["model.name=linear".to_owned(), "round.fraction=0.5".to_owned()])?;
-//! let config = Config::validate(raw, std::path::Path::new("."), RunId::from_bytes([1; 8]))?;
+//! let config = Config::validate(&raw, RunId::from_bytes([1; 8]))?;
 //! assert_eq!(config.spec.architecture.name, "linear");
 //! assert_eq!(config.policy.cohort(10), 5);
-//! # Ok::<(), aggregator::config::ConfigError>(())
+//! # Ok::<(), aggregator::config::ConfigErrors>(())
 //! ```
 
 mod check;
+mod combinations;
 mod document;
 mod error;
+mod findings;
 pub mod keys;
 mod layers;
 #[cfg(test)]
 mod mistakes;
 mod overrides;
+mod places;
 mod plan;
 mod raw;
 mod suggest;
 mod validate;
 
-pub use error::{ConfigError, Mistake, Origin};
+pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
 pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, DataSet, DataTable, EvaluateTable, ModelTable, Optimizer,

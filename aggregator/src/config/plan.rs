@@ -50,7 +50,7 @@ pub struct DataPlan {
     pub set: DataSet,
     /// Where its samples come from.
     pub source: Source,
-    /// Clients in the federation, K; at least 1.
+    /// Clients in the federation, K; at least 1. With devices, how many are expected: more may join.
     pub clients: usize,
     /// How a simulation divides the training samples among them.
     pub partition: Partition,

@@ -60,8 +60,9 @@ impl Default for Raw {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RunTable {
-    /// The run's name, for people.
-    pub name: String,
+    /// The run's name, for people; SET-ALGORITHM if unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Communication rounds, T.
     pub rounds: u32,
     /// Root of every random choice; not negative.
@@ -70,7 +71,7 @@ pub struct RunTable {
 
 impl Default for RunTable {
     fn default() -> Self {
-        Self { name: "glyphs-fedavg".to_owned(), rounds: 15, seed: 1 }
+        Self { name: None, rounds: 15, seed: 1 }
     }
 }
 
@@ -83,7 +84,7 @@ pub struct DataTable {
     /// Folder of its IDX files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Clients in the federation, K.
+    /// Clients in the federation, K: so many are simulated, or expected to join.
     pub clients: u32,
     /// How a simulation divides the training samples.
     pub partition: Partition,

@@ -1,6 +1,6 @@
 //! "Did you mean ...?"
 
-use super::keys::KEYS;
+use super::keys::{KEYS, Key};
 
 /// The candidate closest to `given`, if it is close enough to be what was meant: at most a third of the letters
 /// differ.
@@ -12,14 +12,15 @@ pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a 
     (edits <= given.chars().count().max(best.chars().count()).div_ceil(3)).then(|| best.to_owned())
 }
 
-/// The key that was meant by the unknown `name` in table `path`, whose keys are `siblings`: a similar one beside it,
-/// or else one of just this name elsewhere.
+/// The key that was meant by the unknown `name`, beside which `siblings` are known: one of just this name elsewhere, or
+/// else a similar one beside it.
 pub(super) fn key(name: &str, siblings: &[&str]) -> Option<String> {
-    nearest(name, siblings.iter().copied()).or_else(|| {
-        let elsewhere = KEYS.iter().find(|key| key.path.split('.').skip(1).any(|part| part == name))?;
-        let end = elsewhere.path.split('.').position(|part| part == name)?;
-        Some(elsewhere.path.split('.').take(end + 1).collect::<Vec<_>>().join("."))
-    })
+    let named = |key: &&Key| key.path.split('.').skip(1).any(|part| part == name);
+    let elsewhere = KEYS.iter().find(named).map(|key| {
+        let above = key.path.split('.').take_while(|&part| part != name);
+        above.chain([name]).collect::<Vec<_>>().join(".")
+    });
+    elsewhere.or_else(|| nearest(name, siblings.iter().copied()))
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string alignment).
@@ -72,6 +73,8 @@ mod tests {
 
     #[test]
     fn keys_in_the_wrong_table_are_found() {
+        assert_eq!(key("rounds", &["run", "round"]).as_deref(), Some("run.rounds"), "not `round`");
+        assert_eq!(key("round", &["run", "rounds"]).as_deref(), Some("rounds"));
         assert_eq!(key("epochs", &["run", "data"]).as_deref(), Some("training.epochs"));
         assert_eq!(key("momentum", &["epochs", "batch"]).as_deref(), Some("training.optimizer.sgd.momentum"));
         assert_eq!(key("partition", &["name"]).as_deref(), Some("data.partition"));

@@ -1,17 +1,16 @@
 //! From [`Raw`] to [`Config`]: the checks that need more than one key, and derived defaults.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use models::Architecture;
 use shared::algorithm::registry;
-use shared::data::Partition;
 use shared::id::RunId;
 use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
 
+use super::combinations::{Combinations, seconds};
+use super::layers::Layers;
 use super::{
-    ConfigError, DataPlan, DataSet, EvaluatePlan, Mistake, Optimizer, Origin, Raw, RoundPolicy, Source,
-    check, layers,
+    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -36,39 +35,51 @@ pub struct Config {
 impl Config {
     /// Checks `raw` and derives what the program runs on.
     ///
-    /// A relative `data.path` is relative to `base_dir`: the folder of the configuration file, or the working
-    /// directory without one. Where files are needed and `data.path` is unset, the environment variable
-    /// [`DATA_VARIABLE`] is consulted. Whether the files are there is left to whoever reads them.
-    pub fn validate(raw: Raw, base_dir: &Path, run: RunId) -> Result<Self, ConfigError> {
-        let data_root = std::env::var_os(DATA_VARIABLE).map(PathBuf::from);
-        validate(raw, base_dir, data_root.as_deref(), run)
+    /// A relative `data.path` is relative to the working directory ([`Raw::layered`] has put a file's folder before it).
+    /// Where files are needed and `data.path` is unset, the environment variable [`DATA_VARIABLE`] is consulted. Whether
+    /// the files are there is left to whoever reads them.
+    pub fn validate(raw: &Raw, run: RunId) -> Result<Self, ConfigErrors> {
+        validate(Layers::made(raw)?, data_root().as_deref(), run)
+    }
+
+    /// Reads the layers as [`Raw::layered`] does and checks them as [`validate`](Self::validate) does, for people: all
+    /// mistakes are reported together, each with the line or the override that it is in.
+    pub fn read(file: Option<&Path>, overrides: &[String], run: RunId) -> Result<Self, ConfigErrors> {
+        validate(Layers::read(file, overrides)?, data_root().as_deref(), run)
     }
 }
 
-fn validate(
-    mut raw: Raw,
-    base_dir: &Path,
-    data_root: Option<&Path>,
-    run: RunId,
-) -> Result<Config, ConfigError> {
-    // A `Raw` may have been made by hand: no check may be skipped because no file was read.
-    check::table(&layers::to_table(&raw)?, &Origin::Configuration)?;
+fn data_root() -> Option<PathBuf> {
+    std::env::var_os(DATA_VARIABLE).map(PathBuf::from)
+}
+
+fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigErrors> {
+    let Layers { mut raw, places, mut findings } = layers;
+    let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
     let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
-    let algorithm = algorithm(&raw, &training)?;
-    let architecture = architecture(&raw.model.name, raw.data.set)?;
-    let source = source(&mut raw, base_dir, data_root)?;
-    partition(&raw)?;
+    let algorithm = algorithm(&mut raw, &training, &mut checks);
+    let architecture = architecture(&raw.model.name, raw.data.set, &mut checks);
+    let source = source(&mut raw, data_root, &mut checks);
+    checks.partition(&raw);
+    let policy = checks.policy(&raw);
 
+    let (Some(algorithm), Some(architecture), Some(source)) = (algorithm, architecture, source) else {
+        let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
+        return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
+    };
     let broadcast = *raw.update.broadcast.get_or_insert(raw.update.precision);
     raw.round.start.get_or_insert(raw.data.clients);
-    let policy = policy(&raw)?;
-
-    Ok(Config {
+    if let Source::Drawn { train, .. } = source {
+        // No more than the key's limit: it is that, or the set's own number.
+        raw.data.limit = u32::try_from(train).ok();
+    }
+    let name = raw.run.name.get_or_insert_with(|| format!("{}-{}", raw.data.set, algorithm.name)).clone();
+    findings.none_or(Config {
         spec: RunSpec {
             run,
-            name: raw.run.name.clone(),
+            name,
             seed: raw.run.seed.cast_unsigned(),
             rounds: raw.run.rounds,
             architecture,
@@ -90,173 +101,110 @@ fn validate(
     })
 }
 
-fn algorithm(raw: &Raw, training: &Training) -> Result<AlgorithmSpec, ConfigError> {
-    let mut given = raw.algorithm.iter();
-    let (Some((name, table)), None) = (given.next(), given.next()) else {
-        let given: Vec<&str> = raw.algorithm.keys().map(String::as_str).collect();
-        return Err(ConfigError::Alternatives(Box::new(Mistake {
-            origin: Origin::Configuration,
-            key: "algorithm".to_owned(),
-            given: if given.is_empty() { "none".to_owned() } else { given.join(" and ") },
-            accepted: registry::names().into_iter().map(str::to_owned).collect(),
-            suggestion: None,
-        })));
-    };
-    let spec = registry::specify(name, table.clone())?;
-    match registry::build(&spec)?.validate(training) {
-        Ok(()) => Ok(spec),
-        Err(reason) => Err(ConfigError::Combination {
-            keys: vec![format!("[algorithm.{name}]"), "[training]".to_owned()],
-            reason,
-        }),
+/// `None` if there is none, which is noted. Puts the defaults of its hyper-parameters into `raw`.
+fn algorithm(raw: &mut Raw, training: &Training, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
+    if checks.findings.is_doubtful("algorithm") {
+        return None;
+    }
+    let (name, table) = raw.algorithm.iter_mut().next()?;
+    let key = format!("algorithm.{name}");
+    let made = registry::complete(name, table.clone()).and_then(|complete| {
+        let spec = registry::specify(name, complete.clone())?;
+        Ok((registry::build(&spec)?, spec, complete))
+    });
+    match made {
+        Ok((algorithm, spec, complete)) => {
+            *table = complete;
+            if let Err(reason) = algorithm.validate(training) {
+                let given = [("algorithm", format!("[{key}]")), ("training", "[training]".to_owned())];
+                checks.refuse(&given, &reason);
+            }
+            Some(spec)
+        }
+        Err(source) => {
+            checks.findings.add(ConfigError::Algorithm { origin: checks.origin(&key), source });
+            None
+        }
     }
 }
 
-fn architecture(name: &str, set: DataSet) -> Result<Architecture, ConfigError> {
-    Architecture::by_name(name, &set.shape(), set.classes()).map_err(|source| ConfigError::Model {
-        name: name.to_owned(),
-        set,
-        source: Box::new(source),
-    })
+fn architecture(name: &str, set: DataSet, checks: &mut Combinations<'_>) -> Option<Architecture> {
+    if ["model.name", "data.set"].iter().any(|key| checks.findings.is_doubtful(key)) {
+        return None;
+    }
+    let found = Architecture::by_name(name, &set.shape(), set.classes());
+    let note = |source| {
+        let origin = checks.origin("model.name");
+        checks.findings.add(ConfigError::Model {
+            origin,
+            name: name.to_owned(),
+            set,
+            source: Box::new(source),
+        });
+    };
+    found.map_err(note).ok()
 }
 
 /// Finds the data, and puts the folder's full name into `raw`.
-fn source(raw: &mut Raw, base_dir: &Path, data_root: Option<&Path>) -> Result<Source, ConfigError> {
+fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>) -> Option<Source> {
+    if ["data.set", "data.path"].iter().any(|key| checks.findings.is_doubtful(key)) {
+        return None;
+    }
     let set = raw.data.set;
     if set == DataSet::Glyphs {
         if let Some(path) = &raw.data.path {
-            return Err(ConfigError::Combination {
-                keys: vec![format!("data.set = \"{set}\""), format!("data.path = {path:?}")],
-                reason: "glyphs are drawn from run.seed and not read from files; leave data.path out (--set data.path=)"
-                    .to_owned(),
-            });
+            checks.refuse(
+                &[
+                    ("data.set", format!("data.set = \"{set}\"")),
+                    ("data.path", format!("data.path = {path:?}")),
+                ],
+                "glyphs are drawn from run.seed and not read from files; name the set that lies there as data.set, or leave data.path out (--set data.path=)",
+            );
         }
         let train = raw.data.limit.map_or(set.training_samples(), |limit| limit as usize);
-        return Ok(Source::Drawn { train, test: set.test_samples() });
+        return Some(Source::Drawn { train, test: set.test_samples() });
     }
     let folder = match (&raw.data.path, data_root) {
-        (Some(path), _) => base_dir.join(path),
+        (Some(path), _) => PathBuf::from(path),
         (None, Some(root)) if root.join(set.name()).is_dir() => root.join(set.name()),
-        (None, root) => return Err(ConfigError::NoData { set, variable: root.map(Path::to_owned) }),
-    };
-    let folder = std::path::absolute(&folder)
-        .map_err(|error| ConfigError::Path { path: folder, reason: error.to_string() })?;
-    let Some(text) = folder.to_str() else {
-        return Err(ConfigError::Path { path: folder, reason: "it is not UTF-8".to_owned() });
-    };
-    raw.data.path = Some(text.to_owned());
-    Ok(Source::Files { folder, limit: raw.data.limit.map(|limit| limit as usize) })
-}
-
-/// What can be said of a partition before the labels are known. The rest is said when the data is divided.
-fn partition(raw: &Raw) -> Result<(), ConfigError> {
-    let available = raw.data.limit.map_or(u64::MAX, u64::from);
-    let samples = match raw.data.set {
-        DataSet::Glyphs if raw.data.limit.is_some() => available,
-        set => available.min(set.training_samples() as u64),
-    };
-    let clients = u64::from(raw.data.clients);
-    if clients > samples {
-        return Err(ConfigError::Combination {
-            keys: vec![format!("data.clients = {clients}"), format!("{samples} training samples")],
-            reason: "every client needs at least one sample; use fewer clients or raise data.limit"
-                .to_owned(),
-        });
-    }
-    if let Partition::Shards { per_client } = raw.data.partition
-        && clients.saturating_mul(per_client as u64) > samples
-    {
-        return Err(ConfigError::Combination {
-            keys: vec![
-                format!("data.clients = {clients}"),
-                format!("data.partition.shards.per-client = {per_client}"),
-                format!("{samples} training samples"),
-            ],
-            reason: "there are more shards than samples; use fewer clients, fewer shards or more samples"
-                .to_owned(),
-        });
-    }
-    Ok(())
-}
-
-fn policy(raw: &Raw) -> Result<RoundPolicy, ConfigError> {
-    let round = &raw.round;
-    let clients = raw.data.clients;
-    let start = round.start.unwrap_or(clients);
-    let policy = RoundPolicy {
-        fraction: round.fraction,
-        min: round.count.min as usize,
-        max: round.count.max.map(|max| max as usize),
-        time_min: seconds(round.time.min),
-        time_max: seconds(round.time.max),
-        start: start as usize,
-        regather: seconds(round.regather),
-        lost_after: seconds(raw.connection.lost_after),
-        // A bound that f32 cannot hold is still a bound, not zero.
-        max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
-    };
-    let refuse = |wrong: bool, keys: &[String], reason: &str| {
-        if wrong {
-            Err(ConfigError::Combination { keys: keys.to_vec(), reason: reason.to_owned() })
-        } else {
-            Ok(())
+        (None, root) => {
+            let (origin, variable) = (checks.origin("data.set"), root.map(Path::to_owned));
+            checks.findings.add(ConfigError::NoData { origin, set, variable });
+            return None;
         }
     };
-    let min_key = format!("round.count.min = {}", round.count.min);
-    let clients_key = format!("data.clients = {clients}");
-    if let Some(max) = round.count.max {
-        let max_key = format!("round.count.max = {max}");
-        refuse(
-            round.count.min > max,
-            &[min_key.clone(), max_key.clone()],
-            "a round would close before it may; raise max or lower min",
-        )?;
-        refuse(
-            max > clients,
-            &[max_key, clients_key.clone()],
-            "there are not so many clients; lower max, or leave it out to wait for the cohort",
-        )?;
+    match absolute(folder) {
+        Ok((folder, text)) => {
+            raw.data.path = Some(text);
+            Some(Source::Files { folder, limit: raw.data.limit.map(|limit| limit as usize) })
+        }
+        Err(error) => {
+            checks.findings.add(error);
+            None
+        }
     }
-    let cohort = policy.cohort(clients as usize);
-    refuse(
-        policy.min > cohort,
-        &[min_key, format!("round.fraction = {}", round.fraction), clients_key.clone()],
-        &format!(
-            "a cohort has {cohort} clients, so a round could never close; raise the fraction or lower min"
-        ),
-    )?;
-    refuse(
-        start > clients,
-        &[format!("round.start = {start}"), clients_key],
-        "the first round would wait for clients that do not exist; lower start",
-    )?;
-    refuse(
-        round.time.min > round.time.max,
-        &[format!("round.time.min = {}", round.time.min), format!("round.time.max = {}", round.time.max)],
-        "a round would close before it may; raise max or lower min",
-    )?;
-    let connection = &raw.connection;
-    refuse(
-        connection.heartbeat >= connection.lost_after,
-        &[
-            format!("connection.heartbeat = {}", connection.heartbeat),
-            format!("connection.lost-after = {}", connection.lost_after),
-        ],
-        "every client would be lost between two signs of life; make lost-after several heartbeats",
-    )?;
-    Ok(policy)
 }
 
-/// Seconds that the checks have found to be finite, not negative and below a few decades.
-fn seconds(value: f64) -> Duration {
-    Duration::try_from_secs_f64(value).expect("keys::KEYS bounds every time to what a Duration holds")
+/// The full name of a folder, also as a text.
+fn absolute(folder: PathBuf) -> Result<(PathBuf, String), ConfigError> {
+    let folder = std::path::absolute(&folder)
+        .map_err(|error| ConfigError::Path { path: folder, reason: error.to_string() })?;
+    match folder.to_str() {
+        Some(text) => Ok((folder.clone(), text.to_owned())),
+        None => Err(ConfigError::Path { path: folder, reason: "it is not UTF-8".to_owned() }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use models::Precision;
+    use proptest::prelude::*;
+    use shared::data::Partition;
 
     use super::*;
+    use crate::config::keys;
 
     const RUN: RunId = RunId::from_bytes([1; 8]);
 
@@ -265,19 +213,28 @@ mod tests {
         Raw::layered(None, &overrides).expect("overrides that can be read")
     }
 
+    fn made(raw: &Raw, data_root: Option<&Path>) -> Result<Config, ConfigErrors> {
+        validate(Layers::made(raw)?, data_root, RUN)
+    }
+
     fn valid(overrides: &[&str]) -> Config {
-        validate(raw(overrides), Path::new("."), None, RUN).expect("a valid configuration")
+        made(&raw(overrides), None).expect("a valid configuration")
     }
 
     #[test]
     fn defaults_are_derived() {
         let config = valid(&["data.clients=7", "update.precision=bf16", "data.limit=70"]);
         assert_eq!(config.policy.start, 7);
+        assert_eq!(config.spec.name, "glyphs-fedavg");
         assert_eq!(config.spec.precision.broadcast, Precision::BF16);
         assert_eq!(config.data.source, Source::Drawn { train: 70, test: DataSet::Glyphs.test_samples() });
         let explicit = valid(&["data.clients=7", "round.start=2", "update.broadcast=f16"]);
         assert_eq!((explicit.policy.start, explicit.spec.precision.broadcast), (2, Precision::F16));
         assert_eq!(explicit.spec.precision.update, Precision::F32);
+        let name = |overrides: &[&str]| valid(overrides).spec.name;
+        let other = ["data.set=fashion-mnist", "data.path=x", "algorithm.fedsgd={}", "training.batch=0"];
+        assert_eq!(name(&other), "fashion-mnist-fedsgd");
+        assert_eq!(name(&[&other[..], &["run.name=mine"]].concat()), "mine");
     }
 
     #[test]
@@ -305,32 +262,95 @@ mod tests {
     #[test]
     fn the_effective_configuration_is_a_fixed_point() {
         let first = valid(&["round.fraction=0.5", "data.partition.dirichlet.alpha=0.3"]);
-        let again = validate(first.effective.clone(), Path::new("elsewhere"), None, RUN).expect("valid");
+        let again = made(&first.effective, None).expect("valid");
         assert_eq!(again, first);
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let files =
-            validate(raw(&["data.set=mnist", "data.path=x"]), folder.path(), None, RUN).expect("valid");
-        let again = validate(files.effective.clone(), Path::new("elsewhere"), None, RUN).expect("valid");
+        let files = valid(&["data.set=mnist", "data.path=x"]);
+        let again = made(&files.effective, None).expect("valid");
         assert_eq!(again, files);
     }
 
+    /// Every key of the effective configuration has a value, but for those whose absence is the value.
     #[test]
-    fn relative_paths_start_at_the_configuration() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let found = |path: &str| {
-            let raw = raw(&["data.set=mnist", &format!("data.path={path}"), "data.limit=50"]);
-            validate(raw, folder.path(), None, RUN).expect("valid").data.source
+    fn the_effective_configuration_leaves_no_default_open() {
+        let unset = |overrides: &[&str]| -> Vec<&str> {
+            let text = valid(overrides).effective.to_toml();
+            let open =
+                text.lines().filter_map(|line| line.strip_prefix("# ")?.split_once(" =")).map(|(key, _)| key);
+            keys::KEYS
+                .iter()
+                .map(|key| key.path)
+                .filter(|path| open.clone().any(|open| path.ends_with(&format!(".{open}"))))
+                .collect()
         };
-        let files = |folder| Source::Files { folder, limit: Some(50) };
-        assert_eq!(found("digits"), files(folder.path().join("digits")));
-        assert_eq!(found("/elsewhere"), files("/elsewhere".into()));
+        assert_eq!(unset(&[]), ["data.path", "round.count.max"]);
+        assert_eq!(unset(&["data.set=mnist", "data.path=x"]), ["data.limit", "round.count.max"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// What a run's `config.toml` is for: from it alone, wherever it lies, the same run can be had.
+        #[test]
+        fn the_written_configuration_gives_the_same_plan(
+            (clients, seed, limit) in (1..=50_u32, 0..=i64::MAX, proptest::option::of(200..=60_000_u32)),
+            (set, path) in (proptest::sample::select(&DataSet::ALL[..]), "[a-z \"#]{1,12}"),
+            (rate, fraction, max_abs) in (1e-9..1e9_f64, 0.0..=1.0_f64, 1e-50..1e30_f64),
+            (momentum, alpha) in (0.0..1.0_f64, 1e-6..1e6_f64),
+            partition in proptest::sample::select(vec!["", "data.partition.shards.per-client=4", "dirichlet"]),
+            algorithm in proptest::sample::select(vec!["fedavg", "fedsgd"]),
+            precision in proptest::option::of(proptest::sample::select(vec![Precision::F32, Precision::F16, Precision::BF16])),
+            (start, name) in (proptest::option::of(1..=50_u32), proptest::option::of("[a-z][a-z0-9 \"]{0,9}")),
+            (time, heartbeat) in (0.0..1e6_f64, 1e-3..14.0_f64),
+        ) {
+            let mut raw = raw(&[]);
+            (raw.data.clients, raw.data.limit, raw.data.set) = (clients, limit, set);
+            (raw.run.seed, raw.run.name) = (seed, name);
+            raw.data.path = (set != DataSet::Glyphs).then_some(path);
+            raw.data.partition = match partition {
+                "" => Partition::Iid {},
+                "dirichlet" => Partition::Dirichlet { alpha },
+                _ => Partition::Shards { per_client: 4 },
+            };
+            let momentum = if algorithm == "fedsgd" { 0.0 } else { momentum };
+            raw.training.optimizer = Optimizer::Sgd(models::Sgd { rate, momentum, decay: rate / 2.0 });
+            raw.training.batch = u32::from(algorithm == "fedavg");
+            raw.algorithm = [(algorithm.to_owned(), toml::Table::new())].into();
+            (raw.round.fraction, raw.update.max_abs) = (fraction, max_abs);
+            (raw.round.time.max, raw.connection.heartbeat) = (time + 1e-6, heartbeat);
+            raw.round.start = start.map(|start| start.min(clients));
+            raw.update.broadcast = precision;
+            let config = made(&raw, None).expect("valid");
+
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let file = folder.path().join("config.toml");
+            std::fs::write(&file, config.effective.to_toml()).expect("a file in it");
+            let again = validate(Layers::read(Some(&file), &[]).expect("readable"), None, RUN);
+            prop_assert_eq!(again.expect("valid"), config);
+        }
+    }
+
+    #[test]
+    fn relative_paths_start_where_they_are_written() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("lab.toml");
+        std::fs::write(&file, "data = { set = \"mnist\", path = \"digits\" }").expect("a file in it");
+        let found = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+            let raw = Raw::layered(Some(&file), &overrides).expect("keys that exist");
+            let Source::Files { folder, .. } = made(&raw, None).expect("valid").data.source else {
+                panic!("MNIST is read from files")
+            };
+            folder
+        };
+        let here = std::env::current_dir().expect("a working directory");
+        assert_eq!(found(&[]), folder.path().join("digits"));
+        assert_eq!(found(&["data.path=digits"]), here.join("digits"));
+        assert_eq!(found(&["data.path=/elsewhere"]), Path::new("/elsewhere"));
     }
 
     #[test]
     fn the_data_variable_is_asked_where_there_is_no_path() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let load =
-            |root: Option<&Path>| validate(raw(&["data.set=fashion-mnist"]), Path::new("."), root, RUN);
+        let load = |root: Option<&Path>| made(&raw(&["data.set=fashion-mnist"]), root);
         let unset = load(None).expect_err("no files").to_string();
         assert!(
             unset.contains("fashion-mnist") && unset.contains(DATA_VARIABLE) && unset.contains("not set"),
@@ -350,7 +370,7 @@ mod tests {
     fn a_handmade_configuration_is_checked_too() {
         let mut handmade = raw(&[]);
         handmade.run.rounds = 0;
-        let message = validate(handmade, Path::new("."), None, RUN).expect_err("no rounds").to_string();
+        let message = made(&handmade, None).expect_err("no rounds").to_string();
         assert!(message.contains("run.rounds") && message.contains("the configuration"), "{message}");
     }
 
@@ -365,7 +385,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/configs");
         let load = |name: &str, overrides: &[String]| {
             let raw = Raw::layered(Some(&folder.join(name)), overrides).expect(name);
-            validate(raw, &folder, None, RUN).expect(name)
+            made(&raw, None).expect(name)
         };
         let paper = load("mnist-2nn.toml", &["data.path=mnist".to_owned()]);
         assert_eq!(paper.spec.architecture.parameters(), Ok(199_210));

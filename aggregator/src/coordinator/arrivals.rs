@@ -57,13 +57,18 @@ impl Coordinator {
             return;
         }
         let client = hello.client;
+        if !self.has_place(client) {
+            // Not refused: that would be for good.
+            self.actions.push_back(Action::Disconnect { peer });
+            return;
+        }
         let link = Some(Link { peer, heard: now, progress: Progress::default() });
         let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.peers.remove(&previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);
         }
-        self.members.insert(client, Member { samples: hello.samples, link });
+        self.members.insert(client, Member { samples: hello.samples, link, seen: now });
         self.peers.insert(peer, client);
         let wants = match &self.state {
             State::Open { round } | State::Opening { round } => {

@@ -1,6 +1,7 @@
 //! What goes into the coordinator and what comes out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, TrainReport};
@@ -35,6 +36,11 @@ pub enum Event {
         report: TrainReport,
         /// The payload.
         upload: UploadId,
+    },
+    /// The peer is alive, although nothing is heard of it: its update waits for its turn to be received.
+    Alive {
+        /// Who.
+        peer: PeerId,
     },
     /// The connection is gone.
     Disconnected {
@@ -114,6 +120,15 @@ pub enum Action {
         /// How it went.
         tally: Tally,
     },
+    /// Tell the operator that rounds come to nothing. The run goes on.
+    Alarm {
+        /// Void rounds in a row.
+        rounds: u32,
+        /// Why the last updates were not accepted.
+        reasons: Vec<String>,
+        /// Until the next round opens.
+        pause: Duration,
+    },
     /// Nothing more will happen.
     Finish(Outcome),
 }
@@ -137,7 +152,7 @@ pub enum Outcome {
     Completed,
     /// The operator stopped it; it can be continued.
     Stopped,
-    /// Too many void rounds in a row.
+    /// All rounds are closed, and all were void.
     Fruitless {
         /// How many.
         rounds: u32,

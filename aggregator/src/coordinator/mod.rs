@@ -21,9 +21,9 @@
 //! | `Open` | time | `time.max` over, `count.min` accepted | `Closing` | `Close` |
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
-//! | `Closing` | closed | rounds remain | `Gathering` | |
+//! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
-//! | `Closing` | closed | [`MAX_VOID_ROUNDS`] void rounds in a row, or all rounds void | `Finished` | `Finish` with the reason |
+//! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
@@ -35,6 +35,7 @@
 mod arrivals;
 mod event;
 mod open_round;
+mod roster;
 mod status;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -51,16 +52,24 @@ use open_round::{Next, OpenRound};
 
 pub use event::{Action, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
+pub use roster::ROSTER;
 pub use status::{Status, WaitingFor};
 
-/// So many rounds in a row without an acceptable update end the run: something is wrong with all clients.
-pub const MAX_VOID_ROUNDS: u32 = 3;
-
+/// From so many void rounds in a row on, the operator is told after each: something is wrong with all
+/// clients.
+pub const VOID_ALARM: u32 = 3;
+/// The pause after a void round; it doubles with each further one in a row. Without it, clients that fail at
+/// once would use up a run's rounds in no time.
+const VOID_PAUSE: Duration = Duration::from_secs(1);
+/// The pause grows no longer.
+pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
 /// A client that was seen in this run.
 #[derive(Clone, Debug)]
 struct Member {
     samples: u64,
     link: Option<Link>,
+    /// When it was last heard on its previous connection.
+    seen: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +88,8 @@ enum State {
         need: usize,
         /// Those of them that were known before a restart are waited for until this moment.
         known_until: Duration,
+        /// No round opens before this moment: the last one was void.
+        pause_until: Duration,
     },
     /// The opening becomes durable.
     Opening {
@@ -118,7 +129,7 @@ impl Coordinator {
         let members: BTreeMap<_, _> = resume
             .roster
             .into_iter()
-            .map(|(client, samples)| (client, Member { samples, link: None }))
+            .map(|(client, samples)| (client, Member { samples, link: None, seen: now }))
             .collect();
         let state = match resume.open {
             Some(reopened) => State::Open { round: OpenRound::resume(reopened, &policy, now) },
@@ -126,6 +137,7 @@ impl Coordinator {
                 since: now,
                 need: if members.is_empty() { policy.start } else { policy.min },
                 known_until: if members.is_empty() { now } else { now + policy.regather },
+                pause_until: now,
             },
         };
         let mut coordinator = Self {
@@ -149,14 +161,16 @@ impl Coordinator {
         self.actions.pop_front()
     }
 
-    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest. `now` is the time of the newest
-    /// event: with a later one, a moment between the two would be missed.
+    /// When, after `now`, the coordinator wants an [`Event::Tick`] at the latest. `now` is the time of the
+    /// newest event: with a later one, a moment between the two would be missed.
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let silent = self.members.values().filter_map(|member| member.link);
         let silence = silent.map(|link| link.heard + self.policy.lost_after).min();
         let wait = match &self.state {
-            State::Gathering { known_until, .. } => Some(*known_until),
+            State::Gathering { known_until, pause_until, .. } => {
+                [*known_until, *pause_until].into_iter().filter(|moment| *moment > now).min()
+            }
             State::Open { round } => round.deadline(&self.policy, now),
             State::Opening { .. } | State::Closing { .. } | State::Finished => None,
         };
@@ -181,6 +195,11 @@ impl Coordinator {
             Event::Message { peer, message } => self.message(now, peer, message),
             Event::Uploaded { peer, round, report, upload } => {
                 self.uploaded(now, peer, round, report, upload);
+            }
+            Event::Alive { peer } => {
+                if let Some(&client) = self.peers.get(&peer) {
+                    self.heard(now, client);
+                }
             }
             Event::Disconnected { peer } => self.forget(peer),
             Event::Opened { round } => self.opened(round),
@@ -236,24 +255,44 @@ impl Coordinator {
         let reasons = std::mem::take(reasons);
         self.void = if *void { self.void + 1 } else { 0 };
         self.closed = number;
-        if self.void >= MAX_VOID_ROUNDS || self.void >= self.spec.rounds {
+        if self.void >= self.spec.rounds {
             self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
         } else if self.closed >= self.spec.rounds {
             self.dismiss(Outcome::Completed);
         } else {
-            self.state = State::Gathering { since: now, need: self.policy.min, known_until: now };
+            let pause = self.pause();
+            if self.void >= VOID_ALARM {
+                self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
+            }
+            self.state = State::Gathering {
+                since: now,
+                need: self.policy.min,
+                known_until: now,
+                pause_until: now + pause,
+            };
+        }
+    }
+
+    /// How long to pause after as many void rounds as there were in a row.
+    fn pause(&self) -> Duration {
+        match self.void {
+            0 => Duration::ZERO,
+            void => (VOID_PAUSE * 2u32.saturating_pow((void - 1).min(16))).min(LONGEST_VOID_PAUSE),
         }
     }
 
     /// Moves on as far as the state allows; called after every event, so no condition is missed.
     fn settle(&mut self, now: Duration) {
         match &self.state {
-            State::Gathering { need, known_until, .. } => {
+            State::Gathering { need, known_until, pause_until, .. } => {
                 let connected = self.connected_peers().len();
                 let all_back = self.members.values().all(|member| member.link.is_some());
                 if self.closed >= self.spec.rounds {
                     self.dismiss(Outcome::Completed);
-                } else if connected >= (*need).max(1) && (all_back || now >= *known_until) {
+                } else if connected >= (*need).max(1)
+                    && (all_back || now >= *known_until)
+                    && now >= *pause_until
+                {
                     self.open(now);
                 }
             }
@@ -344,48 +383,6 @@ impl Coordinator {
     fn refuse(&mut self, peer: PeerId, refusal: Refusal) {
         self.send(peer, ToClient::Refused(refusal));
         self.actions.push_back(Action::Disconnect { peer });
-    }
-
-    fn heard(&mut self, now: Duration, client: ClientId) {
-        if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
-            link.heard = now;
-        }
-    }
-
-    fn forget(&mut self, peer: PeerId) {
-        if let Some(client) = self.peers.remove(&peer)
-            && let Some(member) = self.members.get_mut(&client)
-        {
-            member.link = None;
-        }
-    }
-
-    fn drop_silent(&mut self, now: Duration) {
-        let limit = self.policy.lost_after;
-        let silent: Vec<PeerId> = (self.members.values())
-            .filter_map(|member| member.link)
-            .filter(|link| now >= link.heard + limit)
-            .map(|link| link.peer)
-            .collect();
-        for peer in silent {
-            self.forget(peer);
-            self.actions.push_back(Action::Disconnect { peer });
-        }
-    }
-
-    fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {
-        self.members
-            .iter()
-            .filter(|(_, member)| member.link.is_some())
-            .map(|(client, member)| (*client, member.samples))
-    }
-
-    fn roster(&self) -> BTreeMap<ClientId, u64> {
-        self.members.iter().map(|(client, member)| (*client, member.samples)).collect()
-    }
-
-    fn connected_peers(&self) -> Vec<PeerId> {
-        self.members.values().filter_map(|member| member.link).map(|link| link.peer).collect()
     }
 }
 

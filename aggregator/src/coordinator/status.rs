@@ -36,6 +36,13 @@ pub enum WaitingFor {
         /// Needed.
         needed: usize,
     },
+    /// The end of the pause after a void round.
+    Pause {
+        /// Void rounds in a row.
+        void: u32,
+        /// How long the pause is still.
+        left: Duration,
+    },
     /// Updates of an open round.
     Updates {
         /// The round.
@@ -64,7 +71,10 @@ impl Coordinator {
     pub fn status(&self, now: Duration) -> Status {
         let connected = self.connected_peers().len();
         let (waiting_for, since) = match &self.state {
-            State::Gathering { since, need, known_until } => {
+            State::Gathering { since, pause_until, .. } if now < *pause_until => {
+                (WaitingFor::Pause { void: self.void, left: pause_until.saturating_sub(now) }, *since)
+            }
+            State::Gathering { since, need, known_until, .. } => {
                 let needed = if now < *known_until { self.members.len().max(*need) } else { *need };
                 (WaitingFor::Clients { connected, needed: needed.max(1) }, *since)
             }
@@ -108,6 +118,13 @@ impl fmt::Display for Status {
         match &self.waiting_for {
             WaitingFor::Clients { connected, needed } => {
                 write!(out, "waiting for clients: {connected} of {needed} connected")?;
+            }
+            WaitingFor::Pause { void, left } => {
+                let rounds = if *void == 1 { "a round" } else { "rounds in a row" };
+                let many = if *void == 1 { String::new() } else { format!("{void} ") };
+                let left = left.as_secs_f64().ceil();
+                write!(out, "pausing after {many}{rounds} without enough acceptable updates: {left} s left")?;
+                return Ok(());
             }
             WaitingFor::Updates { round, accepted, cohort, working, away } => {
                 write!(out, "round {round}: {accepted} of {cohort} updates in")?;

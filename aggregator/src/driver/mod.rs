@@ -1,107 +1,52 @@
 //! The driver: does for the [`Coordinator`] what a state machine may not do itself.
 //!
-//! Peers (real connections or simulated ones) feed [`FromPeer`] events in and take [`ToPeer`] commands out, through
-//! channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger, one at a time and
-//! in order, so that a slow disk never delays a heart-beat.
+//! Peers (real connections or simulated ones) feed [`FromPeer`] events in and take [`ToPeer`] commands out,
+//! through channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger,
+//! one at a time and in order, so that a slow disk never delays a heart-beat.
 
+mod channels;
+mod farewell;
 mod ledger;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer, UpdateHeader, Verdict};
+use shared::message::{ToClient, ToServer, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
-use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
-use crate::report::RoundRecord;
+use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
 use crate::run::{Broadcast, Run, RunError, Traffic};
 use ledger::{Done, Job, keep_ledger};
 
-/// What a peer's task tells the driver.
-#[derive(Debug)]
-pub enum FromPeer {
-    /// A connection was made.
-    Connected {
-        /// Its number.
-        peer: PeerId,
-        /// Where commands for it go.
-        commands: mpsc::UnboundedSender<ToPeer>,
-    },
-    /// A message without payload arrived.
-    Message {
-        /// From whom.
-        peer: PeerId,
-        /// What.
-        message: ToServer,
-        /// Bytes that it took on the wire.
-        bytes: u64,
-    },
-    /// An update arrived; its frame lies synced in `file`, its payload unread.
-    Uploaded {
-        /// From whom.
-        peer: PeerId,
-        /// What accompanies it.
-        header: UpdateHeader,
-        /// The whole frame.
-        file: PathBuf,
-        /// Bytes that it took on the wire.
-        bytes: u64,
-    },
-    /// An update cannot be written to the spool: this machine's disk is in the way, not the peer.
-    SpoolFailed {
-        /// Where it was to be written.
-        path: PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
-    /// The connection is gone.
-    Disconnected {
-        /// Which.
-        peer: PeerId,
-        /// Why, for the operator.
-        reason: String,
-    },
-}
+pub use channels::{FromPeer, Notice, ToPeer};
+pub use farewell::Latecomers;
 
-/// What the driver tells a peer's task.
-#[derive(Clone, Debug)]
-pub enum ToPeer {
-    /// Send a message without payload.
-    Message(ToClient),
-    /// Send the task of a round.
-    Task(Broadcast),
-    /// Deliver what was sent, then close the connection.
-    Disconnect,
-}
-
-/// What the driver tells whoever watches.
-#[derive(Debug)]
-pub enum Notice<'a> {
-    /// What the run waits for has changed, or time has passed.
-    Status(&'a Status),
-    /// A round was closed.
-    Round(&'a RoundRecord),
-    /// Something an operator should know.
-    Remark(String),
-}
-
-/// How long peers may take to hear the last messages of a run.
-const FAREWELL: Duration = Duration::from_secs(3);
 /// How often the status is told although nothing happened.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs rounds until the run is over or `stop` turns true. Returns the run, for its model and its report.
+/// What is left when no more rounds are run.
+pub struct Ended {
+    /// The run, for its model and its report.
+    pub run: Run,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whoever has not heard of it yet. When this is dropped, the transport closes.
+    pub latecomers: Latecomers,
+}
+
+/// Runs rounds until the run is over or `stop` turns true.
 pub async fn drive(
     run: Run,
     resume: Resume,
     mut peers: mpsc::UnboundedReceiver<FromPeer>,
     mut stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice<'_>) + Send),
-) -> Result<(Run, Outcome), RunError> {
+) -> Result<Ended, RunError> {
     let started = Instant::now();
     let policy = run.config().policy;
     let reopened = match &resume.open {
@@ -124,6 +69,8 @@ pub async fn drive(
         next_upload: 0,
         broadcast: reopened,
         traffic: Traffic::default(),
+        spool_trouble: None,
+        turned_away: false,
         outcome: None,
     };
 
@@ -142,7 +89,7 @@ pub async fn drive(
             deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             Some(event) = peers.recv() => match event {
-                FromPeer::SpoolFailed { path, error: source } => {
+                FromPeer::SpoolFailed { path, error: source, .. } if is_of_the_disk(&source) => {
                     failure = Some(RunError::Disk { action: "spool an update in", path, source });
                     Some(Event::Stop)
                 }
@@ -166,14 +113,19 @@ pub async fn drive(
             driver.coordinator.handle(handled, event);
         }
     }
-    driver.farewell(&mut peers).await;
     let outcome = driver.outcome.take();
+    let over = matches!(outcome, Some(Outcome::Completed | Outcome::Fruitless { .. }));
+    let rounds = over.then_some(driver.coordinator.closed());
+    let away = driver.coordinator.away();
+    let mut latecomers = Latecomers::new(peers, std::mem::take(&mut driver.commands), away, rounds);
+    latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    match failure {
-        Some(error) => Err(error),
-        None => Ok((run, outcome.expect("without a failure or a panic the loop ends with an outcome"))),
+    if let Some(error) = failure {
+        return Err(error);
     }
+    let outcome = outcome.expect("without a failure or a panic the loop ends with an outcome");
+    Ok(Ended { run, outcome, latecomers })
 }
 
 /// What an operator is told about a peer.
@@ -181,6 +133,8 @@ struct Known {
     client: ClientId,
     /// The round that it last said it could not train in.
     failed: u32,
+    /// It goes for a reason that the operator was told when others went for it.
+    unspooled: bool,
 }
 
 struct Driver {
@@ -192,6 +146,10 @@ struct Driver {
     next_upload: u64,
     broadcast: Option<Broadcast>,
     traffic: Traffic,
+    /// Why updates cannot be written down at the moment.
+    spool_trouble: Option<std::io::ErrorKind>,
+    /// The operator was told that there are more connections than places.
+    turned_away: bool,
     outcome: Option<Outcome>,
 }
 
@@ -236,6 +194,19 @@ impl Driver {
                     let traffic = std::mem::take(&mut self.traffic);
                     self.job(Job::Close { round, tally, traffic });
                 }
+                Action::Alarm { rounds, reasons, pause } => {
+                    let reasons = if reasons.is_empty() {
+                        "no reasons were given".to_owned()
+                    } else {
+                        reasons.join("; ")
+                    };
+                    notice(Notice::Alarm(format!(
+                        "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins in {} s. \
+                         Ctrl-C stops the run, and the same command continues it once the clients are mended",
+                        printable(&reasons),
+                        pause.as_secs()
+                    )));
+                }
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
@@ -250,9 +221,27 @@ impl Driver {
 
     /// A peer's name for people.
     fn name(&self, peer: PeerId) -> String {
-        match self.known.get(&peer) {
-            Some(known) => format!("client {}", known.client.short()),
-            None => format!("connection {}", peer.0),
+        name(peer, self.known.get(&peer))
+    }
+
+    /// An update could not be written down, for a reason that may pass. Said once, until it has passed:
+    /// clients come back with it again and again.
+    fn spool_failed(
+        &mut self,
+        peer: PeerId,
+        path: &Path,
+        error: &std::io::Error,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) {
+        let said = self.spool_trouble.replace(error.kind()) == Some(error.kind());
+        if let Some(known) = self.known.get_mut(&peer) {
+            known.unspooled = said;
+        }
+        if !said {
+            notice(Notice::Remark(format!(
+                "cannot write updates to {}: {error}; clients offer theirs again, and again, until this is mended",
+                path.parent().unwrap_or(path).display()
+            )));
         }
     }
 
@@ -271,7 +260,11 @@ impl Driver {
                 self.traffic.up += bytes;
                 match &message {
                     ToServer::Hello(hello) => {
-                        self.known.entry(peer).or_insert(Known { client: hello.client, failed: 0 });
+                        self.known.entry(peer).or_insert(Known {
+                            client: hello.client,
+                            failed: 0,
+                            unspooled: false,
+                        });
                         let software = printable(&hello.software);
                         notice(Notice::Remark(format!(
                             "{} says hello with {} samples ({software})",
@@ -300,14 +293,30 @@ impl Driver {
                 let upload = UploadId(self.next_upload);
                 self.next_upload += 1;
                 self.uploads.insert(upload, file);
+                self.spool_trouble = None;
                 Some(Event::Uploaded { peer, round: header.round, report: header.report, upload })
             }
-            // The loop has seen to it, since it ends the run.
-            FromPeer::SpoolFailed { .. } => None,
+            FromPeer::Waits { peer } => Some(Event::Alive { peer }),
+            FromPeer::SpoolFailed { peer, path, error } => {
+                self.spool_failed(peer, &path, &error, notice);
+                None
+            }
+            FromPeer::TurnedAway { places } => {
+                if !std::mem::replace(&mut self.turned_away, true) {
+                    notice(Notice::Remark(format!(
+                        "turned a connection away: all of {places} places, or all of those for whoever was not \
+                         welcomed yet, are taken; clients try again by themselves (this is said once)"
+                    )));
+                }
+                None
+            }
             FromPeer::Disconnected { peer, reason } => {
                 self.commands.remove(&peer);
-                notice(Notice::Remark(format!("{} disconnected: {}", self.name(peer), printable(&reason))));
-                self.known.remove(&peer);
+                let known = self.known.remove(&peer);
+                if known.as_ref().is_none_or(|known| !known.unspooled) {
+                    let name = name(peer, known.as_ref());
+                    notice(Notice::Remark(format!("{name} disconnected: {}", printable(&reason))));
+                }
                 Some(Event::Disconnected { peer })
             }
         }
@@ -332,46 +341,28 @@ impl Driver {
             Done::Failed(error) => return Err(error),
         })
     }
-
-    /// Lets peers deliver the last messages and hang up. The coordinator has dismissed its members; whoever connected too
-    /// late to be one is told here that the run is over, or it would look for the server for ever.
-    async fn farewell(&mut self, peers: &mut mpsc::UnboundedReceiver<FromPeer>) {
-        let rounds = self.coordinator.closed();
-        let over = match self.outcome {
-            Some(Outcome::Completed | Outcome::Fruitless { .. }) => {
-                Some(ToPeer::Message(ToClient::Finished { rounds }))
-            }
-            Some(Outcome::Stopped) | None => None,
-        };
-        let dismiss = |commands: &mpsc::UnboundedSender<ToPeer>| {
-            for command in over.iter().cloned().chain([ToPeer::Disconnect]) {
-                let _ = commands.send(command);
-            }
-        };
-        self.commands.values().for_each(dismiss);
-        let _ = tokio::time::timeout(FAREWELL, async {
-            while !self.commands.is_empty() || !peers.is_empty() {
-                match peers.recv().await {
-                    Some(FromPeer::Disconnected { peer, .. }) => {
-                        self.commands.remove(&peer);
-                    }
-                    Some(FromPeer::Connected { peer, commands }) => {
-                        dismiss(&commands);
-                        self.commands.insert(peer, commands);
-                    }
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-        })
-        .await;
-    }
 }
 
 /// Bytes of a task on the wire.
 fn task_bytes(broadcast: &Broadcast) -> u64 {
     frame::encode(&ToClient::Task { round: broadcast.round }, broadcast.length).len() as u64
         + broadcast.length
+}
+
+fn name(peer: PeerId, known: Option<&Known>) -> String {
+    match known {
+        Some(known) => format!("client {}", known.client.short()),
+        None => format!("connection {}", peer.0),
+    }
+}
+
+/// The disk itself is full, closed or broken: no update can be taken until the operator has mended it.
+/// Anything else may pass, such as too many open files.
+fn is_of_the_disk(error: &std::io::Error) -> bool {
+    /// `EIO`, for which there is no kind; the same number on every Unix.
+    const INPUT_OUTPUT: i32 = 5;
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem)
+        || (cfg!(unix) && error.raw_os_error() == Some(INPUT_OUTPUT))
 }
 
 /// A peer's text, fit for a terminal: bounded, and without control characters.

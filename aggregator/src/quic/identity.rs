@@ -53,7 +53,8 @@ impl ServerIdentity {
         })
     }
 
-    /// The identity kept in `directory`, made there if there is none. The key's file can be read by its owner alone.
+    /// The identity kept in `directory`, made there if there is none. The key's file can be read by its owner
+    /// alone.
     pub fn load_or_create(directory: &Path) -> Result<Self, IdentityError> {
         let (certificate, key) = (directory.join("server.cert.der"), directory.join("server.key.der"));
         match (certificate.exists(), key.exists()) {

@@ -1,11 +1,15 @@
 //! QUIC: the aggregator's real transport.
 //!
-//! One connection per client. Messages without payload travel on one bidirectional control stream that the client
-//! opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that megabytes never
-//! stand before a heart-beat.
+//! One connection per client. Messages without payload travel on one bidirectional control stream that the
+//! client opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that
+//! megabytes never stand before a heart-beat. What all of them together may take of this machine stands in
+//! [`limits`].
 
 pub mod identity;
+pub mod limits;
+mod outbox;
 mod peer;
+mod upload;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,33 +20,30 @@ use std::time::Duration;
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
-    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt,
+    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Incoming, ServerConfig, TransportConfig,
+    VarInt,
 };
 use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::debug;
 
 use crate::coordinator::PeerId;
 use crate::driver::FromPeer;
 use identity::ServerIdentity;
-use peer::{Limits, Peer};
+use limits::{GREETING, IDLE_WINDOW, Limits, SEND_WINDOW, STRANGERS, STREAM_WINDOW};
+use peer::Peer;
 
 /// The protocol's name in the TLS handshake.
 pub const ALPN: &[u8] = b"federation/1";
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback takes less,
-/// QUIC's black hole detection finds out.
+/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
+/// takes less, QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to spare; the
-/// usual first flight is smaller than one such datagram.
+/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
+/// spare; the usual first flight is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
 /// What is asked of the system for each direction of the socket.
 const SOCKET_BUFFER: usize = 4 << 20;
-/// Unread bytes of one upload that are buffered for a peer. Bounds memory, and bandwidth to this much per round trip.
-const STREAM_WINDOW: u32 = 4 << 20;
-/// Sent bytes that are kept for retransmission, per connection: memory grows by this with every client that is sent a
-/// large model, bandwidth is bounded to this per round trip.
-const SEND_WINDOW: u64 = 1 << 20;
 
 /// Why the aggregator cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,8 @@ pub enum ListenError {
 pub struct Listener {
     endpoint: Endpoint,
     config: Configs,
+    patience: Duration,
+    places: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -75,7 +78,8 @@ struct Configs {
 }
 
 impl Listener {
-    /// Listens on `address` with the server's identity.
+    /// Listens on `address` with the server's identity. A peer that is silent, or takes or brings nothing in
+    /// the middle of something, for `lost_after` is lost.
     pub fn bind(
         address: SocketAddr,
         identity: &ServerIdentity,
@@ -104,7 +108,13 @@ impl Listener {
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
             .map_err(|source| ListenError::Bind { address, source })?;
-        Ok(Self { endpoint, config })
+        Ok(Self { endpoint, config, patience: lost_after, places: None })
+    }
+
+    /// Has places for so many connections, whatever the number of clients.
+    #[must_use]
+    pub fn with_places(self, connections: usize) -> Self {
+        Self { places: Some(connections), ..self }
     }
 
     /// The address in use.
@@ -113,38 +123,69 @@ impl Listener {
         self.endpoint.local_addr().expect("a bound socket has an address")
     }
 
-    /// Accepts connections until the driver hangs up. Payloads of up to `max_payload` bytes go to `spool`.
-    pub async fn accept(self, spool: PathBuf, max_payload: u64, driver: mpsc::UnboundedSender<FromPeer>) {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let limits = Arc::new(Limits { spool, max_payload });
+    /// Accepts the connections of a federation of `clients` until the driver hangs up. Payloads of up to
+    /// `max_payload` bytes go to `spool`.
+    pub async fn accept(
+        self,
+        spool: PathBuf,
+        max_payload: u64,
+        clients: usize,
+        driver: mpsc::UnboundedSender<FromPeer>,
+    ) {
+        let places = self.places.unwrap_or_else(|| limits::connections(clients));
+        let limits = Arc::new(Limits::new(spool, max_payload, self.patience, places));
         loop {
             let incoming = tokio::select! {
                 incoming = self.endpoint.accept() => incoming,
                 () = driver.closed() => None,
             };
             let Some(incoming) = incoming else { break };
+            // In a crowd, whoever comes has to show that its address is its own.
+            let crowd = limits.strangers.available_permits() < STRANGERS / 2;
+            if crowd && !incoming.remote_address_validated() && incoming.may_retry() {
+                let _ = incoming.retry();
+                continue;
+            }
+            let stranger = limits.strangers.clone().try_acquire_owned();
+            let place = limits.connections.clone().try_acquire_owned();
+            let (Ok(stranger), Ok(place)) = (stranger, place) else {
+                incoming.refuse();
+                let _ = driver.send(FromPeer::TurnedAway { places });
+                continue;
+            };
             let config = if incoming.remote_address().ip().is_loopback() {
                 self.config.loopback.clone()
             } else {
                 self.config.network.clone()
             };
-            let (driver, limits) = (driver.clone(), limits.clone());
-            tokio::spawn(async move {
-                let connection = match incoming.accept_with(config) {
-                    Ok(connecting) => connecting.await,
-                    Err(error) => Err(error),
-                };
-                match connection {
-                    Ok(connection) => {
-                        let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
-                        Peer::new(id, connection, driver, limits).run().await;
-                    }
-                    Err(error) => debug!("a handshake failed: {error}"),
-                }
-            });
+            tokio::spawn(serve(incoming, config, driver.clone(), limits.clone(), stranger, place));
         }
         self.endpoint.close(VarInt::from_u32(0), b"the aggregator stops");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Serves one connection from its handshake to its end. It has its place until then.
+async fn serve(
+    incoming: Incoming,
+    config: Arc<ServerConfig>,
+    driver: mpsc::UnboundedSender<FromPeer>,
+    limits: Arc<Limits>,
+    stranger: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
+) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let connection = match incoming.accept_with(config) {
+        Ok(connecting) => tokio::time::timeout(GREETING, connecting).await,
+        Err(error) => Ok(Err(error)),
+    };
+    match connection {
+        Ok(Ok(connection)) => {
+            let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
+            Peer { id, connection, driver, limits }.run(stranger).await;
+        }
+        Ok(Err(error)) => debug!("a handshake failed: {error}"),
+        Err(_) => debug!("a handshake took too long"),
     }
 }
 
@@ -157,8 +198,8 @@ fn endpoint_config(identity: &ServerIdentity) -> EndpointConfig {
     config
 }
 
-/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and packets
-/// without it are dropped in silence.
+/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and
+/// packets without it are dropped in silence.
 struct RandomIds;
 
 impl ConnectionIdGenerator for RandomIds {
@@ -181,8 +222,8 @@ impl RandomIds {
     const LENGTH: usize = 8;
 }
 
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default. What the
-/// system does not grant is done without.
+/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
+/// What the system does not grant is done without.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
@@ -197,16 +238,16 @@ fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
     transport
         .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(IDLE_WINDOW))
         .send_window(SEND_WINDOW)
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
-        .max_concurrent_uni_streams(VarInt::from_u32(2));
+        // Until the peer is welcomed.
+        .max_concurrent_uni_streams(VarInt::from_u32(0));
     if let Some(mtu) = mtu {
         let mut congestion = CubicConfig::default();
         congestion.initial_window(u64::from(LOOPBACK_WINDOW));
         transport
             .stream_receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
-            .receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
             .send_window(u64::from(LOOPBACK_WINDOW))
             .initial_mtu(mtu)
             // One datagram fills a whole batch: there is nothing to segment.

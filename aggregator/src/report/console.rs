@@ -3,46 +3,81 @@
 use std::fmt::Write as _;
 
 use super::summary::Arrivals;
-use super::units::{bytes, counted, percent, seconds};
+use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{RoundRecord, Summary, WaitedFor};
 
-/// One round as an aligned line, without the line break; `rounds` is how many are planned.
+/// One round as an aligned line of at most `columns` characters, without the line break; `rounds` is how many are
+/// planned. What went other than well stands at its end, or where there is no room on lines of its own.
 ///
 /// ```text
-/// round  3/15  accuracy  93.1 %  loss 0.231  10 of 10 in    1.2 s  down 642.0 kB  up   1.6 MB
+/// round  3/15   93.1 %  loss 0.231  10 of 10    1.2 s  642.0 kB down   1.6 MB up
+/// round  4/15   94.0 %  loss 0.207   7 of 10    9.7 s  642.0 kB down   1.2 MB up
+///   2 rejected, 1 lost, waited for the time limit
 /// ```
+///
+/// Where columns are few, the traffic is left out first, then the loss. The rest is never left out.
 #[must_use]
-pub fn line(record: &RoundRecord, rounds: u32) -> String {
+pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     let width = rounds.to_string().len();
-    let mut line = format!("round {:>width$}/{rounds}", record.round);
-    match (record.accuracy, record.loss) {
-        (None, None) => {
-            let train = record.train_loss.map_or_else(String::new, |loss| format!("train loss {loss:.3}"));
-            let _ = write!(line, "  {train:<28}");
-        }
-        (accuracy, loss) => {
-            let accuracy = accuracy.map_or_else(|| "-".to_owned(), percent);
-            let loss = loss.map_or_else(|| "not finite".to_owned(), |loss| format!("{loss:.3}"));
-            let _ = write!(line, "  accuracy {accuracy:>7}  loss {loss:<5}");
-        }
-    }
     let clients = record.sampled.to_string().len();
-    let _ = write!(
-        line,
-        "  {:>clients$} of {} in {:>6.1} s  down {:>8}  up {:>8}",
-        record.accepted,
-        record.sampled,
-        record.seconds,
-        bytes(record.bytes_down),
-        bytes(record.bytes_up)
-    );
-    for (count, what) in Arrivals::of(std::slice::from_ref(record)).troubles() {
-        let _ = write!(line, "  {count} {what}");
+    let begin = format!("round {:>width$}/{rounds}", record.round);
+    let decimals = usize::from(record.seconds < 1000.0);
+    let end =
+        format!("  {:>clients$} of {}  {:>5.decimals$} s", record.accepted, record.sampled, record.seconds);
+    let (accuracy, mut loss) = match (record.accuracy, record.loss, record.train_loss) {
+        (Some(accuracy), loss, _) => {
+            (format!("  {:>7}", percent(accuracy)), format!("  loss {:<5}", figure(loss)))
+        }
+        (None, None, Some(train)) => {
+            (String::new(), format!("  {:<19}", format!("train loss {}", figure(Some(train)))))
+        }
+        (None, loss, _) => (
+            format!("  {:>7}", "-"),
+            format!("  loss {:<5}", loss.map_or("-".to_owned(), |loss| figure(Some(loss)))),
+        ),
+    };
+    let mut traffic = format!("  {:>8} down {:>8} up", bytes(record.bytes_down), bytes(record.bytes_up));
+    let room = columns.saturating_sub(begin.len() + accuracy.len() + end.len());
+    if loss.len() > room {
+        loss.clear();
     }
+    if loss.len() + traffic.len() > room {
+        traffic.clear();
+    }
+    let mut text = [begin, accuracy, loss, end, traffic].concat();
+    let beginning = text.len();
+    for trouble in troubles(record) {
+        let line = text.rsplit('\n').next().unwrap_or_default().len();
+        if line + 2 + trouble.len() <= columns {
+            text.push_str(if text.len() == beginning { "  " } else { ", " });
+        } else {
+            text.push_str("\n  ");
+        }
+        text.push_str(&trouble);
+    }
+    text
+}
+
+/// What there is to say of a round that did not go smoothly.
+fn troubles(record: &RoundRecord) -> Vec<String> {
+    let troubles = Arrivals::of(std::slice::from_ref(record)).troubles();
+    let mut troubles: Vec<_> = troubles.into_iter().map(|(count, what)| format!("{count} {what}")).collect();
     if matches!(record.waited_for, WaitedFor::MaxTime | WaitedFor::MinCount) {
-        let _ = write!(line, "  waited for {}", record.waited_for);
+        troubles.push(format!("waited for {}", record.waited_for));
     }
-    line
+    troubles
+}
+
+/// A loss in five characters; `nan` if it is not finite.
+fn figure(loss: Option<f64>) -> String {
+    match loss {
+        None => "nan".to_owned(),
+        Some(loss) if loss < 9.9995 => format!("{loss:.3}"),
+        Some(loss) if loss < 99.995 => format!("{loss:.2}"),
+        Some(loss) if loss < 999.95 => format!("{loss:.1}"),
+        Some(loss) if loss < 99_999.5 => format!("{loss:.0}"),
+        Some(loss) => format!("{loss:.0e}"),
+    }
 }
 
 /// The run as a whole, in a few lines with line breaks.
@@ -66,7 +101,7 @@ pub fn summary(summary: &Summary) -> String {
     let _ = write!(
         text,
         "{} of {} accepted",
-        summary.arrivals.accepted,
+        grouped(summary.arrivals.accepted),
         counted(summary.arrivals.sampled, "update")
     );
     for (count, what) in summary.arrivals.troubles() {
@@ -101,15 +136,12 @@ mod tests {
 
     #[test]
     fn golden_lines() {
-        let smooth = line(&record(), 15);
-        assert_eq!(
-            smooth,
-            "round  3/15  accuracy  93.1 %  loss 0.231  10 of 10 in    1.2 s  down 642.0 kB  up   1.6 MB"
-        );
-        let untested = line(&RoundRecord { accuracy: None, loss: None, round: 12, ..record() }, 15);
+        let smooth = line(&record(), 15, 80);
+        assert_eq!(smooth, "round  3/15   93.1 %  loss 0.231  10 of 10    1.2 s  642.0 kB down   1.6 MB up");
+        let untested = line(&RoundRecord { accuracy: None, loss: None, round: 12, ..record() }, 15, 80);
         assert_eq!(
             untested,
-            "round 12/15  train loss 0.196              10 of 10 in    1.2 s  down 642.0 kB  up   1.6 MB"
+            "round 12/15  train loss 0.196     10 of 10    1.2 s  642.0 kB down   1.6 MB up"
         );
         assert_eq!(smooth.find("10 of 10"), untested.find("10 of 10"), "columns stand under each other");
         let rough = RoundRecord {
@@ -123,10 +155,55 @@ mod tests {
             ..record()
         };
         assert_eq!(
-            line(&rough, 15),
-            "round  3/15  accuracy  93.1 %  loss not finite   7 of 10 in  600.0 s  down 642.0 kB  up   1.6 MB  \
-             1 rejected  1 failed  1 lost  waited for the time limit"
+            line(&rough, 15, 80),
+            "round  3/15   93.1 %  loss nan     7 of 10  600.0 s  642.0 kB down   1.6 MB up\n  \
+             1 rejected, 1 failed, 1 lost, waited for the time limit"
         );
+        assert_eq!(
+            line(&rough, 15, 59),
+            "round  3/15   93.1 %  loss nan     7 of 10  600.0 s\n  \
+             1 rejected, 1 failed, 1 lost, waited for the time limit"
+        );
+        assert_eq!(
+            line(&RoundRecord { lost: 1, ..record() }, 15, 59),
+            "round  3/15   93.1 %  loss 0.231  10 of 10    1.2 s  1 lost"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_its_columns() {
+        let crowd = RoundRecord {
+            round: 1000,
+            accuracy: Some(1.0),
+            loss: Some(123.456),
+            sampled: 1000,
+            accepted: 1000,
+            rejected: 1000,
+            discarded: 1000,
+            failed: 1000,
+            lost: 1000,
+            bytes_down: 999_900_000,
+            bytes_up: 999_900_000,
+            seconds: 999.94,
+            waited_for: WaitedFor::MinCount,
+            ..record()
+        };
+        for columns in [59, 60, 80, 100, 200] {
+            let text = line(&crowd, 1000, columns);
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}\n{text}");
+            assert_eq!(text.contains("loss 123.5"), columns >= 59, "{text}");
+            assert_eq!(text.contains("999.9 MB up"), columns >= 100, "{text}");
+        }
+        let narrow = line(&crowd, 1000, 20);
+        assert!(narrow.starts_with("round 1000/1000  100.0 %  1000 of 1000  999.9 s\n"), "{narrow}");
+    }
+
+    #[test]
+    fn losses_have_five_characters() {
+        let cases = [(0.0, "0.000"), (9.9996, "10.00"), (99.996, "100.0"), (1234.5, "1234"), (1e9, "1e9")];
+        for (loss, shown) in cases {
+            assert_eq!(figure(Some(loss)), shown);
+        }
     }
 
     #[test]

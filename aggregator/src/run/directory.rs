@@ -41,6 +41,12 @@ impl RunDirectory {
         &self.root
     }
 
+    /// Its name for people, without the directories above it.
+    #[must_use]
+    pub fn name(&self) -> std::borrow::Cow<'_, str> {
+        self.root.file_name().unwrap_or(self.root.as_os_str()).to_string_lossy()
+    }
+
     /// The effective configuration.
     #[must_use]
     pub fn config(&self) -> PathBuf {

@@ -38,6 +38,8 @@ enum MemoryError {
     Frame(#[from] FrameError),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(#[from] std::io::Error),
+    #[error("the aggregator cannot write the update down ({0}); try again")]
+    Spool(String),
     #[error("the other side is gone")]
     Gone,
 }
@@ -98,7 +100,13 @@ impl Hub {
                 match spool(&file, &frame::encode(&ToServer::Update(header), payload.len() as u64), &payload)
                 {
                     Ok(()) => FromPeer::Uploaded { peer, header, file, bytes },
-                    Err(error) => FromPeer::SpoolFailed { path: file, error },
+                    Err(error) => {
+                        let _ = fs::remove_file(&file);
+                        let text = error.to_string();
+                        let failed = FromPeer::SpoolFailed { peer, path: file, error };
+                        self.driver.send(failed).map_err(|_| MemoryError::Gone)?;
+                        return Err(MemoryError::Spool(text));
+                    }
                 }
             }
         };

@@ -76,6 +76,7 @@ pub async fn simulate(
         backend: Backend::cpu(),
         workshop: workshop.clone(),
         at_rest: || {},
+        progress: None,
     });
     match transport {
         Transport::Memory => {
@@ -90,7 +91,8 @@ pub async fn simulate(
             let listener = Listener::bind(loopback, &identity, run.config().policy.lost_after)?;
             let address = listener.address().to_string();
             let pin: Fingerprint = identity.fingerprint();
-            tokio::spawn(listener.accept(run.directory().spool(), run.max_payload(), to_driver));
+            let (spool, max_payload) = (run.directory().spool(), run.max_payload());
+            tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
             for participant in participants {
                 let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
                 spawn(&mut clients, participant, connector, left.clone());
@@ -98,7 +100,7 @@ pub async fn simulate(
         }
     }
     drop(workshop);
-    let result = drive(run, resume, from_peers, stop, notice).await;
+    let result = drive(run, resume, from_peers, stop, notice).await.map(|ended| (ended.run, ended.outcome));
     // Clients that missed the farewell would try to connect for ever.
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}

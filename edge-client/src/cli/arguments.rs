@@ -48,7 +48,15 @@ Exit codes:
   1  an unexpected failure, probably a fault of this program; or a second Ctrl-C
   2  the arguments make no sense
   3  something on this device is to be mended: data, state directory, model file, network
-  4  the server refuses this client, or is not the one that this client trusts";
+  4  the server refuses this client, or is not the one that this client trusts
+  5  the run is over, but none of this client's rounds brought an update that counts: each failed or was rejected
+A fault of the program that the release for devices cannot survive ends it with its message and a signal (SIGABRT, \
+134 in a shell). Have it started again, for example with Restart=on-abnormal in a unit of systemd: it joins again.
+
+Safety:
+  A crash loses nothing that was trained. What took at least a second to train is also synced to the disk at once, \
+so that a power failure loses it no more; what took less may have to be trained again after one, since syncing \
+every round would wear out memory cards.";
 
 /// What the user wants.
 #[derive(Clone, Debug, Parser)]
@@ -130,7 +138,7 @@ pub struct JoinArguments {
     #[arg(long, value_name = "HEX", value_parser = fingerprint)]
     pub fingerprint: Option<Fingerprint>,
     /// Threads for training [default: as many as this machine runs at once]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
     /// Number of classes that labels are drawn from
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -236,6 +244,17 @@ impl From<Half> for idx::Split {
 
 /// Checks the form alone; whether the host exists is found out when connecting.
 fn parse_address(text: &str) -> Result<String, String> {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let place = rest.split('/').next().unwrap_or_default();
+        let place = if place.is_empty() { "lab.example:4433" } else { place };
+        return Err(format!(
+            "the aggregator is not a web server, it is reached over QUIC: leave {scheme}:// out and give HOST:PORT, as \
+             in {place}"
+        ));
+    }
+    if text.contains('/') {
+        return Err("an address has no path: give HOST:PORT, as in lab.example:4433".to_owned());
+    }
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err("the port is missing: give HOST:PORT, as in lab.example:4433".to_owned());
     };
@@ -249,6 +268,11 @@ fn parse_address(text: &str) -> Result<String, String> {
         Ok(1..) => Ok(text.to_owned()),
         _ => Err(format!("{port:?} is not a port: a number from 1 to 65535")),
     }
+}
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {
@@ -317,7 +341,12 @@ mod tests {
             ("join lab:0 --data d", "a number from 1 to 65535"),
             ("join lab:65536 --data d", "a number from 1 to 65535"),
             ("join lab:1 --data d --fingerprint 0f", "64 hexadecimal digits"),
-            ("join lab:1 --data d --threads 0", "zero"),
+            ("join http://lab:4433 --data d", "leave http:// out and give HOST:PORT, as in lab:4433"),
+            ("join https://lab/x --data d", "leave https:// out"),
+            ("join quic:// --data d", "as in lab.example:4433"),
+            ("join lab:1/x --data d", "an address has no path"),
+            ("join lab:1 --data d --threads 0", "at least 1, or leave it out"),
+            ("join lab:1 --data d --threads all", "at least 1, or leave it out"),
             ("join lab:1 --data d --classes 257", "257"),
             ("join lab:1 --data d --classes 0", "0"),
             ("predict --model m --data d --split all", "possible values: train, test"),

@@ -16,7 +16,10 @@ use super::error::CliError;
 use crate::bench::{Subject, measure};
 use crate::workshop::NoThreads;
 
+/// Classes of images.
 const CLASSES: usize = 10;
+/// Different characters of a text.
+const CHARACTERS: usize = 80;
 
 /// What a measuring process prints, a line each.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,7 +80,13 @@ fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture,
     let meant_for =
         BUILT_INS.iter().find(|built_in| built_in.name == model).map_or(&[][..], |found| found.input);
     let input = arguments.input.as_ref().map_or(meant_for, |shape| &shape.0);
-    Ok(Architecture::by_name(model, input, CLASSES)?)
+    let images = Architecture::by_name(model, input, CLASSES)?;
+    // A model of language predicts the tokens that it reads.
+    if images.vocabulary().is_some() {
+        Ok(Architecture::by_name(model, input, CHARACTERS)?)
+    } else {
+        Ok(images)
+    }
 }
 
 fn backend(device: Option<Processor>) -> Result<Backend, CliError> {

@@ -31,6 +31,8 @@ pub enum Exit {
     Local = 3,
     /// The server does not take this client, or is not the one that is trusted.
     Refused = 4,
+    /// The run is over, and none of this client's rounds brought an update that counts.
+    InVain = 5,
 }
 
 impl From<Exit> for ExitCode {
@@ -56,6 +58,17 @@ pub enum CliError {
     /// The server does not take this client.
     #[error("the server refuses this client: {0}")]
     Refused(Refusal),
+    /// The run is over, and this device was of no use in it.
+    #[error(
+        "none of this device's rounds brought an update that the server could use, in {rounds} tried; the last one: \
+         {last}"
+    )]
+    InVain {
+        /// Rounds that failed or whose update was rejected.
+        rounds: u32,
+        /// Why the last of them was.
+        last: String,
+    },
     /// Taking part failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -123,6 +136,7 @@ impl CliError {
             Self::Refused(_) => Exit::Refused,
             Self::Architecture(_) => Exit::Usage,
             Self::Bench(_) | Self::Measuring { .. } => Exit::Unexpected,
+            Self::InVain { .. } => Exit::InVain,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_))
             | Self::Threads(_)
             | Self::System { .. }
@@ -184,6 +198,7 @@ mod tests {
             (CliError::Driver(StoreError::NothingHeld.into()), Exit::Unexpected),
             (CliError::NoStateDirectory, Exit::Local),
             (CliError::Refused(Refusal::NoSamples), Exit::Refused),
+            (CliError::InVain { rounds: 3, last: "no space".to_owned() }, Exit::InVain),
             (CliError::Driver(DriverError::Connect(untrusted)), Exit::Refused),
             (CliError::Driver(DriverError::Connect(ConnectError::Local(String::new()))), Exit::Local),
             (CliError::Predict(PredictError::NotFinite { sample: 0 }), Exit::Local),
@@ -193,8 +208,8 @@ mod tests {
         ] {
             assert_eq!(error.exit(), exit, "{error}");
         }
-        let codes = [Exit::Success, Exit::Unexpected, Exit::Usage, Exit::Local, Exit::Refused];
-        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4]);
+        let codes = [Exit::Success, Exit::Unexpected, Exit::Usage, Exit::Local, Exit::Refused, Exit::InVain];
+        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

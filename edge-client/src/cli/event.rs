@@ -2,11 +2,15 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use shared::id::ClientId;
 use shared::message::Verdict;
 
+use super::status::Status;
+use super::{clock, screen};
 use crate::driver::Notice;
 use crate::session::Outcome;
 use crate::trust::{Fingerprint, to_hex};
@@ -29,6 +33,11 @@ pub(super) enum Event {
         /// Its state directory.
         state: PathBuf,
     },
+    /// The first attempt to connect begins.
+    Connecting {
+        /// Where to.
+        server: String,
+    },
     /// A server is trusted from now on.
     Pinned {
         /// Its certificate's fingerprint.
@@ -45,24 +54,65 @@ pub(super) enum Event {
 }
 
 /// Where events go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Output {
-    /// Standard error, for people.
-    Text,
+    /// Standard error, a line with its time per event.
+    Lines,
+    /// Standard error, where a person sees what lasts, and below it what the client does now.
+    Screen(Arc<Mutex<Status>>),
     /// Standard output, one JSON object per line.
     Json,
 }
 
 impl Output {
+    /// What suits the arguments and the terminal.
+    pub(super) fn new(json: bool) -> Self {
+        if json {
+            Self::Json
+        } else if screen::is_there() {
+            screen::take_panics();
+            Self::Screen(Arc::new(Mutex::new(Status::new())))
+        } else {
+            Self::Lines
+        }
+    }
+
+    /// How often training's progress is worth an event.
+    pub(super) fn progress(&self) -> Option<Duration> {
+        matches!(self, Self::Screen(_)).then_some(Duration::from_millis(200))
+    }
+
     /// Prints an event. Nobody may be listening any more; that is no reason to stop training.
-    pub(super) fn show(self, event: &Event) {
-        let _ = match self {
-            Self::Text => writeln!(io::stderr(), "{}", printable(&text(event))),
-            Self::Json => {
-                let mut out = io::stdout().lock();
-                writeln!(out, "{}", object(event)).and_then(|()| out.flush())
+    pub(super) fn show(&self, event: &Event) {
+        match self {
+            Self::Lines => {
+                for line in lines(event) {
+                    let _ = writeln!(io::stderr(), "{} {}", clock::stamp(), printable(&line));
+                }
             }
-        };
+            Self::Screen(status) => {
+                let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                match event {
+                    Event::Connecting { server } => status.connecting(server),
+                    Event::Notice(notice) => status.hear(notice),
+                    Event::Ended(_) => status.over(),
+                    Event::Started { .. } | Event::Pinned { .. } | Event::Stopping => {}
+                }
+                // What the status says need not be said twice.
+                if !matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. })) {
+                    for line in lines(event) {
+                        screen::print(&printable(&line));
+                    }
+                }
+                screen::status(&printable(&status.line()));
+            }
+            Self::Json => {
+                if let Some(object) = object(event) {
+                    let mut out = io::stdout().lock();
+                    let _ = writeln!(out, "{object}").and_then(|()| out.flush());
+                }
+            }
+        }
     }
 }
 
@@ -71,38 +121,49 @@ pub(super) fn printable(line: &str) -> String {
     line.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-fn text(event: &Event) -> String {
-    match event {
+/// What is said of an event; nothing of those that are for the screen alone.
+fn lines(event: &Event) -> Vec<String> {
+    let line = match event {
+        Event::Notice(Notice::Receiving { .. } | Notice::Progress(_)) => return Vec::new(),
+        // The fingerprint is compared by eye, and copied.
+        Event::Pinned { fingerprint, path } => {
+            return vec![
+                format!(
+                    "trusting only this server from now on (kept in {}); its fingerprint, to be compared with what \
+                     the aggregator prints:",
+                    path.display()
+                ),
+                to_hex(fingerprint),
+            ];
+        }
         Event::Started { client, samples, shape, device, threads, state } => format!(
             "client {client}: {samples} samples of shape {shape:?}, training on {device} ({threads} threads), state in \
              {}",
             state.display()
         ),
-        Event::Pinned { fingerprint, path } => format!(
-            "trusting only this server from now on: fingerprint {}, kept in {}; compare it with what the aggregator \
-             prints",
-            to_hex(fingerprint),
-            path.display()
-        ),
+        Event::Connecting { server } => format!("connecting to {server}"),
         Event::Notice(notice) => notice_text(notice),
         Event::Stopping => "stopping; Ctrl-C again stops at once".to_owned(),
         Event::Ended(Outcome::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
         Event::Ended(Outcome::Stopped) => "stopped; the same command joins again".to_owned(),
         Event::Ended(Outcome::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
-    }
+    };
+    vec![line]
 }
 
 fn notice_text(notice: &Notice) -> String {
     match notice {
         Notice::Connected { server } => format!("connected to {server}"),
-        Notice::Disconnected { reason, retry } => {
+        Notice::Disconnected { reason, retry, .. } => {
             format!("not connected: {reason}; trying again in {:.1} s", retry.as_secs_f64())
         }
         Notice::Joined { spec } => format!(
             "joined run {:?}: {} rounds of {} with model {}",
             spec.name, spec.rounds, spec.algorithm.name, spec.architecture.name
         ),
+        Notice::Receiving { round, .. } => format!("round {round}: receiving"),
         Notice::Training { round } => format!("round {round}: training"),
+        Notice::Progress(progress) => format!("training: step {} of {}", progress.done, progress.total),
         Notice::Trained { round, report, bytes } => format!(
             "round {round}: trained on {} samples in {:.1} s, {} steps, mean loss {:.4}; sending {bytes} bytes",
             report.samples,
@@ -121,29 +182,32 @@ fn notice_text(notice: &Notice) -> String {
     }
 }
 
-fn object(event: &Event) -> Value {
-    match event {
+/// The event for programs; nothing of those that are for the screen alone.
+fn object(event: &Event) -> Option<Value> {
+    Some(match event {
         Event::Started { client, samples, shape, device, threads, state } => json!({
             "event": "started", "client": client, "samples": samples, "shape": shape, "device": device,
             "threads": threads, "state": state.display().to_string(),
         }),
+        Event::Connecting { server } => json!({ "event": "connecting", "server": server }),
         Event::Pinned { fingerprint, path } => json!({
             "event": "pinned", "fingerprint": to_hex(fingerprint), "path": path.display().to_string(),
         }),
-        Event::Notice(notice) => notice_object(notice),
+        Event::Notice(notice) => return notice_object(notice),
         Event::Stopping => json!({ "event": "stopping" }),
         Event::Ended(Outcome::Completed { rounds }) => json!({ "event": "completed", "rounds": rounds }),
         Event::Ended(Outcome::Stopped) => json!({ "event": "stopped" }),
         Event::Ended(Outcome::Refused(refusal)) => {
             json!({ "event": "refused", "reason": refusal.to_string() })
         }
-    }
+    })
 }
 
-fn notice_object(notice: &Notice) -> Value {
-    match notice {
+fn notice_object(notice: &Notice) -> Option<Value> {
+    Some(match notice {
+        Notice::Receiving { .. } | Notice::Progress(_) => return None,
         Notice::Connected { server } => json!({ "event": "connected", "server": server }),
-        Notice::Disconnected { reason, retry } => json!({
+        Notice::Disconnected { reason, retry, .. } => json!({
             "event": "disconnected", "reason": reason, "retry_seconds": retry.as_secs_f64(),
         }),
         Notice::Joined { spec } => json!({
@@ -164,7 +228,7 @@ fn notice_object(notice: &Notice) -> Value {
             };
             json!({ "event": "receipt", "round": round, "verdict": verdict, "reason": reason })
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -182,7 +246,11 @@ mod tests {
         let receipt = |verdict| Notice::Receipt { round: 2, verdict };
         let notices = [
             Notice::Connected { server: "lab:4433".to_owned() },
-            Notice::Disconnected { reason: "a\nb".to_owned(), retry: Duration::from_millis(250) },
+            Notice::Disconnected {
+                server: "lab:4433".to_owned(),
+                reason: "a\nb".to_owned(),
+                retry: Duration::from_millis(250),
+            },
             Notice::Joined { spec: Box::new(RunSpec::example("fedavg")) },
             Notice::Training { round: 2 },
             Notice::Trained { round: 2, report, bytes: 1234 },
@@ -201,6 +269,7 @@ mod tests {
                 state: "s".into(),
             },
             Event::Pinned { fingerprint: [0xcd; 32], path: "s/server".into() },
+            Event::Connecting { server: "lab:4433".to_owned() },
         ];
         events.extend(notices.into_iter().map(Event::Notice));
         events.extend([
@@ -217,13 +286,13 @@ mod tests {
         let names: Vec<String> = events()
             .iter()
             .map(|event| {
-                let line = object(event).to_string();
+                let line = object(event).expect("all of these are for programs too").to_string();
                 assert!(!line.contains('\n'), "{line}");
                 let object: Value = serde_json::from_str(&line).unwrap();
                 object["event"].as_str().unwrap().to_owned()
             })
             .collect();
-        let expected = "started pinned connected disconnected joined training trained failed receipt receipt receipt \
+        let expected = "started pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
                         stopping completed stopped refused";
         assert_eq!(names.join(" "), expected);
     }
@@ -231,8 +300,9 @@ mod tests {
     #[test]
     fn what_the_server_says_does_not_steer_the_terminal() {
         let reason = "gone\x1b[2J\nround 9: update accepted".to_owned();
-        let event = Event::Notice(Notice::Disconnected { reason, retry: Duration::ZERO });
-        let line = printable(&text(&event));
+        let server = "lab:4433".to_owned();
+        let event = Event::Notice(Notice::Disconnected { server, reason, retry: Duration::ZERO });
+        let line = printable(&lines(&event).concat());
         assert!(
             line.contains("gone\u{fffd}[2J\u{fffd}round 9") && !line.contains(char::is_control),
             "{line}"
@@ -242,18 +312,30 @@ mod tests {
     #[test]
     fn the_numbers_are_those_of_the_report() {
         let all = events();
-        let trained = object(&all[6]);
+        let trained = object(&all[7]);
         assert_eq!(
             trained,
-            json!({ "event": "trained", "round": 2, "samples": 600, "steps": 60, "loss": 0.25, "seconds": 1.5, "bytes": 1234 })
+            Some(json!({
+                "event": "trained", "round": 2, "samples": 600, "steps": 60, "loss": 0.25, "seconds": 1.5, "bytes": 1234
+            }))
         );
         assert_eq!(
-            text(&all[6]),
-            "round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"
+            lines(&all[7]),
+            ["round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"]
         );
-        assert_eq!(object(&all[10])["verdict"], "discarded");
-        assert_eq!(text(&all[8]), "round 2: update accepted");
-        assert!(text(&all[1]).contains(&"cd".repeat(32)));
-        assert_eq!(object(&all[0])["client"], "ab".repeat(16));
+        assert_eq!(object(&all[11]).unwrap()["verdict"], "discarded");
+        assert_eq!(lines(&all[9]), ["round 2: update accepted"]);
+        assert_eq!(lines(&all[1])[1..], ["cd".repeat(32)], "on a line of its own");
+        assert_eq!(lines(&all[2]), ["connecting to lab:4433"]);
+        assert_eq!(object(&all[0]).unwrap()["client"], "ab".repeat(16));
+    }
+
+    #[test]
+    fn what_changes_every_moment_is_for_the_screen_alone() {
+        let receiving = Notice::Receiving { round: 2, received: 1, total: 2 };
+        for notice in [receiving, Notice::Progress(shared::message::Progress::default())] {
+            let event = Event::Notice(notice);
+            assert_eq!((lines(&event), object(&event)), (Vec::new(), None));
+        }
     }
 }

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 use super::arguments::{JoinArguments, default_state};
 use super::error::CliError;
 use super::event::{Event, Output};
+use super::harvest::Harvest;
+use super::screen;
 use super::signals::Signals;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
@@ -21,11 +23,11 @@ use crate::trust::{Fingerprint, Trust};
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
-    let output = if arguments.json { Output::Json } else { Output::Text };
+    let output = Output::new(arguments.json);
     let data = idx::load_split(&arguments.data, idx::Split::Train, usize::from(arguments.classes))?;
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state_directory(arguments)?)?;
-    let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output)?;
+    let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;
     let threads = threads(arguments);
     let participant = Participant {
         client: store.client(),
@@ -33,6 +35,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         backend: Backend::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,
+        progress: output.progress(),
     };
     let started = Event::Started {
         client: participant.client,
@@ -52,18 +55,28 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         let signals =
             Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
         output.show(&started);
-        take_part(participant, connector, store, pinning, signals, output).await
+        output.show(&Event::Connecting { server: arguments.server.clone() });
+        take_part(participant, connector, store, pinning, signals, &output).await
     });
     if matches!(result, Err(CliError::Interrupted)) {
         runtime.shutdown_background();
     }
-    let outcome = result?;
+    if result.is_err() {
+        screen::status("");
+    }
+    let (outcome, harvest) = result?;
     // For people, a refusal is the error that this command ends with.
-    if output == Output::Json || !matches!(outcome, Outcome::Refused(_)) {
+    if matches!(output, Output::Json) || !matches!(outcome, Outcome::Refused(_)) {
         output.show(&Event::Ended(outcome.clone()));
+    } else {
+        screen::status("");
     }
     match outcome {
-        Outcome::Completed { .. } | Outcome::Stopped => Ok(()),
+        Outcome::Completed { .. } => match harvest.nothing() {
+            Some((rounds, last)) => Err(CliError::InVain { rounds, last }),
+            None => Ok(()),
+        },
+        Outcome::Stopped => Ok(()),
         Outcome::Refused(refusal) => Err(CliError::Refused(refusal)),
     }
 }
@@ -75,12 +88,14 @@ async fn take_part(
     store: DiskStore,
     mut pinning: Pinning,
     mut signals: Signals,
-    output: Output,
-) -> Result<Outcome, CliError> {
+    output: &Output,
+) -> Result<(Outcome, Harvest), CliError> {
     let (stop, stopped) = watch::channel(false);
+    let mut harvest = Harvest::default();
     let mut unpinned = None;
     let result = {
         let mut notice = |notice: Notice| {
+            harvest.hear(&notice);
             let connected = matches!(notice, Notice::Connected { .. });
             output.show(&Event::Notice(notice));
             if connected && let Err(error) = pinning.connected() {
@@ -104,7 +119,7 @@ async fn take_part(
     };
     match unpinned {
         Some(error) => Err(error.into()),
-        None => Ok(result?),
+        None => Ok((result?, harvest)),
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::screen::Log;
+
 /// Starts the log: what `verbose` asks for, else what the environment asks for, else warnings.
 pub(super) fn start(verbose: u8) {
     let filter = match verbose {
@@ -16,7 +18,7 @@ pub(super) fn start(verbose: u8) {
     // It fails if there is a log already, as in a program that calls this one as a library: then that one serves.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| Log)
         .with_ansi(io::stderr().is_terminal())
         .try_init();
 }

@@ -5,13 +5,17 @@
 
 mod arguments;
 mod bench;
+mod clock;
 mod error;
 mod event;
 mod generate;
+mod harvest;
 mod join;
 mod log;
 mod predict;
+mod screen;
 mod signals;
+mod status;
 
 pub use arguments::{Arguments, BenchArguments, Command, JoinArguments, PredictArguments};
 pub use error::{CliError, Exit};

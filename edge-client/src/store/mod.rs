@@ -1,10 +1,15 @@
 //! What must survive a restart of the process: the device's identity, a finished update until its receipt
 //! arrives, and what the algorithm keeps between rounds.
 //!
-//! A [`DiskStore`] keeps them in a state directory, so that a reboot or an outage loses nothing; a
-//! [`MemoryStore`] is the same for simulated clients, which live and die with their process. The order in
-//! which the driver uses either is that of a round: [`keep`](Store::keep) when training is done, upload
-//! while the [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the receipt.
+//! A [`DiskStore`] keeps them in a state directory. A crash of the process or a reboot loses nothing of it. A
+//! power failure loses at most the update of the round that has just been trained, if the
+//! [driver](crate::driver) did not think it worth a sync (training that took less than a second) or the sync
+//! was still under way: the device then trains that round again. A [`MemoryStore`] is the same for simulated
+//! clients, which live and die with their process.
+//!
+//! The order in which the driver uses either is that of a round: [`keep`](Store::keep) when training is done,
+//! upload while the [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the
+//! receipt.
 //!
 //! # The state directory
 //!

@@ -62,6 +62,15 @@ impl Architecture {
         Ok(architecture)
     }
 
+    /// The size of the vocabulary, if samples are tokens: whole numbers below it.
+    #[must_use]
+    pub fn vocabulary(&self) -> Option<usize> {
+        match self.extractor.first() {
+            Some(&Layer::Embedding { vocabulary, .. }) => Some(vocabulary),
+            _ => None,
+        }
+    }
+
     /// The three parts with the names that prefix their parameters, in the order they are applied.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &[Layer]); 3] {

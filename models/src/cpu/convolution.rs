@@ -5,7 +5,7 @@ use super::parameter::Parameter;
 use crate::kernels::bias;
 use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
-use crate::kernels::im2col::Geometry;
+use crate::kernels::geometry::Geometry;
 use crate::kernels::winograd::Winograd;
 use crate::mode::Mode;
 
@@ -39,7 +39,7 @@ impl Convolution {
         let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
-            None if geometry.channels * out <= 512 => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
+            None if Direct::suits(geometry, out) => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
             None => Algorithm::Columns(Box::new(Columns::new(geometry, out))),
         };
         Self { algorithm, weight, bias, places: geometry.places(), rectified }

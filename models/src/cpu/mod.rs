@@ -7,6 +7,8 @@
 
 mod convolution;
 mod embedding;
+#[cfg(test)]
+mod golden;
 mod linear;
 mod lstm;
 mod normalisation;
@@ -62,7 +64,7 @@ impl Engine {
         };
         let parameters: Vec<Parameter> = params.iter().map(parameter).collect();
         let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
-        let mut planner = Planner::new(architecture, &names);
+        let mut planner = Planner::new(&architecture.input, &names);
         let [extractor, projection, head] = architecture.parts();
         let mut part = |(name, layers)| planner.sequence(name, name, layers);
         let parts = [part(extractor)?, part(projection)?, part(head)?];
@@ -128,10 +130,9 @@ impl Engine {
     pub(crate) fn gradients(&mut self) -> ParamSet {
         let gradient = |parameter: &mut Parameter| {
             parameter.fresh = false;
-            let values = match parameter.gradient.is_empty() {
-                false => parameter.gradient.clone(),
-                true => vec![0.0; parameter.values.len()],
-            };
+            let mut values = parameter.gradient.clone();
+            // Empty if nothing has flown back to it.
+            values.resize(parameter.values.len(), 0.0);
             let array = Array::new(parameter.values.shape(), values);
             (parameter.name.clone(), array.expect("a gradient has as many values as its parameter"))
         };

@@ -10,10 +10,13 @@ use super::pooling::{AveragePooling, GlobalAveragePooling, MaxPooling};
 use super::rectifier::Rectifier;
 use super::residual::Residual;
 use super::sequence::Sequence;
-use crate::architecture::{Architecture, ArchitectureError, Layer};
-use crate::kernels::im2col::Geometry;
+use crate::architecture::{ArchitectureError, Layer};
+use crate::kernels::geometry::Geometry;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
 use crate::kernels::{lstm, normalisation};
+
+/// An operator and whether it has parameters.
+type Planned = (Box<dyn Operator>, bool);
 
 /// Makes the operators of one part after the other.
 pub(super) struct Planner<'a> {
@@ -23,8 +26,9 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(architecture: &Architecture, names: &'a [String]) -> Self {
-        Self { names, shape: architecture.input.clone() }
+    /// For samples of the shape `input`.
+    pub(super) fn new(input: &[usize], names: &'a [String]) -> Self {
+        Self { names, shape: input.to_vec() }
     }
 
     /// The operators of the next layers of a part. `place` is the part or the branch of a block that they are in, as in
@@ -58,9 +62,9 @@ impl<'a> Planner<'a> {
         label: &str,
         layer: &Layer,
         rectified: bool,
-    ) -> Result<Option<(Box<dyn Operator>, bool)>, ArchitectureError> {
+    ) -> Result<Option<Planned>, ArchitectureError> {
         let shape = self.shape.as_slice();
-        let operator: (Box<dyn Operator>, bool) = match layer {
+        let operator: Planned = match layer {
             &Layer::Conv { out, kernel, stride, padding, .. } => {
                 let geometry = Geometry::of(shape, kernel, stride, padding);
                 let (weight, bias) = self.weight_and_bias(label);

@@ -2,8 +2,9 @@
 //!
 //! The rectifier keeps NaN, and its gradient at 0 is 0, as in `PyTorch`.
 
-use pulp::Arch;
 use rayon::prelude::*;
+
+use super::vectorised::vectorised;
 
 /// Fewer values than this per task are not worth a task: some ten microseconds.
 const WORTH: usize = 1 << 17;
@@ -11,14 +12,18 @@ const WORTH: usize = 1 << 17;
 /// Adds `bias[channel]` to each value of a channel of one image `[channels, places]`, then rectifies if wanted.
 pub(crate) fn add_channel_bias(image: &mut [f32], bias: &[f32], rectify: bool) {
     let places = image.len() / bias.len().max(1);
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || {
             for (plane, &bias) in image.chunks_exact_mut(places.max(1)).zip(bias) {
                 if rectify {
-                    plane.iter_mut().for_each(|value| *value = rectified(*value + bias));
+                    for value in plane {
+                        *value = rectified(*value + bias);
+                    }
                 } else {
-                    plane.iter_mut().for_each(|value| *value += bias);
+                    for value in plane {
+                        *value += bias;
+                    }
                 }
             }
         },
@@ -27,7 +32,7 @@ pub(crate) fn add_channel_bias(image: &mut [f32], bias: &[f32], rectify: bool) {
 
 /// Adds a bias to each row of `y` `[n, bias.len()]`, then rectifies if wanted.
 pub(crate) fn add_row_bias(y: &mut [f32], bias: &[f32], rectify: bool) {
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || {
             for row in y.chunks_exact_mut(bias.len().max(1)) {
@@ -43,7 +48,7 @@ pub(crate) fn add_row_bias(y: &mut [f32], bias: &[f32], rectify: bool) {
 
 /// `max(y, 0)` in place.
 pub(crate) fn rectify(y: &mut [f32]) {
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || y.iter_mut().for_each(|value| *value = rectified(*value)),
     );
@@ -52,9 +57,8 @@ pub(crate) fn rectify(y: &mut [f32]) {
 /// Turns the gradient of rectified values `y` into that of the values before, in place.
 pub(crate) fn rectify_gradient(gradient: &mut [f32], y: &[f32]) {
     assert_eq!(gradient.len(), y.len());
-    let arch = Arch::new();
     let part = |gradient: &mut [f32], y: &[f32]| {
-        arch.dispatch(
+        vectorised(
             #[inline(always)]
             || {
                 for (gradient, &y) in gradient.iter_mut().zip(y) {
@@ -72,10 +76,10 @@ pub(crate) fn rectify_gradient(gradient: &mut [f32], y: &[f32]) {
 
 /// The gradient of a bias per channel: the sums of `dy` `[n, dbias.len(), places]` over images and places.
 pub(crate) fn channel_bias_gradient(dy: &[f32], dbias: &mut [f32], places: usize) {
-    let (channels, arch) = (dbias.len(), Arch::new());
+    let channels = dbias.len();
     let image = (channels * places).max(1);
     let one = |channel: usize, sum: &mut f32| {
-        arch.dispatch(
+        vectorised(
             #[inline(always)]
             || *sum = sum_of(dy.chunks_exact(image).map(|dy| &dy[channel * places..(channel + 1) * places])),
         );
@@ -90,7 +94,7 @@ pub(crate) fn channel_bias_gradient(dy: &[f32], dbias: &mut [f32], places: usize
 /// The gradient of a bias per column: the sums of the columns of `dy` `[n, dbias.len()]`.
 pub(crate) fn row_bias_gradient(dy: &[f32], dbias: &mut [f32]) {
     dbias.fill(0.0);
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || {
             for row in dy.chunks_exact(dbias.len().max(1)) {

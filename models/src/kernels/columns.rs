@@ -7,14 +7,14 @@
 
 use std::ops::Range;
 
-use pulp::Arch;
 use rayon::prelude::*;
 
 use super::frame::Frame;
+use super::geometry::Geometry;
 use super::groups::{for_groups, groups};
-use super::im2col::Geometry;
 use super::product::{Matrix, product};
 use super::rows::copy_row;
+use super::vectorised::vectorised;
 
 /// The most values in the columns of a piece, 512 KiB: half of what a core has for itself.
 const PIECE: usize = 1 << 17;
@@ -35,7 +35,6 @@ pub(crate) struct Columns {
 
 /// How the columns of images with some channels are gathered.
 struct Gather {
-    arch: Arch,
     frame: Frame,
     taps: Vec<usize>,
 }
@@ -229,7 +228,7 @@ fn outputs<'a>(
 impl Gather {
     fn new(geometry: Geometry) -> Self {
         let frame = Frame::new(geometry);
-        Self { arch: Arch::new(), taps: frame.taps(), frame }
+        Self { taps: frame.taps(), frame }
     }
 
     /// The pieces of `n` images, in order.
@@ -269,7 +268,7 @@ impl Gather {
         scratch.frame.resize(frame.image_size(), 0.0);
         scratch.columns.resize(self.taps.len() * wide, 0.0);
         let places = piece.rows.len() * columns;
-        self.arch.dispatch(
+        vectorised(
             #[inline(always)]
             || {
                 for (index, number) in piece.images.clone().enumerate() {
@@ -296,7 +295,7 @@ impl Gather {
         let Geometry { columns, rows, .. } = frame.geometry;
         scratch.frame.resize(frame.image_size(), 0.0);
         let places = piece.rows.len() * columns;
-        self.arch.dispatch(
+        vectorised(
             #[inline(always)]
             || {
                 for (index, dx) in dx.chunks_exact_mut(frame.geometry.image()).enumerate() {

@@ -8,7 +8,7 @@
 //! With a stride `s`, the frame holds `s * s` phases of the image, each with every `s`-th pixel of every `s`-th row; within
 //! a phase the stride is one. Without, the zeros right of a row serve as those left of the next.
 
-use super::im2col::Geometry;
+use super::geometry::Geometry;
 use super::rows::copy_row;
 
 /// The vectors of all instruction sets have at most so many values: runs may be read so far beyond their ends.

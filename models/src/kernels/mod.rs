@@ -13,8 +13,8 @@ pub(crate) mod columns;
 pub(crate) mod direct;
 pub(crate) mod embedding;
 mod frame;
+pub(crate) mod geometry;
 mod groups;
-pub(crate) mod im2col;
 pub(crate) mod lstm;
 pub(crate) mod normalisation;
 mod panels;
@@ -25,6 +25,7 @@ mod reference;
 mod rows;
 pub(crate) mod softmax;
 pub(crate) mod update;
+mod vectorised;
 pub(crate) mod winograd;
 
 /// Values in `[-1, 1)` for tests.

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use pulp::Arch;
-
 use super::groups::{for_groups, groups};
 use super::rows::copy_row;
+use super::vectorised::vectorised;
 
 /// The sizes of a pooling of images `[channels, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +61,6 @@ const LARGEST: usize = 255;
 ///
 /// Among equals the first counts, by rows. NaN counts as the largest of all and does not hide.
 pub(crate) struct MaxPool {
-    arch: Arch,
     windows: Windows,
     rectify: bool,
     groups: Vec<Maxima>,
@@ -82,12 +80,12 @@ impl MaxPool {
     /// None for windows of more than 255 x 255.
     pub(crate) fn new(windows: Windows, rectify: bool) -> Option<Self> {
         assert!(windows.size > 0 && windows.stride > 0, "windows have pixels and differ");
-        (windows.size <= LARGEST).then(|| Self { arch: Arch::new(), windows, rectify, groups: Vec::new() })
+        (windows.size <= LARGEST).then(|| Self { windows, rectify, groups: Vec::new() })
     }
 
     /// `y` `[n, channels, rows, columns]` from `x` `[n, channels, height, width]`.
     pub(crate) fn forward(&mut self, x: &[f32], y: &mut [f32], n: usize) {
-        let Self { arch, windows, rectify, .. } = *self;
+        let Self { windows, rectify, .. } = *self;
         let (image, pooled) = (windows.image(), windows.pooled());
         assert!(x.len() == n * image && y.len() == n * pooled);
         if pooled == 0 {
@@ -100,7 +98,7 @@ impl MaxPool {
         for_groups(&mut self.groups[..count], n, y, pooled, &|group, images, y| {
             group.places.resize(y.len(), 0);
             let x = &x[images.start * image..images.end * image];
-            arch.dispatch(
+            vectorised(
                 #[inline(always)]
                 || {
                     if windows.size == 2 && windows.stride == 2 {
@@ -115,7 +113,7 @@ impl MaxPool {
 
     /// `dx` from the gradient `dy` of the output of the last call of [`MaxPool::forward`], which had the same `n`.
     pub(crate) fn backward(&mut self, dy: &[f32], dx: &mut [f32], n: usize) {
-        let Self { arch, windows, .. } = *self;
+        let windows = self.windows;
         let (image, pooled) = (windows.image(), windows.pooled());
         assert!(dx.len() == n * image && dy.len() == n * pooled);
         if pooled == 0 {
@@ -125,7 +123,7 @@ impl MaxPool {
         let count = windows.groups(n);
         for_groups(&mut self.groups[..count], n, dx, image, &|group, images, dx| {
             let dy = &dy[images.start * pooled..images.end * pooled];
-            arch.dispatch(
+            vectorised(
                 #[inline(always)]
                 || {
                     if windows.size == 2 && windows.stride == 2 {
@@ -149,8 +147,8 @@ fn larger((a, at_a): (f32, u16), (b, at_b): (f32, u16)) -> (f32, u16) {
 
 #[inline(always)]
 fn rectified((value, place): (f32, u16), rectify: bool) -> (f32, u16) {
-    let kept = !rectify | (value > 0.0);
-    (if rectify & (value < 0.0) { 0.0 } else { value }, if kept { place } else { NOWHERE })
+    let kept = !rectify || value > 0.0;
+    (if rectify && value < 0.0 { 0.0 } else { value }, if kept { place } else { NOWHERE })
 }
 
 impl Maxima {
@@ -265,7 +263,6 @@ fn planes_together(windows: &Windows) -> usize {
 
 /// The means of windows.
 pub(crate) struct AveragePool {
-    arch: Arch,
     windows: Windows,
     /// Groups have nothing of their own.
     groups: Vec<()>,
@@ -274,12 +271,12 @@ pub(crate) struct AveragePool {
 impl AveragePool {
     pub(crate) fn new(windows: Windows) -> Self {
         assert!(windows.size > 0 && windows.stride > 0, "windows have pixels and differ");
-        Self { arch: Arch::new(), windows, groups: Vec::new() }
+        Self { windows, groups: Vec::new() }
     }
 
     /// `y` `[n, channels, rows, columns]` from `x` `[n, channels, height, width]`.
     pub(crate) fn forward(&mut self, x: &[f32], y: &mut [f32], n: usize) {
-        let Self { arch, windows, .. } = *self;
+        let windows = self.windows;
         let (image, pooled) = (windows.image(), windows.pooled());
         assert!(x.len() == n * image && y.len() == n * pooled);
         if pooled == 0 {
@@ -288,7 +285,7 @@ impl AveragePool {
         self.groups.resize(windows.groups(n), ());
         for_groups(&mut self.groups, n, y, pooled, &|(), images: Range<usize>, y| {
             let x = &x[images.start * image..images.end * image];
-            arch.dispatch(
+            vectorised(
                 #[inline(always)]
                 || means(&windows, x, y),
             );
@@ -297,7 +294,7 @@ impl AveragePool {
 
     /// `dx` from the gradient `dy` of the output.
     pub(crate) fn backward(&mut self, dy: &[f32], dx: &mut [f32], n: usize) {
-        let Self { arch, windows, .. } = *self;
+        let windows = self.windows;
         let (image, pooled) = (windows.image(), windows.pooled());
         assert!(dx.len() == n * image && dy.len() == n * pooled);
         if pooled == 0 {
@@ -307,7 +304,7 @@ impl AveragePool {
         self.groups.resize(windows.groups(n), ());
         for_groups(&mut self.groups, n, dx, image, &|(), images: Range<usize>, dx| {
             let dy = &dy[images.start * pooled..images.end * pooled];
-            arch.dispatch(
+            vectorised(
                 #[inline(always)]
                 || back_from_means(&windows, dy, dx),
             );
@@ -382,55 +379,57 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn maxima_are_those_of_the_definition(windows in windows(), rectify: bool, n in 1..4usize) {
-            let x = steps(n * windows.image());
-            let mut pool = MaxPool::new(windows, rectify).expect("small windows");
-            let mut y = vec![f32::NAN; n * windows.pooled()];
-            let mut dx = vec![f32::NAN; x.len()];
-            // Twice, so that what remains of the first time would show.
-            pool.forward(&noise(x.len(), 6), &mut y, n);
-            pool.forward(&x, &mut y, n);
-            let dy = noise(y.len(), 7);
-            pool.backward(&dy, &mut dx, n);
-            let mut expected = vec![0.0; x.len()];
-            for (window, pixels) in pixels(&windows, n).iter().enumerate() {
-                let mut best = pixels[0];
-                for &pixel in pixels {
-                    if x[pixel] > x[best] {
-                        best = pixel;
+            #[test]
+            fn maxima_are_those_of_the_definition(windows in windows(), rectify: bool, n in 1..4usize) {
+                let x = steps(n * windows.image());
+                let mut pool = MaxPool::new(windows, rectify).expect("small windows");
+                let mut y = vec![f32::NAN; n * windows.pooled()];
+                let mut dx = vec![f32::NAN; x.len()];
+                // Twice, so that what remains of the first time would show.
+                pool.forward(&noise(x.len(), 6), &mut y, n);
+                pool.forward(&x, &mut y, n);
+                let dy = noise(y.len(), 7);
+                pool.backward(&dy, &mut dx, n);
+                let mut expected = vec![0.0; x.len()];
+                for (window, pixels) in pixels(&windows, n).iter().enumerate() {
+                    let mut best = pixels[0];
+                    for &pixel in pixels {
+                        if x[pixel] > x[best] {
+                            best = pixel;
+                        }
+                    }
+                    let value = if rectify { x[best].max(0.0) } else { x[best] };
+                    prop_assert_eq!(y[window], value);
+                    if !rectify || value > 0.0 {
+                        expected[best] += dy[window];
                     }
                 }
-                let value = if rectify { x[best].max(0.0) } else { x[best] };
-                prop_assert_eq!(y[window], value);
-                if !rectify || value > 0.0 {
-                    expected[best] += dy[window];
+                prop_assert_eq!(dx, expected);
+            }
+
+            #[test]
+            fn means_are_those_of_the_definition(windows in windows(), n in 1..4usize) {
+                let x = noise(n * windows.image(), 5);
+                let mut pool = AveragePool::new(windows);
+                let mut y = vec![f32::NAN; n * windows.pooled()];
+                let mut dx = vec![f32::NAN; x.len()];
+                pool.forward(&x, &mut y, n);
+                let dy = noise(y.len(), 7);
+                pool.backward(&dy, &mut dx, n);
+                let mut expected = vec![0.0f32; x.len()];
+                let area = (windows.size * windows.size) as f32;
+                for (window, pixels) in pixels(&windows, n).iter().enumerate() {
+                    let mean = pixels.iter().map(|pixel| x[*pixel]).sum::<f32>() / area;
+                    prop_assert!((y[window] - mean).abs() < 1e-6);
+                    for pixel in pixels {
+    expected[*pixel] += dy[window] / area;
+    }
+                }
+                for (value, expected) in dx.iter().zip(&expected) {
+                    prop_assert!((value - expected).abs() < 1e-5);
                 }
             }
-            prop_assert_eq!(dx, expected);
         }
-
-        #[test]
-        fn means_are_those_of_the_definition(windows in windows(), n in 1..4usize) {
-            let x = noise(n * windows.image(), 5);
-            let mut pool = AveragePool::new(windows);
-            let mut y = vec![f32::NAN; n * windows.pooled()];
-            let mut dx = vec![f32::NAN; x.len()];
-            pool.forward(&x, &mut y, n);
-            let dy = noise(y.len(), 7);
-            pool.backward(&dy, &mut dx, n);
-            let mut expected = vec![0.0f32; x.len()];
-            let area = (windows.size * windows.size) as f32;
-            for (window, pixels) in pixels(&windows, n).iter().enumerate() {
-                let mean = pixels.iter().map(|pixel| x[*pixel]).sum::<f32>() / area;
-                prop_assert!((y[window] - mean).abs() < 1e-6);
-                pixels.iter().for_each(|pixel| expected[*pixel] += dy[window] / area);
-            }
-            for (value, expected) in dx.iter().zip(&expected) {
-                prop_assert!((value - expected).abs() < 1e-5);
-            }
-        }
-    }
 
     #[test]
     fn nan_does_not_hide() {

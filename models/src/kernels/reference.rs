@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::im2col::Geometry;
+use super::geometry::Geometry;
 
 /// A convolution with arguments.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 /// Copies a row, in pieces of a fixed size of which the last may overlap the one before: for the short rows of images
 /// that takes a fraction of the time of a call of `memcpy`.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "takes on the vector instructions of the caller")]
 pub(super) fn copy_row(from: &[f32], to: &mut [f32]) {
     match from.len() {
         16.. => copy_pieces::<16>(from, to),
@@ -14,7 +13,6 @@ pub(super) fn copy_row(from: &[f32], to: &mut [f32]) {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "takes on the vector instructions of the caller")]
 fn copy_pieces<const N: usize>(from: &[f32], to: &mut [f32]) {
     assert_eq!(from.len(), to.len());
     for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0) {

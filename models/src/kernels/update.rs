@@ -1,9 +1,10 @@
-//! Updates of parameters in one pass, and the sums over parameters that methods need.
+//! Updates of parameters in one pass.
 //!
 //! Each value is computed by itself, so long ones are divided among threads without changing a bit.
 
-use pulp::Arch;
 use rayon::prelude::*;
+
+use super::vectorised::vectorised;
 
 /// Values per task: some ten microseconds, from memory.
 const TASK: usize = 1 << 16;
@@ -27,12 +28,11 @@ pub(crate) fn descend_with_momentum(
     decay: f32,
 ) {
     assert!(w.len() == v.len() && w.len() == g.len());
-    let arch = Arch::new();
     let part = |w: &mut [f32], v: &mut [f32], g: &[f32]| {
-        arch.dispatch(
+        vectorised(
             #[inline(always)]
             || {
-                for ((w, v), g) in w.iter_mut().zip(v).zip(g) {
+                for ((w, v), g) in w.iter_mut().zip(v.iter_mut()).zip(g) {
                     *v = momentum * *v + (g + decay * *w);
                     *w -= rate * *v;
                 }
@@ -56,9 +56,8 @@ pub(crate) fn add_multiple(y: &mut [f32], factor: f32, x: &[f32]) {
 #[inline(always)]
 fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
     assert_eq!(y.len(), x.len());
-    let arch = Arch::new();
     let part = |y: &mut [f32], x: &[f32]| {
-        arch.dispatch(
+        vectorised(
             #[inline(always)]
             || y.iter_mut().zip(x).for_each(|(y, x)| f(y, *x)),
         );
@@ -68,31 +67,6 @@ fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
     } else {
         y.par_chunks_mut(TASK).zip(x.par_chunks(TASK)).for_each(|(y, x)| part(y, x));
     }
-}
-
-/// The sum of the products of two vectors' values, in `f64`.
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            const LANES: usize = 32;
-            let mut partial = [0.0f64; LANES];
-            let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-            for (a, b) in a.iter().zip(b) {
-                for lane in 0..LANES {
-                    partial[lane] += f64::from(a[lane]) * f64::from(b[lane]);
-                }
-            }
-            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            partial.iter().sum::<f64>() + rest
-        },
-    )
-}
-
-/// The sum of the squares of a vector's values, in `f64`.
-pub(crate) fn sum_of_squares(a: &[f32]) -> f64 {
-    dot(a, a)
 }
 
 #[cfg(test)]
@@ -125,18 +99,5 @@ mod tests {
                 assert_eq!(sum[i], w[i] - 2.0 * g[i]);
             }
         }
-    }
-
-    #[test]
-    fn sums_are_in_f64() {
-        for length in LENGTHS {
-            let (a, b) = (noise(length, 1), noise(length, 2));
-            let expected: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            assert!((dot(&a, &b) - expected).abs() <= 1e-12 * length as f64);
-        }
-        // In f32, the ones would vanish beside the first.
-        let mut a = vec![1.0f32; 101];
-        a[0] = 1e5;
-        assert_eq!(sum_of_squares(&a), 1e10 + 100.0);
     }
 }

@@ -35,25 +35,24 @@ impl Algorithm for FedSgd {
     type Partial = ExactSum;
 
     fn validate(&self, training: &Training) -> Result<(), String> {
-        if training.epochs != 1 {
-            return Err(format!(
-                "fedsgd takes one step per round, so training.epochs must be 1, not {}",
-                training.epochs
+        let Training { epochs, batch, sgd } = training;
+        let mut reasons = Vec::new();
+        if *epochs != 1 {
+            reasons
+                .push(format!("fedsgd takes one step per round, so training.epochs must be 1, not {epochs}"));
+        }
+        if *batch != 0 {
+            reasons.push(format!(
+                "fedsgd takes the gradient over all local data, so training.batch must be 0 (full batch), not {batch}"
             ));
         }
-        if training.batch != 0 {
-            return Err(format!(
-                "fedsgd takes the gradient over all local data, so training.batch must be 0 (full batch), not {}",
-                training.batch
-            ));
-        }
-        if training.sgd.momentum != 0.0 {
-            return Err(format!(
+        if sgd.momentum != 0.0 {
+            reasons.push(format!(
                 "fedsgd has no local steps for momentum to act on, so training.optimizer.sgd.momentum must be 0, not {}",
-                training.sgd.momentum
+                sgd.momentum
             ));
         }
-        Ok(())
+        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
     }
 
     fn init(&self, params: ParamSet) -> ParamSet {

@@ -13,6 +13,7 @@ pub struct Entry {
     /// What it is, in one line.
     pub summary: &'static str,
     from_toml: fn(toml::Table) -> Result<Vec<u8>, String>,
+    complete: fn(toml::Table) -> Result<toml::Table, String>,
     from_spec: fn(&[u8]) -> Option<Box<dyn ErasedAlgorithm>>,
 }
 
@@ -57,15 +58,23 @@ where
         name: A::NAME,
         summary,
         from_toml: |table| {
-            let algorithm: A =
-                table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+            let algorithm: A = read(table)?;
             postcard::to_stdvec(&algorithm).map_err(|error| error.to_string())
         },
+        complete: complete_as::<A>,
         from_spec: |bytes| match postcard::take_from_bytes::<A>(bytes) {
             Ok((algorithm, [])) => Some(Box::new(algorithm)),
             _ => None,
         },
     }
+}
+
+fn read<A: DeserializeOwned>(table: toml::Table) -> Result<A, String> {
+    table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+}
+
+fn complete_as<A: Serialize + DeserializeOwned>(table: toml::Table) -> Result<toml::Table, String> {
+    toml::Table::try_from(read::<A>(table)?).map_err(|error| error.to_string())
 }
 
 /// The registered names.
@@ -86,6 +95,11 @@ pub fn specify(name: &str, table: toml::Table) -> Result<AlgorithmSpec, Registry
     Ok(AlgorithmSpec { name: name.to_owned(), parameters })
 }
 
+/// The hyper-parameters in `table` with the defaults of algorithm `name` for those that are not.
+pub fn complete(name: &str, table: toml::Table) -> Result<toml::Table, RegistryError> {
+    (find(name)?.complete)(table).map_err(|reason| RegistryError::Table { name: name.to_owned(), reason })
+}
+
 /// The algorithm that `spec` names.
 pub fn build(spec: &AlgorithmSpec) -> Result<Box<dyn ErasedAlgorithm>, RegistryError> {
     (find(&spec.name)?.from_spec)(&spec.parameters)
@@ -102,6 +116,28 @@ mod tests {
             let spec = specify(entry.name, toml::Table::new()).expect(entry.name);
             assert_eq!(build(&spec).expect(entry.name).name(), entry.name);
             assert!(!entry.summary.is_empty() && entry.name == entry.name.to_lowercase());
+        }
+    }
+
+    #[test]
+    fn complete_tables_have_every_key_and_mean_the_same() {
+        #[derive(Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        struct Knobs {
+            mu: f64,
+            warm_up: u32,
+        }
+        impl Default for Knobs {
+            fn default() -> Self {
+                Self { mu: 0.1, warm_up: 3 }
+            }
+        }
+        let table = |text: &str| text.parse::<toml::Table>().expect(text);
+        assert_eq!(complete_as::<Knobs>(table("mu = 2")), Ok(table("mu = 2.0\nwarm-up = 3")));
+        assert!(complete_as::<Knobs>(table("nu = 2")).is_err_and(|reason| reason.contains("nu")));
+        for entry in ALGORITHMS {
+            let complete = complete(entry.name, toml::Table::new()).expect(entry.name);
+            assert_eq!(specify(entry.name, complete), specify(entry.name, toml::Table::new()));
         }
     }
 

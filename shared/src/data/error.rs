@@ -8,10 +8,16 @@ use thiserror::Error;
 /// Why data cannot be used. All of these are for the person who supplied the data or named its folder.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// The named folder does not exist or is not a folder.
+    /// The named folder does not exist.
     #[error("{}: no such directory; name the folder that holds the data files", .path.display())]
     DirectoryAbsent {
         /// The folder as it was named.
+        path: PathBuf,
+    },
+    /// What was named is there, but no folder.
+    #[error("{}: is not a directory; name the folder that holds the data files", .path.display())]
+    NotDirectory {
+        /// What was named.
         path: PathBuf,
     },
     /// The folder holds neither the plain nor the compressed form of a file.

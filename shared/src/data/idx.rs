@@ -95,7 +95,13 @@ pub fn read_labels(bytes: &[u8]) -> Result<Vec<u8>, DataError> {
 /// Every error names the file it is about.
 pub fn load_split(directory: &Path, split: Split, classes: usize) -> Result<Dataset, DataError> {
     if !directory.is_dir() {
-        return Err(DataError::DirectoryAbsent { path: directory.into() });
+        let path = directory.into();
+        let there = directory.exists();
+        return Err(if there {
+            DataError::NotDirectory { path }
+        } else {
+            DataError::DirectoryAbsent { path }
+        });
     }
     let images_path = find(directory, split, Kind::Images)?;
     let labels_path = find(directory, split, Kind::Labels)?;

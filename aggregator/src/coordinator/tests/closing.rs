@@ -152,7 +152,12 @@ fn nobody_left_to_ask_or_wait_for_closes_as_void() {
     let end = bench.delivers(2, 1);
     let void = Tally { failed: 1, void: true, ..tally(2, 1, WaitedFor::MinCount) };
     assert_eq!(end[1..], [close(1, void)]);
-    assert_eq!(bench.closed(1), [Action::Open(opening(2, &[1, 2], &[1, 2]))], "the next round may go better");
+    assert_eq!(bench.closed(1), [], "not at once");
+    assert_eq!(bench.status(), "pausing after a round without enough acceptable updates: 1 s left");
+    let after = bench.now + Duration::from_secs(1);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(after));
+    assert_eq!(bench.at(just_before(after)), []);
+    assert_eq!(bench.at(after), [Action::Open(opening(2, &[1, 2], &[1, 2]))], "the next round may go better");
 }
 
 #[test]
@@ -215,17 +220,22 @@ fn the_last_round_finishes_the_run() {
     assert_eq!(bench.status(), "the run is over");
 }
 
-/// Client 1 cannot train in any of `rounds` rounds; gives what the last close leads to.
-fn fruitless(bench: &mut Bench, rounds: std::ops::RangeInclusive<u32>) -> Vec<Action> {
-    let mut last = Vec::new();
-    for round in rounds {
+/// Client 1 cannot train in any of `rounds` rounds; gives what each close leads to, up to the end of its pause.
+fn fruitless(bench: &mut Bench, rounds: std::ops::RangeInclusive<u32>) -> Vec<Vec<Action>> {
+    let close_void = |bench: &mut Bench, round| {
         bench.opened(round);
         let end = bench.fails(1, round);
         let void = Tally { failed: 1, void: true, ..tally(1, 0, WaitedFor::MinCount) };
         assert_eq!(end, [close(round, void)]);
-        last = bench.closed(round);
-    }
-    last
+        let closed = bench.closed(round);
+        if let Some(pause) = bench.coordinator.deadline(bench.now).filter(|_| bench.coordinator.closed() < 9)
+        {
+            assert_eq!(bench.at(just_before(pause)), []);
+            assert!(matches!(bench.at(pause)[..], [Action::Open(_)]));
+        }
+        closed
+    };
+    rounds.map(|round| close_void(bench, round)).collect()
 }
 
 fn long_bench() -> Bench {
@@ -236,27 +246,36 @@ fn long_bench() -> Bench {
     bench
 }
 
-#[test]
-fn void_rounds_in_a_row_end_the_run_with_the_reasons() {
-    let mut bench = long_bench();
-    let end = fruitless(&mut bench, 1..=MAX_VOID_ROUNDS);
+fn alarm(rounds: u32, seconds: u64) -> Vec<Action> {
     let reasons = vec![format!("{}: failed: out of memory", client(1).short())];
-    let finish = Action::Finish(Outcome::Fruitless { rounds: 3, reasons });
-    assert_eq!(end.last(), Some(&finish));
-    assert_eq!(end.len(), 3, "finished, disconnect, finish: {end:?}");
+    vec![Action::Alarm { rounds, reasons, pause: Duration::from_secs(seconds) }]
+}
+
+#[test]
+fn void_rounds_in_a_row_come_slower_and_slower_and_are_told() {
+    let mut bench = long_bench();
+    let mut told = fruitless(&mut bench, 1..=9);
+    let last = told.pop().unwrap();
+    let expected =
+        [vec![], vec![], alarm(3, 4), alarm(4, 8), alarm(5, 16), alarm(6, 32), alarm(7, 60), alarm(8, 60)];
+    assert_eq!(told, expected);
+    assert_eq!(bench.now, Duration::from_secs(1 + 2 + 4 + 8 + 16 + 32 + 60 + 60));
+    let reasons = vec![format!("{}: failed: out of memory", client(1).short())];
+    let finish = Action::Finish(Outcome::Fruitless { rounds: 9, reasons });
+    assert_eq!(last.last(), Some(&finish), "not one of all rounds went well");
+    assert_eq!(last.len(), 3, "finished, disconnect, finish: {last:?}");
 }
 
 #[test]
 fn a_good_round_forgives_the_void_ones() {
     let mut bench = long_bench();
-    fruitless(&mut bench, 1..=2);
-    bench.opened(3);
-    bench.delivers(1, 3);
-    bench.closed(3);
-    let after_two_more = fruitless(&mut bench, 4..=5);
-    assert!(matches!(after_two_more[..], [Action::Open(_)]), "{after_two_more:?}");
-    let after_three_more = fruitless(&mut bench, 6..=6);
-    assert!(matches!(after_three_more.last(), Some(Action::Finish(Outcome::Fruitless { rounds: 3, .. }))));
+    fruitless(&mut bench, 1..=3);
+    bench.opened(4);
+    bench.delivers(1, 4);
+    assert!(matches!(bench.closed(4)[..], [Action::Open(_)]), "no pause after a good round");
+    let told = fruitless(&mut bench, 5..=9);
+    assert_eq!(told[..4], [vec![], vec![], alarm(3, 4), alarm(4, 8)]);
+    assert_eq!(told[4].last(), Some(&Action::Finish(Outcome::Completed)));
 }
 
 #[test]
@@ -267,7 +286,7 @@ fn the_reasons_name_rejections_too() {
     bench.uploads(1, 3, report(1));
     bench.folded(1, 3, Err(Rejection::Malformed { reason: "not a parcel".to_owned() }));
     let end = bench.closed(3);
-    let Some(Action::Finish(Outcome::Fruitless { reasons, .. })) = end.last() else { panic!("{end:?}") };
+    let Some(Action::Alarm { reasons, .. }) = end.last() else { panic!("{end:?}") };
     assert_eq!(
         reasons[..],
         [format!("{}: rejected: the payload does not decode: not a parcel", client(1).short())]

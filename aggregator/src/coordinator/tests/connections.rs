@@ -222,3 +222,69 @@ fn a_finished_coordinator_only_drops_uploads() {
     assert_eq!(bench.uploads(2, 1, report(2)), [Action::Drop { upload: UploadId(2) }]);
     assert_eq!(bench.coordinator.closed(), 0);
 }
+
+#[test]
+fn who_waits_for_its_turn_to_upload_is_not_lost() {
+    let lost_after = Duration::from_secs(10);
+    let mut bench = Bench::open(RoundPolicy { lost_after, ..policy(1) }, 1);
+    bench.at(Duration::from_secs(9));
+    let peer = bench.peer(1);
+    assert_eq!(bench.give(Event::Alive { peer }), []);
+    assert_eq!(bench.at(just_before(Duration::from_secs(19))), []);
+    assert_eq!(bench.at(Duration::from_secs(19)), [Action::Disconnect { peer }]);
+}
+
+/// A client of a crowd.
+fn passer(number: usize) -> ClientId {
+    let mut id = [0xff; 16];
+    id[8..].copy_from_slice(&(number as u64).to_le_bytes());
+    ClientId::from_bytes(id)
+}
+
+/// It says hello, and goes again unless it `stays`.
+fn passes(coordinator: &mut Coordinator, number: usize, stays: bool) -> Vec<Action> {
+    let (peer, now) = (PeerId(number as u64), Duration::from_secs(number as u64));
+    let hello = Hello { client: passer(number), ..hello(1, None) };
+    coordinator.handle(now, Event::Message { peer, message: ToServer::Hello(hello) });
+    let actions = std::iter::from_fn(|| coordinator.poll()).collect();
+    if !stays {
+        coordinator.handle(now, Event::Disconnected { peer });
+    }
+    actions
+}
+
+#[test]
+fn the_roster_ends_and_whoever_is_away_longest_goes_first() {
+    const MORE: usize = 20;
+    let policy = RoundPolicy { lost_after: Duration::from_secs(1 << 30), ..policy(3) };
+    let mut coordinator = Coordinator::new(spec(), policy, Resume::default(), Duration::ZERO);
+    // The first one stays, all others only look in.
+    for number in 0..ROSTER + MORE {
+        let welcomed = passes(&mut coordinator, number, number == 0);
+        assert!(
+            matches!(welcomed[0], Action::Send { message: ToClient::Welcome { .. }, .. }),
+            "{welcomed:?}"
+        );
+        let known = coordinator.status(Duration::ZERO).known;
+        assert_eq!(known, (number + 1).min(ROSTER), "{number}");
+    }
+    let here_last = || (MORE + 1..ROSTER + MORE).chain([0]).map(passer).collect::<BTreeSet<_>>();
+    assert!(coordinator.roster().into_keys().collect::<BTreeSet<_>>() == here_last());
+    // Whoever is known comes back without anybody's going.
+    passes(&mut coordinator, ROSTER + MORE - 1, false);
+    assert!(coordinator.roster().into_keys().collect::<BTreeSet<_>>() == here_last());
+}
+
+#[test]
+fn whoever_is_asked_keeps_its_place_however_long_it_is_away() {
+    let policy = RoundPolicy { lost_after: Duration::from_secs(1 << 30), ..policy(1) };
+    let mut coordinator = Coordinator::new(spec(), policy, Resume::default(), Duration::ZERO);
+    passes(&mut coordinator, 0, false);
+    coordinator.handle(Duration::ZERO, Event::Opened { round: 1 });
+    for number in 1..=ROSTER {
+        passes(&mut coordinator, number, false);
+    }
+    let roster = coordinator.roster();
+    assert_eq!(roster.len(), ROSTER);
+    assert!(roster.contains_key(&passer(0)) && !roster.contains_key(&passer(1)));
+}

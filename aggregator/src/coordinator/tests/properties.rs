@@ -120,7 +120,7 @@ impl Ledger {
                     assert_eq!(tally.void, tally.accepted < policy.min, "{tally:?}");
                 }
                 Action::Finish(_) => self.finished = true,
-                Action::Send { .. } | Action::Disconnect { .. } => {}
+                Action::Send { .. } | Action::Disconnect { .. } | Action::Alarm { .. } => {}
             }
         }
     }

@@ -12,8 +12,8 @@ use pulp::{Arch, Simd, WithSimd};
 use self::correlate::Filter;
 use self::weights::{Frames, add_products};
 use super::frame::{Frame, OVERRUN, Phase};
+use super::geometry::Geometry;
 use super::groups::{for_groups, groups, groups_of};
-use super::im2col::Geometry;
 
 /// For the gradient of the weights, images are taken together up to so many values, 512 KiB: half of what a core has for
 /// itself.
@@ -64,6 +64,13 @@ impl Direct {
             .collect();
         let (scratch, shares) = (Vec::new(), Vec::new());
         Self { arch: Arch::new(), frame, out, taps, forward, backward, scratch, shares }
+    }
+
+    /// Whether this is the faster way, as far as measured: if an image and its gradient stay in the cache of a core, and the
+    /// weights beside them. With more channels, [`super::columns::Columns`] reads its weights for several images at once.
+    pub(crate) fn suits(geometry: Geometry, out: usize) -> bool {
+        let frame = Frame::new(geometry);
+        frame.image_size() + frame.gradient_size(out) <= TOGETHER && out * geometry.taps() <= TOGETHER / 2
     }
 
     /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.

@@ -9,6 +9,8 @@
 
 mod rows;
 
+use std::ops::Range;
+
 use gemm::Parallelism;
 
 /// Multiply-adds from which a product is worth more than one thread: about 20 microseconds of work.
@@ -46,6 +48,13 @@ impl<'a> Matrix<'a> {
             row_stride: self.column_stride,
             column_stride: self.row_stride,
         }
+    }
+
+    /// Some rows of this matrix.
+    pub(crate) fn rows(self, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let start = (rows.start * self.row_stride).min(self.values.len());
+        Self { values: &self.values[start..], rows: rows.len(), ..self }
     }
 
     /// One past the last element's index.

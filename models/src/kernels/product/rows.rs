@@ -3,6 +3,8 @@
 //! This is a linear layer in a small batch. Packing the weights, as a general product does, would take longer than using
 //! them.
 
+#![expect(clippy::needless_range_loop, reason = "tiles of registers are indexed by row and column")]
+
 use gemm::Parallelism;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -63,6 +65,9 @@ pub(super) fn product(
 }
 
 /// Columns `first..first + count` of `a b`, into `sums`, `[row][SHARE]`.
+///
+/// Nothing here is a closure or an array made by one: those are functions of their own, which are compiled without the
+/// vector instructions unless the compiler happens to inline them.
 struct Share<'a> {
     a: Matrix<'a>,
     b: Matrix<'a>,
@@ -77,25 +82,35 @@ impl WithSimd for Share<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let depth = self.a.columns;
-        for start in (0..depth).step_by(DEPTH) {
+        let mut start = 0;
+        while start < depth {
             let end = (start + DEPTH).min(depth);
-            let a = |row: usize| &self.a.values[row * self.a.row_stride..][start..end];
-            let b =
-                |column: usize| &self.b.values[(self.first + column) * self.b.column_stride..][start..end];
-            for column in (0..self.count).step_by(COLUMNS) {
-                // A column too many computes the last one again.
-                let columns: [usize; COLUMNS] = std::array::from_fn(|i| (column + i).min(self.count - 1));
-                let b = columns.map(b);
-                for row in (0..self.a.rows).step_by(ROWS) {
-                    let rows: [usize; ROWS] = std::array::from_fn(|i| (row + i).min(self.a.rows - 1));
-                    let tile = dots(simd, rows.map(a), b);
+            let mut column = 0;
+            while column < self.count {
+                let mut b: [&[f32]; COLUMNS] = [&[]; COLUMNS];
+                for j in 0..COLUMNS {
+                    // A column too many computes the last one again.
+                    let column = self.first + (column + j).min(self.count - 1);
+                    b[j] = &self.b.values[column * self.b.column_stride..][start..end];
+                }
+                let mut row = 0;
+                while row < self.a.rows {
+                    let mut a: [&[f32]; ROWS] = [&[]; ROWS];
+                    for i in 0..ROWS {
+                        let row = (row + i).min(self.a.rows - 1);
+                        a[i] = &self.a.values[row * self.a.row_stride..][start..end];
+                    }
+                    let tile = dots(simd, a, b);
                     for i in 0..ROWS.min(self.a.rows - row) {
                         for j in 0..COLUMNS.min(self.count - column) {
                             self.sums[(row + i) * SHARE + column + j] += tile[i][j];
                         }
                     }
+                    row += ROWS;
                 }
+                column += COLUMNS;
             }
+            start = end;
         }
     }
 }
@@ -103,35 +118,40 @@ impl WithSimd for Share<'_> {
 /// The dot product of each of `a` with each of `b`, all of one length.
 #[inline(always)]
 fn dots<S: Simd>(simd: S, a: [&[f32]; ROWS], b: [&[f32]; COLUMNS]) -> [[f32; COLUMNS]; ROWS] {
-    let mut sums = [[simd.splat_f32s(0.0); COLUMNS]; ROWS];
-    let (a_vectors, a_rests) = split::<S, ROWS>(a);
-    let (b_vectors, b_rests) = split::<S, COLUMNS>(b);
-    let length = a_vectors[0].len();
-    // Says to the compiler that no index below needs a check.
-    let (a_vectors, b_vectors) = (a_vectors.map(|v| &v[..length]), b_vectors.map(|v| &v[..length]));
+    let zero = simd.splat_f32s(0.0);
+    let mut sums = [[zero; COLUMNS]; ROWS];
+    let length = a[0].len() / S::F32_LANES;
+    let mut a_vectors: [&[S::f32s]; ROWS] = [&[]; ROWS];
+    let mut b_vectors: [&[S::f32s]; COLUMNS] = [&[]; COLUMNS];
+    // Cut to one length, so that no index below needs a check.
+    for i in 0..ROWS {
+        a_vectors[i] = &S::as_simd_f32s(a[i]).0[..length];
+    }
+    for j in 0..COLUMNS {
+        b_vectors[j] = &S::as_simd_f32s(b[j]).0[..length];
+    }
     for k in 0..length {
-        let b: [S::f32s; COLUMNS] = std::array::from_fn(|j| b_vectors[j][k]);
         for i in 0..ROWS {
-            let a = a_vectors[i][k];
             for j in 0..COLUMNS {
-                sums[i][j] = simd.mul_add_e_f32s(a, b[j], sums[i][j]);
+                sums[i][j] = simd.mul_add_e_f32s(a_vectors[i][k], b_vectors[j][k], sums[i][j]);
             }
         }
     }
-    if !a_rests[0].is_empty() {
-        let b: [S::f32s; COLUMNS] = std::array::from_fn(|j| simd.partial_load_f32s(b_rests[j]));
+    let rest = length * S::F32_LANES;
+    if rest < a[0].len() {
         for i in 0..ROWS {
-            let a = simd.partial_load_f32s(a_rests[i]);
+            let a = simd.partial_load_f32s(&a[i][rest..]);
             for j in 0..COLUMNS {
-                sums[i][j] = simd.mul_add_e_f32s(a, b[j], sums[i][j]);
+                let b = simd.partial_load_f32s(&b[j][rest..]);
+                sums[i][j] = simd.mul_add_e_f32s(a, b, sums[i][j]);
             }
         }
     }
-    sums.map(|row| row.map(|sum| simd.reduce_sum_f32s(sum)))
-}
-
-#[inline(always)]
-fn split<'a, S: Simd, const N: usize>(slices: [&'a [f32]; N]) -> ([&'a [S::f32s]; N], [&'a [f32]; N]) {
-    let both = slices.map(S::as_simd_f32s);
-    (both.map(|(vectors, _)| vectors), both.map(|(_, rest)| rest))
+    let mut dots = [[0.0; COLUMNS]; ROWS];
+    for i in 0..ROWS {
+        for j in 0..COLUMNS {
+            dots[i][j] = simd.reduce_sum_f32s(sums[i][j]);
+        }
+    }
+    dots
 }

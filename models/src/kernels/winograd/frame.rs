@@ -1,12 +1,14 @@
 //! From planes, one per channel, to a frame in which the channels of a pixel are neighbours, and back.
+//!
+//! A frame is `[pixels, width]`, with `width` channels, a multiple of [`LANES`].
 
 use pulp::{Simd, WithSimd};
 
-/// Channels in a frame: those of one vector of AVX-512, or of several smaller ones.
+/// Channels that are exchanged at a time: those of one vector of AVX-512, or of several smaller ones.
 pub(super) const LANES: usize = 16;
 
-/// Copies up to [`LANES`] planes into a frame `[pixels, LANES]`. Lanes without a plane become zero; pixels of the frame
-/// that no place names stay as they are.
+/// Copies up to [`LANES`] planes into a frame that begins at their channel. Lanes without a plane become zero; pixels
+/// of the frame that no place names stay as they are.
 pub(super) struct Interleave<'a> {
     /// The first plane, and what follows it.
     pub(super) planes: &'a [f32],
@@ -16,11 +18,13 @@ pub(super) struct Interleave<'a> {
     /// For each pixel of a plane, its place in the frame.
     pub(super) places: &'a [u32],
     pub(super) frame: &'a mut [f32],
+    pub(super) width: usize,
 }
 
 /// The reverse of [`Interleave`].
 pub(super) struct Separate<'a> {
     pub(super) frame: &'a [f32],
+    pub(super) width: usize,
     pub(super) places: &'a [u32],
     pub(super) planes: &'a mut [f32],
     pub(super) stride: usize,
@@ -38,12 +42,12 @@ impl WithSimd for Interleave<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { planes, stride, count, places, frame } = self;
+        let Self { planes, stride, count, places, frame, width } = self;
         let side = S::F32_LANES;
         if places.len() < side {
             for (pixel, &place) in places.iter().enumerate() {
                 for lane in 0..LANES {
-                    frame[place as usize * LANES + lane] =
+                    frame[place as usize * width + lane] =
                         if lane < count { planes[lane * stride + pixel] } else { 0.0 };
                 }
             }
@@ -64,7 +68,7 @@ impl WithSimd for Interleave<'_> {
                 transpose(simd, &masks, &mut square);
                 let places = &places[first..first + side];
                 for column in 0..side {
-                    frame[places[column] as usize * (LANES / side) + part] = square[column];
+                    frame[places[column] as usize * (width / side) + part] = square[column];
                 }
             }
         }
@@ -76,12 +80,12 @@ impl WithSimd for Separate<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { frame, places, planes, stride, count } = self;
+        let Self { frame, width, places, planes, stride, count } = self;
         let side = S::F32_LANES;
         if places.len() < side {
             for (pixel, &place) in places.iter().enumerate() {
                 for lane in 0..count {
-                    planes[lane * stride + pixel] = frame[place as usize * LANES + lane];
+                    planes[lane * stride + pixel] = frame[place as usize * width + lane];
                 }
             }
             return;
@@ -93,7 +97,7 @@ impl WithSimd for Separate<'_> {
                 let mut square = [simd.splat_f32s(0.0); LANES];
                 let places = &places[first..first + side];
                 for row in 0..side {
-                    square[row] = frame[places[row] as usize * (LANES / side) + part];
+                    square[row] = frame[places[row] as usize * (width / side) + part];
                 }
                 transpose(simd, &masks, &mut square);
                 for column in 0..side {
@@ -157,7 +161,14 @@ mod tests {
             let mut frame = vec![-1.0; (2 * pixels + 1) * LANES];
             let (planes_in, frame_out) = (&planes[..], &mut frame[..]);
             let simd = pulp::Arch::new();
-            simd.dispatch(Interleave { planes: planes_in, stride, count, places: &places, frame: frame_out });
+            simd.dispatch(Interleave {
+                planes: planes_in,
+                stride,
+                count,
+                places: &places,
+                frame: frame_out,
+                width: LANES,
+            });
             for (place, channels) in frame.chunks(LANES).enumerate() {
                 for (channel, value) in channels.iter().enumerate() {
                     let expected = match place % 2 {
@@ -170,7 +181,14 @@ mod tests {
             }
             let mut back = vec![-2.0; planes.len()];
             let (frame, planes_out) = (&frame[..], &mut back[..]);
-            simd.dispatch(Separate { frame, places: &places, planes: planes_out, stride, count });
+            simd.dispatch(Separate {
+                frame,
+                width: LANES,
+                places: &places,
+                planes: planes_out,
+                stride,
+                count,
+            });
             for (at, value) in back.iter().enumerate() {
                 let expected = if at % stride < pixels { planes[at] } else { -2.0 };
                 assert_eq!(*value, expected, "{pixels} pixels, at {at}");

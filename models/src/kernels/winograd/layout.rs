@@ -2,8 +2,13 @@
 
 use std::cell::Cell;
 
+use super::aligned::Aligned;
 use super::frame::{Interleave, LANES, Separate};
-use super::tiles::{Content, SLABS, Tiling, collect, spread};
+use super::points::POINTS;
+use super::tiles::{Content, Row, SLABS, Tiling, collect, spread};
+
+/// The most values in a frame of more than one vector of channels: half of what a core has for itself.
+const FRAME: usize = 1 << 15;
 
 /// How the planes of one image, or the kernels of some channels, are cut into tiles.
 #[derive(Clone, Debug)]
@@ -17,24 +22,25 @@ pub(super) struct Layout {
     pixels: usize,
 }
 
-/// A number of channels of a row in a slab.
+/// Some of the channels of slabs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channels {
     pub(super) first: usize,
     pub(super) count: usize,
-    /// From a row to the next: a multiple of [`LANES`].
-    pub(super) row: usize,
+    pub(super) row: Row,
 }
 
 impl Channels {
-    /// All of them.
+    /// All of them. A row is an odd number of cache lines, lest the same channel of many tiles falls into the same set
+    /// of a cache.
     pub(super) fn all(count: usize) -> Self {
-        Self { first: 0, count, row: count.next_multiple_of(LANES) }
+        let point = count.next_multiple_of(LANES);
+        Self { first: 0, count, row: Row { point, tile: POINTS * point + LANES } }
     }
 
-    /// The frames that they fill: their first channel, counted from this one's, and their number of channels.
-    fn frames(self) -> impl Iterator<Item = (usize, usize)> {
-        (0..self.count).step_by(LANES).map(move |first| (first, LANES.min(self.count - first)))
+    /// Their parts of at most `width` channels: the first, counted from this one's, and their number.
+    fn parts(self, width: usize) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.count).step_by(width).map(move |first| (first, width.min(self.count - first)))
     }
 }
 
@@ -86,7 +92,13 @@ impl Layout {
         }
     }
 
-    /// Transforms planes that begin `stride` values apart, one per channel, to the rows of the slabs.
+    /// Channels in a frame.
+    fn width(&self, channels: Channels) -> usize {
+        let fit = FRAME / self.pixels.max(1) / LANES * LANES;
+        channels.count.next_multiple_of(LANES).min(fit.max(LANES))
+    }
+
+    /// Transforms planes that begin `stride` values apart, one per channel, to the first tiles of the slabs.
     pub(super) fn spread(
         &self,
         planes: &[f32],
@@ -94,37 +106,47 @@ impl Layout {
         channels: Channels,
         slabs: &mut [&mut [f32]; SLABS],
     ) {
-        with_frame(self.pixels * LANES, |frame| {
+        let width = self.width(channels);
+        with_frame(self.pixels * width, |frame| {
             frame.fill(0.0);
-            for (first, count) in channels.frames() {
-                let planes = &planes[first * stride..];
-                let places = &self.places[..];
-                pulp::Arch::new().dispatch(Interleave { planes, stride, count, places, frame });
-                let channels = (channels.row, channels.first + first);
-                spread(self.content, self.kernel, frame, self.tiling, slabs, channels);
+            for (first, count) in channels.parts(width) {
+                for lane in (0..count).step_by(LANES) {
+                    let (places, frame) = (&self.places[..], &mut frame[lane..]);
+                    let planes = &planes[(first + lane) * stride..];
+                    let count = LANES.min(count - lane);
+                    pulp::Arch::new().dispatch(Interleave { planes, stride, count, places, frame, width });
+                }
+                let slabs = slabs.each_mut().map(|slab| &mut slab[channels.first + first..]);
+                // Parts of a frame beyond the last channel have no place in the slabs.
+                let used = count.next_multiple_of(LANES);
+                spread(self.content, self.kernel, (frame, width, used), self.tiling, slabs, channels.row);
             }
         });
     }
 
-    /// The transpose of [`Layout::spread`]: from rows of slabs that begin `slab` values apart. Overwrites the planes.
+    /// The transpose of [`Layout::spread`]. Overwrites the planes.
     pub(super) fn collect(
         &self,
-        slabs: &[f32],
-        slab: usize,
+        slabs: [&[f32]; SLABS],
         channels: Channels,
         planes: &mut [f32],
         stride: usize,
     ) {
-        with_frame(self.pixels * LANES, |frame| {
-            for (first, count) in channels.frames() {
+        let width = self.width(channels);
+        with_frame(self.pixels * width, |frame| {
+            for (first, count) in channels.parts(width) {
                 if matches!(self.content, Content::Inputs) {
                     frame.fill(0.0);
                 }
-                let channels = (channels.row, channels.first + first);
-                collect(self.content, self.kernel, (slabs, slab), channels, self.tiling, frame);
-                let planes = &mut planes[first * stride..];
-                let places = &self.places[..];
-                pulp::Arch::new().dispatch(Separate { frame, places, planes, stride, count });
+                let slabs = slabs.map(|slab| &slab[channels.first + first..]);
+                let used = count.next_multiple_of(LANES);
+                collect(self.content, self.kernel, slabs, channels.row, self.tiling, (frame, width, used));
+                for lane in (0..count).step_by(LANES) {
+                    let (places, frame) = (&self.places[..], &frame[lane..]);
+                    let planes = &mut planes[(first + lane) * stride..];
+                    let count = LANES.min(count - lane);
+                    pulp::Arch::new().dispatch(Separate { frame, width, places, planes, stride, count });
+                }
             }
         });
     }
@@ -139,13 +161,11 @@ fn places((height, width): (usize, usize), padding: usize, line: usize) -> Vec<u
 /// Runs `f` on this thread's frame, of any content. It stays in the caches from one image and layer to the next.
 fn with_frame<T>(values: usize, f: impl FnOnce(&mut [f32]) -> T) -> T {
     thread_local! {
-        static FRAME: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+        static FRAME: Cell<Aligned> = Cell::default();
     }
     let mut frame = FRAME.take();
-    if frame.len() < values {
-        frame.resize(values, 0.0);
-    }
-    let result = f(&mut frame[..values]);
+    frame.prepare(values);
+    let result = f(&mut frame.get_mut()[..values]);
     FRAME.set(frame);
     result
 }

@@ -12,6 +12,7 @@
 //! channels]`, one per pair of points. Images and slabs are shared out to the threads of the current rayon pool; each is
 //! computed by one thread, and sums over groups are in order, so the results do not depend on the number of threads.
 
+mod aligned;
 mod frame;
 mod layout;
 mod points;
@@ -19,12 +20,17 @@ mod points;
 mod tests;
 mod tiles;
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
-use super::im2col::Geometry;
+use super::geometry::Geometry;
 use super::product::{Matrix, product};
+use aligned::Aligned;
+use frame::LANES;
 use layout::{Channels, Layout};
-use tiles::SLABS;
+use points::POINTS;
+use tiles::{Row, SLABS};
 
 /// The most values in the slabs of a group of more than one image.
 const GROUP: usize = 1 << 20;
@@ -32,8 +38,14 @@ const GROUP: usize = 1 << 20;
 /// The fewest tiles in a group, if there are enough images: below, the products run at less than their peak.
 const TILES: usize = 64;
 
+/// The fewest rows of a piece of a slab.
+const PIECE: usize = 64;
+
 /// Kernels' inputs that are transformed at a time.
 const BLOCK: usize = 16;
+
+/// Outputs whose kernels are collected at a time.
+const COLUMNS: usize = 64;
 
 /// Multiplications in a group from which it is shared out to threads: about 100 microseconds.
 const PARALLEL: usize = 5_000_000;
@@ -59,41 +71,67 @@ pub(crate) struct Winograd {
     products: Slabs,
 }
 
-/// One matrix per pair of points.
+/// A matrix per pair of points, in one slab per row of points.
 #[derive(Debug)]
 struct Slabs {
-    values: Vec<f32>,
+    values: Aligned,
+    /// Of each matrix.
     rows: usize,
     columns: Channels,
 }
 
 impl Slabs {
-    fn new(rows: usize, columns: usize) -> Self {
-        Self { values: Vec::new(), rows, columns: Channels::all(columns) }
+    fn new(columns: usize) -> Self {
+        Self { values: Aligned::default(), rows: 0, columns: Channels::all(columns) }
     }
 
-    /// From a slab to the next. One cache line more than needed, lest the same element of all slabs falls into the same
-    /// set of a cache.
+    /// Makes room for matrices of `rows` rows. What they hold is lost if their number changes.
+    fn prepare(&mut self, rows: usize) {
+        self.rows = rows;
+        self.values.prepare(SLABS * self.stride());
+    }
+
+    /// From a slab to the next.
     fn stride(&self) -> usize {
-        self.rows * self.columns.row + 16
+        self.rows * self.columns.row.tile
     }
 
-    /// Makes room, the first time.
-    fn prepare(&mut self) {
-        self.values.resize(SLABS * self.stride(), 0.0);
+    fn slab(&self, slab: usize) -> &[f32] {
+        &self.values.get()[slab * self.stride()..][..self.stride()]
     }
 
-    /// The first rows of a slab as a matrix.
-    fn matrix<'a>(&self, slab: &'a [f32], rows: usize) -> Matrix<'a> {
-        Matrix::strided(slab, rows, self.columns.count, self.columns.row)
+    /// The slabs from a row on.
+    fn from(&self, row: usize) -> [&[f32]; SLABS] {
+        std::array::from_fn(|slab| &self.slab(slab)[row * self.columns.row.tile..])
+    }
+
+    /// Some of the rows of the matrix of a pair of points.
+    fn matrix(&self, slab: usize, point: usize, rows: Range<usize>) -> Matrix<'_> {
+        let Row { point: stride, tile } = self.columns.row;
+        let values = &self.slab(slab)[rows.start * tile + point * stride..];
+        Matrix::strided(values, rows.len(), self.columns.count, tile)
     }
 
     /// All slabs, cut into parts of `rows` rows.
     fn parts(&mut self, rows: usize) -> impl Iterator<Item = [&mut [f32]; SLABS]> {
-        let (stride, part) = (self.stride(), rows * self.columns.row);
-        let mut slabs: Vec<_> = self.values.chunks_mut(stride).map(|slab| slab.chunks_mut(part)).collect();
+        let (stride, part) = (self.stride(), rows * self.columns.row.tile);
+        let all = &mut self.values.get_mut()[..SLABS * stride];
+        let mut slabs: Vec<_> = all.chunks_mut(stride).map(|slab| slab.chunks_mut(part)).collect();
         (0..self.rows.div_ceil(rows)).map(move |_| {
             std::array::from_fn(|slab| slabs[slab].next().expect("a slab has as many parts as its rows give"))
+        })
+    }
+
+    /// Each slab in pieces, to be written by different threads: its number, its rows and their values.
+    fn pieces(&mut self) -> impl Iterator<Item = (usize, Range<usize>, &mut [f32])> {
+        let (stride, tile, rows) = (self.stride(), self.columns.row.tile, self.rows);
+        let piece = if rows >= 2 * PIECE { rows.div_ceil(2).next_multiple_of(LANES) } else { rows };
+        let all = &mut self.values.get_mut()[..SLABS * stride];
+        all.chunks_mut(stride).enumerate().flat_map(move |(slab, values)| {
+            let pieces = values.chunks_mut(piece * tile).enumerate();
+            pieces.map(move |(index, values)| {
+                (slab, index * piece..index * piece + values.len() / tile, values)
+            })
         })
     }
 }
@@ -108,19 +146,21 @@ impl Winograd {
         let side = 7 - kernel;
         let grid = (rows.div_ceil(side), columns.div_ceil(side));
         let tiles = grid.0 * grid.1;
-        let size = SLABS * tiles * (Channels::all(channels).row + Channels::all(out).row);
-        let group = (GROUP / size.max(1)).max(TILES.div_ceil(tiles.max(1))).max(1);
+        let size = SLABS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
+        let var = |n: &str, d: usize| std::env::var(n).map_or(d, |v| v.parse().unwrap());
+        let tmin = var("TMIN", 64).max(channels.min(out) * var("TMUL", 100) / 100);
+        let group = (var("GROUP", GROUP) / size.max(1)).max(tmin.div_ceil(tiles.max(1))).max(1);
         Some(Self {
             geometry,
             out,
             inputs: Layout::inputs(kernel, grid, (height, width), padding),
             outputs: Layout::outputs(kernel, grid, (rows, columns)),
             group,
-            weights: Slabs::new(channels, out),
+            weights: Slabs::new(out),
             current: false,
-            gradient: Slabs::new(channels, out),
-            pixels: Slabs::new(group * tiles, channels),
-            products: Slabs::new(group * tiles, out),
+            gradient: Slabs::new(out),
+            pixels: Slabs::new(channels),
+            products: Slabs::new(out),
         })
     }
 
@@ -141,11 +181,11 @@ impl Winograd {
         assert_eq!((x.len(), y.len()), (n * image, n * result), "{n} images and their results");
         self.transform_weights(weight);
         self.current = true;
-        self.pixels.prepare();
-        self.products.prepare();
         for first in (0..n).step_by(self.group) {
             let count = self.group.min(n - first);
             let parallel = self.parallel(count);
+            self.pixels.prepare(count * tiles);
+            self.products.prepare(count * tiles);
             let x = &x[first * image..][..count * image];
             let y = &mut y[first * result..][..count * result];
 
@@ -154,19 +194,18 @@ impl Winograd {
             share(parallel, tasks, |(x, mut slabs)| inputs.spread(x, plane, channels, &mut slabs));
 
             let (pixels, weights) = (&self.pixels, &self.weights);
-            let (stride, rows, columns) = (self.products.stride(), count * tiles, self.products.columns.row);
-            let operands = pixels.values.chunks(pixels.stride()).zip(weights.values.chunks(weights.stride()));
-            let tasks = operands.zip(self.products.values.chunks_mut(stride)).collect();
-            share(parallel, tasks, |((pixels_slab, weights_slab), to)| {
-                let pixels = pixels.matrix(pixels_slab, rows);
-                let weights = weights.matrix(weights_slab, weights.rows);
-                product(1.0, pixels, weights, 0.0, to, columns);
+            let row = self.products.columns.row;
+            share(parallel, self.products.pieces().collect(), |(slab, rows, to)| {
+                for point in 0..POINTS {
+                    let pixels = pixels.matrix(slab, point, rows.clone());
+                    let weights = weights.matrix(slab, point, 0..weights.rows);
+                    product(1.0, pixels, weights, 0.0, &mut to[point * row.point..], row.tile);
+                }
             });
 
             let (outputs, products) = (&self.outputs, &self.products);
             share(parallel, y.chunks_mut(result).enumerate().collect(), |(index, y)| {
-                let slabs = &products.values[index * tiles * products.columns.row..];
-                outputs.collect(slabs, products.stride(), products.columns, y, places);
+                outputs.collect(products.from(index * tiles), products.columns, y, places);
                 finish(y);
             });
         }
@@ -197,15 +236,15 @@ impl Winograd {
             self.transform_weights(weight);
         }
         self.current = false;
-        self.pixels.prepare();
-        self.products.prepare();
-        self.gradient.prepare();
+        self.gradient.prepare(self.geometry.channels);
         if n == 0 {
-            self.gradient.values.fill(0.0);
+            self.gradient.values.get_mut().fill(0.0);
         }
         for first in (0..n).step_by(self.group) {
             let count = self.group.min(n - first);
             let parallel = self.parallel(count);
+            self.pixels.prepare(count * tiles);
+            self.products.prepare(count * tiles);
             let x = &x[first * image..][..count * image];
             let dy = &dy[first * result..][..count * result];
 
@@ -218,37 +257,38 @@ impl Winograd {
                 outputs.spread(dy, places, out, &mut products);
             });
 
-            let wanted = dx.is_some();
-            let (beta, rows) = (if first == 0 { 0.0 } else { 1.0 }, count * tiles);
-            let (channels, weights, products) = (self.pixels.columns, &self.weights, &self.products);
-            let (pixels_stride, gradient_stride) = (self.pixels.stride(), self.gradient.stride());
-            let to = self.gradient.values.chunks_mut(gradient_stride);
-            let tasks = to.zip(self.pixels.values.chunks_mut(pixels_stride)).enumerate().collect();
-            share(parallel, tasks, |(slab, (gradient, pixels))| {
-                let products = products.matrix(&products.values[slab * products.stride()..], rows);
-                let transformed = Matrix::strided(pixels, rows, channels.count, channels.row).transposed();
-                product(1.0, transformed, products, beta, gradient, weights.columns.row);
-                if wanted {
-                    let weights = weights.matrix(&weights.values[slab * weights.stride()..], weights.rows);
-                    product(1.0, products, weights.transposed(), 0.0, pixels, channels.row);
+            let beta = if first == 0 { 0.0 } else { 1.0 };
+            let (pixels, products, row) = (&self.pixels, &self.products, self.gradient.columns.row);
+            share(parallel, self.gradient.pieces().collect(), |(slab, inputs, to)| {
+                for point in 0..POINTS {
+                    let pixels = pixels.matrix(slab, point, 0..pixels.rows).transposed().rows(inputs.clone());
+                    let products = products.matrix(slab, point, 0..products.rows);
+                    product(1.0, pixels, products, beta, &mut to[point * row.point..], row.tile);
                 }
             });
 
-            if let Some(dx) = &mut dx {
-                let dx = &mut dx[first * image..][..count * image];
-                let (inputs, pixels) = (&self.inputs, &self.pixels);
-                share(parallel, dx.chunks_mut(image).enumerate().collect(), |(index, dx)| {
-                    let slabs = &pixels.values[index * tiles * pixels.columns.row..];
-                    inputs.collect(slabs, pixels.stride(), pixels.columns, dx, plane);
-                });
-            }
+            let Some(dx) = &mut dx else { continue };
+            let (weights, row) = (&self.weights, self.pixels.columns.row);
+            share(parallel, self.pixels.pieces().collect(), |(slab, rows, to)| {
+                for point in 0..POINTS {
+                    let products = products.matrix(slab, point, rows.clone());
+                    let weights = weights.matrix(slab, point, 0..weights.rows).transposed();
+                    product(1.0, products, weights, 0.0, &mut to[point * row.point..], row.tile);
+                }
+            });
+
+            let dx = &mut dx[first * image..][..count * image];
+            let (inputs, pixels) = (&self.inputs, &self.pixels);
+            share(parallel, dx.chunks_mut(image).enumerate().collect(), |(index, dx)| {
+                inputs.collect(pixels.from(index * tiles), pixels.columns, dx, plane);
+            });
         }
         self.collect_gradient(dweight);
     }
 
     /// Whether a group of `count` images is shared out.
     fn parallel(&self, count: usize) -> bool {
-        SLABS * count * self.inputs.tiling.tiles() * self.geometry.channels * self.out >= PARALLEL
+        POINTS * POINTS * count * self.inputs.tiling.tiles() * self.geometry.channels * self.out >= PARALLEL
     }
 
     /// Whether the transforms of the weights are.
@@ -260,7 +300,7 @@ impl Winograd {
         let (kernel, inputs, taps) = (self.geometry.kernel, self.geometry.channels, self.geometry.taps());
         assert_eq!(weight.len(), self.out * taps, "a kernel for each pair of channels");
         let parallel = self.parallel_weights();
-        self.weights.prepare();
+        self.weights.prepare(self.geometry.channels);
         let out = self.weights.columns;
         let tasks = self.weights.parts(BLOCK).enumerate().collect();
         share(parallel, tasks, |(block, mut slabs)| {
@@ -274,15 +314,13 @@ impl Winograd {
         let (kernel, inputs, taps) = (self.geometry.kernel, self.geometry.channels, self.geometry.taps());
         assert_eq!(dweight.len(), self.out * taps, "a kernel for each pair of channels");
         let gradient = &self.gradient;
-        let tasks = dweight.chunks_mut(frame::LANES * taps).enumerate().collect();
+        let width = if self.out >= 4 * COLUMNS { COLUMNS } else { LANES };
+        let tasks = dweight.chunks_mut(width * taps).enumerate().collect();
         share(self.parallel_weights(), tasks, |(part, dweight)| {
-            let channels =
-                Channels { first: part * frame::LANES, count: dweight.len() / taps, ..gradient.columns };
+            let channels = Channels { first: part * width, count: dweight.len() / taps, ..gradient.columns };
             for first in (0..inputs).step_by(BLOCK) {
                 let layout = Layout::taps(kernel, BLOCK.min(inputs - first));
-                let slabs = &gradient.values[first * channels.row..];
-                let to = &mut dweight[first * kernel * kernel..];
-                layout.collect(slabs, gradient.stride(), channels, to, taps);
+                layout.collect(gradient.from(first), channels, &mut dweight[first * kernel * kernel..], taps);
             }
         });
     }

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use super::super::im2col::Geometry;
+use super::super::geometry::Geometry;
 use super::super::product::{Matrix, product};
 use super::Winograd;
 
@@ -109,41 +109,47 @@ fn measure() {
             if only != usize::MAX && only != index {
                 continue;
             }
-            measure_layer(geometry(channels, (size, size), kernel, padding), out, 64, threads);
+            measure_layer(geometry(channels, (size, size), kernel, padding), out, 64);
         }
     });
 }
 
-fn best(repetitions: usize, mut f: impl FnMut()) -> f64 {
-    let time = |()| {
-        let start = Instant::now();
-        f();
-        start.elapsed().as_secs_f64()
-    };
-    std::iter::repeat_n((), repetitions).map(time).fold(f64::MAX, f64::min)
+/// Seconds that this thread has been on a processor, where Linux tells; others share the machine.
+fn clock(start: Instant) -> f64 {
+    match std::fs::read_to_string("/proc/thread-self/schedstat") {
+        Ok(text) => text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9,
+        Err(_) => start.elapsed().as_secs_f64(),
+    }
 }
 
-fn peak() -> f64 {
-    let size = 512;
-    let (a, b, mut c) = (noise(size * size, 1), noise(size * size, 2), vec![0.0; size * size]);
-    let once = best(5, || {
-        product(1.0, Matrix::new(&a, size, size), Matrix::new(&b, size, size), 0.0, &mut c, size);
-    });
-    2.0 * (size as f64).powi(3) / once / 1e9
+fn time(start: Instant, f: impl FnOnce()) -> f64 {
+    let before = clock(start);
+    f();
+    clock(start) - before
 }
 
-fn measure_layer(g: Geometry, out: usize, n: usize, threads: usize) {
+fn measure_layer(g: Geometry, out: usize, n: usize) {
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
     let dy = noise(n * out * g.places(), 3);
     let mut winograd = Winograd::new(g, out).unwrap();
     let (mut y, mut dweight, mut dx) = (dy.clone(), weight.clone(), x.clone());
-    let peak = (0..3).map(|_| peak()).fold(0.0, f64::max) * threads as f64;
-    let (mut forward, mut backward) = (f64::MAX, f64::MAX);
-    for _ in 0..15 {
-        forward = forward.min(best(1, || winograd.forward(&weight, &x, &mut y, n, |_| ())));
-        backward =
-            backward.min(best(1, || winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx))));
+    let size = 512;
+    let (a, b, mut c) = (noise(size * size, 1), noise(size * size, 2), vec![0.0; size * size]);
+    let (mut forward, mut backward, mut products) = (0.0, 0.0, 0.0);
+    let (start, repetitions) = (Instant::now(), 12);
+    for repetition in 0..=repetitions {
+        let (a, b) = (Matrix::new(&a, size, size), Matrix::new(&b, size, size));
+        let times = [
+            time(start, || winograd.forward(&weight, &x, &mut y, n, |_| ())),
+            time(start, || winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx))),
+            time(start, || (0..10).for_each(|_| product(1.0, a, b, 0.0, &mut c, size))),
+        ];
+        if repetition > 0 {
+            (forward, backward, products) = (forward + times[0], backward + times[1], products + times[2]);
+        }
     }
+    let [forward, backward, products] = [forward, backward, products].map(|time| time / repetitions as f64);
+    let peak = 20e-9 * (size as f64).powi(3) / products;
     let flops = 2e-9 * (n * g.places() * g.taps() * out) as f64;
     println!(
         "{:3} -> {out:3} @{:2} k{}: forward {:6.2} ms {:4.0} GF/s = {:.2} peak; backward {:6.2} ms {:4.0} GF/s = {:.2} \

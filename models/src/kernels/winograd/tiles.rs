@@ -4,13 +4,22 @@ use std::marker::PhantomData;
 
 use pulp::{Simd, WithSimd};
 
-use super::frame::LANES;
 use super::points::{
     Axis, Inputs, InputsTransposed, Outputs, OutputsTransposed, POINTS, Taps, TapsTransposed,
 };
 
-/// Slabs: products of matrices per tile.
-pub(super) const SLABS: usize = POINTS * POINTS;
+/// Slabs: one per row of transformed tiles.
+pub(super) const SLABS: usize = POINTS;
+
+/// The rows of slabs. A slab is `[tiles, points, channels]`: a row of it is a row of a transformed tile, so that tiles are
+/// written in few pieces, and the matrix `[tiles, channels]` of a point has the row's stride.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// From a point to the next: all channels, in whole vectors.
+    pub(super) point: usize,
+    /// From a tile to the next.
+    pub(super) tile: usize,
+}
 
 /// Where the tiles of a frame lie, in pixels of the frame.
 #[derive(Clone, Copy, Debug)]
@@ -30,60 +39,61 @@ impl Tiling {
     }
 }
 
-/// Tiles of `SIDE` x `SIDE` pixels of a frame `[pixels, LANES]`, transformed along both axes by `A`: each of the 36
-/// results is written to its slab, `[tiles, channels]`.
-pub(super) struct Spread<'a, 'b, A, const SIDE: usize> {
+/// Tiles of `SIDE` x `SIDE` pixels of a frame, transformed along both axes by `A` into slabs.
+pub(super) struct Spread<'a, A, const SIDE: usize> {
     pub(super) frame: &'a [f32],
+    pub(super) width: usize,
+    /// Of the frame's channels, those that are used.
+    pub(super) used: usize,
     pub(super) tiling: Tiling,
-    /// From the row of the first tile on.
-    pub(super) slabs: &'a mut [&'b mut [f32]; SLABS],
-    /// Channels, a multiple of [`LANES`], and the first of the frame's.
-    pub(super) channels: usize,
-    pub(super) channel: usize,
+    /// From the first tile and the frame's first channel on.
+    pub(super) slabs: [&'a mut [f32]; SLABS],
+    pub(super) row: Row,
     pub(super) axis: PhantomData<A>,
 }
 
-/// The 36 values per tile of the slabs, transformed along both axes by `A` to `SIDE` x `SIDE` pixels.
-pub(super) struct Collect<'a, A, const SIDE: usize> {
-    /// From the row of the first tile on; slabs begin `stride` values apart.
-    pub(super) slabs: &'a [f32],
-    pub(super) stride: usize,
-    pub(super) channels: usize,
-    pub(super) channel: usize,
+/// Tiles of slabs, transformed along both axes by `A` to `SIDE` x `SIDE` pixels of a frame.
+pub(super) struct Collect<'a, A, const SIDE: usize, const ADD: bool> {
+    /// From the first tile and the frame's first channel on.
+    pub(super) slabs: [&'a [f32]; SLABS],
+    pub(super) row: Row,
     pub(super) tiling: Tiling,
+    /// Added to where tiles overlap, and otherwise overwritten.
     pub(super) frame: &'a mut [f32],
-    /// Whether to add to the frame's pixels, for tiles that overlap, or to overwrite them.
-    pub(super) add: bool,
+    pub(super) width: usize,
+    /// Of the frame's channels, those that are used.
+    pub(super) used: usize,
     pub(super) axis: PhantomData<A>,
 }
 
-impl<A: Axis<SIDE, POINTS>, const SIDE: usize> WithSimd for Spread<'_, '_, A, SIDE> {
+impl<A: Axis<SIDE, POINTS>, const SIDE: usize> WithSimd for Spread<'_, A, SIDE> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { frame, tiling, slabs, channels, channel, .. } = self;
-        let parts = LANES / S::F32_LANES;
+        let Self { frame, width, used, tiling, mut slabs, row, .. } = self;
+        let (width, point) = (width / S::F32_LANES, row.point / S::F32_LANES);
         let (frame, _) = S::as_simd_f32s(frame);
-        for row in 0..tiling.rows {
-            for column in 0..tiling.columns {
-                let first = row * tiling.down + column * tiling.across;
-                let to = (row * tiling.columns + column) * channels + channel;
-                for part in 0..parts {
+        for down in 0..tiling.rows {
+            for across in 0..tiling.columns {
+                let first = (down * tiling.down + across * tiling.across) * width;
+                let to = (down * tiling.columns + across) * row.tile;
+                for part in 0..used / S::F32_LANES {
                     let mut tile = [[simd.splat_f32s(0.0); SIDE]; SIDE];
                     for i in 0..SIDE {
-                        let line = &frame[(first + i * tiling.line) * parts..][..SIDE * parts];
+                        let line = &frame[first + i * tiling.line * width + part..];
+                        let line = &line[..(SIDE - 1) * width + 1];
                         for j in 0..SIDE {
-                            tile[i][j] = line[j * parts + part];
+                            tile[i][j] = line[j * width];
                         }
                     }
                     let half = columns::<S, A, SIDE, POINTS>(simd, &tile);
-                    let to = to + part * S::F32_LANES;
                     for i in 0..POINTS {
                         let values = A::map(simd, half[i]);
+                        let (points, _) = S::as_mut_simd_f32s(&mut slabs[i][to..]);
+                        let points = &mut points[part..][..(POINTS - 1) * point + 1];
                         for j in 0..POINTS {
-                            let slab = &mut slabs[i * POINTS + j][to..][..S::F32_LANES];
-                            S::as_mut_simd_f32s(slab).0[0] = values[j];
+                            points[j * point] = values[j];
                         }
                     }
                 }
@@ -92,34 +102,35 @@ impl<A: Axis<SIDE, POINTS>, const SIDE: usize> WithSimd for Spread<'_, '_, A, SI
     }
 }
 
-impl<A: Axis<POINTS, SIDE>, const SIDE: usize> WithSimd for Collect<'_, A, SIDE> {
+impl<A: Axis<POINTS, SIDE>, const SIDE: usize, const ADD: bool> WithSimd for Collect<'_, A, SIDE, ADD> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { slabs, stride, channels, channel, tiling, frame, add, .. } = self;
-        let parts = LANES / S::F32_LANES;
+        let Self { slabs, row, tiling, frame, width, used, .. } = self;
+        let (width, point) = (width / S::F32_LANES, row.point / S::F32_LANES);
         let (frame, _) = S::as_mut_simd_f32s(frame);
-        for row in 0..tiling.rows {
-            for column in 0..tiling.columns {
-                let first = row * tiling.down + column * tiling.across;
-                let from = (row * tiling.columns + column) * channels + channel;
-                for part in 0..parts {
-                    let from = from + part * S::F32_LANES;
+        for down in 0..tiling.rows {
+            for across in 0..tiling.columns {
+                let first = (down * tiling.down + across * tiling.across) * width;
+                let from = (down * tiling.columns + across) * row.tile;
+                for part in 0..used / S::F32_LANES {
                     let mut tile = [[simd.splat_f32s(0.0); POINTS]; POINTS];
                     for i in 0..POINTS {
+                        let (points, _) = S::as_simd_f32s(&slabs[i][from..]);
+                        let points = &points[part..][..(POINTS - 1) * point + 1];
                         for j in 0..POINTS {
-                            let slab = &slabs[(i * POINTS + j) * stride + from..][..S::F32_LANES];
-                            tile[i][j] = S::as_simd_f32s(slab).0[0];
+                            tile[i][j] = points[j * point];
                         }
                     }
                     let half = columns::<S, A, POINTS, SIDE>(simd, &tile);
                     for i in 0..SIDE {
                         let values = A::map(simd, half[i]);
-                        let line = &mut frame[(first + i * tiling.line) * parts..][..SIDE * parts];
+                        let line = &mut frame[first + i * tiling.line * width + part..];
+                        let line = &mut line[..(SIDE - 1) * width + 1];
                         for j in 0..SIDE {
-                            let pixel = &mut line[j * parts + part];
-                            *pixel = if add { simd.add_f32s(*pixel, values[j]) } else { values[j] };
+                            let pixel = &mut line[j * width];
+                            *pixel = if ADD { simd.add_f32s(*pixel, values[j]) } else { values[j] };
                         }
                     }
                 }
@@ -163,15 +174,15 @@ pub(super) enum Content {
 pub(super) fn spread(
     content: Content,
     kernel: usize,
-    frame: &[f32],
+    (frame, width, used): (&[f32], usize, usize),
     tiling: Tiling,
-    slabs: &mut [&mut [f32]; SLABS],
-    (channels, channel): (usize, usize),
+    slabs: [&mut [f32]; SLABS],
+    row: Row,
 ) {
     macro_rules! dispatch {
         ($axis:ident, $side:literal) => {{
             let axis = PhantomData::<$axis>;
-            pulp::Arch::new().dispatch(Spread::<_, $side> { frame, tiling, slabs, channels, channel, axis });
+            pulp::Arch::new().dispatch(Spread::<_, $side> { frame, width, used, tiling, slabs, row, axis });
         }};
     }
     match (content, kernel) {
@@ -183,19 +194,19 @@ pub(super) fn spread(
     }
 }
 
-/// The transpose of [`spread`].
+/// The transpose of [`spread`]; adds to a frame of inputs and overwrites others.
 pub(super) fn collect(
     content: Content,
     kernel: usize,
-    (slabs, stride): (&[f32], usize),
-    (channels, channel): (usize, usize),
+    slabs: [&[f32]; SLABS],
+    row: Row,
     tiling: Tiling,
-    frame: &mut [f32],
+    (frame, width, used): (&mut [f32], usize, usize),
 ) {
     macro_rules! dispatch {
         ($axis:ident, $side:literal, $add:literal) => {{
-            let (add, axis) = ($add, PhantomData::<$axis>);
-            let collect = Collect::<_, $side> { slabs, stride, channels, channel, tiling, frame, add, axis };
+            let axis = PhantomData::<$axis>;
+            let collect = Collect::<_, $side, $add> { slabs, row, tiling, frame, width, used, axis };
             pulp::Arch::new().dispatch(collect);
         }};
     }

@@ -1,17 +1,19 @@
 //! The driver: does for the [`Session`] what a state machine may not do itself.
 //!
-//! Training runs in a [`Workshop`], so the driver's own thread is always free to answer. A finished update is written
-//! to the store first and uploaded at once; that it becomes durable goes on beside the upload, since until then the
-//! worst that a power failure costs is the training, which can be repeated.
+//! Training runs in a [`Workshop`], so the driver's own thread is always free to answer. A finished update is
+//! written to the store first and uploaded at once; that it becomes durable goes on beside the upload, since
+//! until then the worst that a power failure costs is the training, which can be repeated.
 
-use std::sync::Arc;
+mod notice;
+mod training;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::{Held, Progress, ToClient, TrainReport, Verdict};
+use shared::message::{Held, ToClient};
 use shared::spec::RunSpec;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -20,11 +22,15 @@ use tracing::{debug, warn};
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
 use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
-use crate::work::{self, Handle, Task};
+use crate::work::Task;
 use crate::workshop::Workshop;
+use training::{Finished, Training};
 
-/// Training that took less is repeated after a power failure rather than synced after every round: memory cards wear
-/// out by it. A crash of the process loses neither.
+pub use notice::Notice;
+
+/// Training that took less is repeated after a power failure rather than synced after every round: memory
+/// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
+/// --help` promise as much.
 const WORTH_A_SYNC: Duration = Duration::from_secs(1);
 
 /// So long after its last round a client counts as at rest.
@@ -43,56 +49,8 @@ pub struct Participant {
     pub workshop: Workshop,
     /// Called once when nothing has been in hand for a while after a round.
     pub at_rest: fn(),
-}
-
-/// What the driver tells whoever watches.
-#[derive(Clone, Debug)]
-pub enum Notice {
-    /// A connection was made.
-    Connected {
-        /// Where to.
-        server: String,
-    },
-    /// There is no connection, or it is gone; the client tries again after `retry`.
-    Disconnected {
-        /// Why.
-        reason: String,
-        /// Until the next attempt.
-        retry: Duration,
-    },
-    /// The server takes the client into its run.
-    Joined {
-        /// The run's specification.
-        spec: Box<RunSpec>,
-    },
-    /// Training begins.
-    Training {
-        /// The round.
-        round: u32,
-    },
-    /// Training ended.
-    Trained {
-        /// The round.
-        round: u32,
-        /// How it went.
-        report: TrainReport,
-        /// Bytes of the update.
-        bytes: usize,
-    },
-    /// Training failed.
-    Failed {
-        /// The round.
-        round: u32,
-        /// Why.
-        reason: String,
-    },
-    /// The server said what became of the update.
-    Receipt {
-        /// The round.
-        round: u32,
-        /// What it said.
-        verdict: Verdict,
-    },
+    /// How often [`Notice::Progress`] is told while training; never without it.
+    pub progress: Option<Duration>,
 }
 
 /// Why a client cannot go on. The user's to mend.
@@ -129,8 +87,7 @@ pub async fn take_part<C: Connector, S: Store>(
         link: None,
         connecting: None,
         task: None,
-        running: None,
-        finished,
+        training: Training::new(finished),
         lost: None,
         rest: None,
         outcome: None,
@@ -147,7 +104,7 @@ pub async fn take_part<C: Connector, S: Store>(
             .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
-            incoming = receive(&mut driver.link) => Some(driver.incoming(incoming, notice)),
+            incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
             Some(result) = trained.recv() => driver.trained(result, &mut store, notice),
             () = tokio::time::sleep(wake) => Some(Event::Tick),
             () = rest(driver.rest) => {
@@ -155,14 +112,23 @@ pub async fn take_part<C: Connector, S: Store>(
                 (driver.participant.at_rest)();
                 None
             }
+            () = pause(driver.training.progress().and(driver.participant.progress)) => {
+                driver.training.progress().into_iter().for_each(|progress| notice(Notice::Progress(progress)));
+                None
+            }
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
-        driver.report_progress(started.elapsed());
+        if let Some(progress) = driver.training.progress() {
+            driver.session.handle(started.elapsed(), Event::Progressed(progress));
+        }
         if let Some(event) = event {
             let lost = matches!(event, Event::Disconnected { .. });
             driver.session.handle(started.elapsed(), event);
-            if lost && let (Some(reason), Some(next)) = (driver.lost.take(), driver.session.deadline()) {
-                notice(Notice::Disconnected { reason, retry: next.saturating_sub(started.elapsed()) });
+            if lost
+                && let (Some((server, reason)), Some(next)) = (driver.lost.take(), driver.session.deadline())
+            {
+                let retry = next.saturating_sub(started.elapsed());
+                notice(Notice::Disconnected { server, reason, retry });
             }
         }
     }
@@ -173,6 +139,14 @@ async fn rest(moment: Option<tokio::time::Instant>) {
     match moment {
         None => std::future::pending().await,
         Some(moment) => tokio::time::sleep_until(moment).await,
+    }
+}
+
+/// Resolves after this time; never, without one.
+async fn pause(time: Option<Duration>) {
+    match time {
+        None => std::future::pending().await,
+        Some(time) => tokio::time::sleep(time).await,
     }
 }
 
@@ -202,26 +176,15 @@ async fn receive(link: &mut Option<Link>) -> Incoming {
     }
 }
 
-struct Finished {
-    round: u32,
-    handle: Arc<Handle>,
-    result: Result<work::Result, String>,
-}
-
-struct Running {
-    held: Held,
-    handle: Arc<Handle>,
-}
-
 struct Driver {
     participant: Participant,
     session: Session,
     link: Option<Link>,
     connecting: Option<JoinHandle<Result<Link, ConnectError>>>,
     task: Option<(u32, Bytes)>,
-    running: Option<Running>,
-    finished: mpsc::UnboundedSender<Finished>,
-    lost: Option<String>,
+    training: Training,
+    /// The server whose connection is gone, and why, until that was told.
+    lost: Option<(String, String)>,
     /// When the client will count as at rest.
     rest: Option<tokio::time::Instant>,
     outcome: Option<Outcome>,
@@ -256,7 +219,7 @@ impl Driver {
                     notice(Notice::Training { round });
                     self.train(round, spec, store)?;
                 }
-                Action::Cancel => self.cancel(),
+                Action::Cancel => self.training.cancel(),
                 Action::Forget { round, verdict } => {
                     self.rest = Some(tokio::time::Instant::now() + REST);
                     store.forget()?;
@@ -293,20 +256,24 @@ impl Driver {
             }
             Err(ConnectError::Unreachable { server, reason }) => {
                 let reason = format!("cannot reach {server}: {reason}");
-                self.lost = Some(reason.clone());
+                self.lost = Some((server, reason.clone()));
                 Ok(Some(Event::Disconnected { reason }))
             }
             Err(error) => Err(DriverError::Connect(error)),
         }
     }
 
-    fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
-        match incoming {
+    fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Option<Event> {
+        Some(match incoming {
             Incoming::Message(message) => {
                 if let ToClient::Welcome { spec, .. } = &message {
                     notice(Notice::Joined { spec: spec.clone() });
                 }
                 Event::Message(message)
+            }
+            Incoming::Arriving { round, received, total } => {
+                notice(Notice::Receiving { round, received, total });
+                return None;
             }
             Incoming::Task { round, payload } => {
                 // Tasks come on streams of their own: an older one may be overtaken.
@@ -316,11 +283,11 @@ impl Driver {
                 Event::Message(ToClient::Task { round })
             }
             Incoming::Closed { reason } => {
-                self.link = None;
-                self.lost = Some(reason.clone());
+                let server = self.link.take().map(|link| link.server).unwrap_or_default();
+                self.lost = Some((server, reason.clone()));
                 Event::Disconnected { reason }
             }
-        }
+        })
     }
 
     fn train<S: Store>(&mut self, round: u32, spec: Box<RunSpec>, store: &mut S) -> Result<(), DriverError> {
@@ -337,20 +304,8 @@ impl Driver {
             backend: self.participant.backend.clone(),
             broadcast,
         };
-        let handle = Arc::new(Handle::default());
-        self.running = Some(Running { held, handle: handle.clone() });
-        let finished = self.finished.clone();
-        self.participant.workshop.submit(move || {
-            let result = work::carry_out(&task, &handle).map_err(|error| error.to_string());
-            let _ = finished.send(Finished { round, handle, result });
-        });
+        self.training.begin(&self.participant.workshop, held, task);
         Ok(())
-    }
-
-    fn cancel(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.handle.cancel();
-        }
     }
 
     fn trained<S: Store>(
@@ -359,12 +314,11 @@ impl Driver {
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Option<Event> {
-        let Finished { round, handle, result } = finished;
-        // A cancelled task may finish all the same; nobody waits for it.
-        let running = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle))?;
+        let (held, result) = self.training.ended(finished)?;
+        let round = held.round;
         let kept = result.and_then(|result| {
             store
-                .keep(running.held, &result.report, &result.update, result.local.as_deref())
+                .keep(held, &result.report, &result.update, result.local.as_deref())
                 .map_err(|error| error.to_string())?;
             Ok(result)
         });
@@ -389,16 +343,9 @@ impl Driver {
         Some(Event::Trained { round, outcome })
     }
 
-    fn report_progress(&mut self, now: Duration) {
-        if let Some(running) = &self.running {
-            let progress: Progress = running.handle.progress(running.held.round);
-            self.session.handle(now, Event::Progressed(progress));
-        }
-    }
-
     /// Lets the connection deliver what was sent.
     async fn hang_up(&mut self) {
-        self.cancel();
+        self.training.cancel();
         if let Some(attempt) = self.connecting.take() {
             attempt.abort();
         }

@@ -1,0 +1,140 @@
+//! Values that are fine alone and make no sense together.
+
+use std::time::Duration;
+
+use shared::data::Partition;
+
+use super::findings::Findings;
+use super::places::Places;
+use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy};
+
+/// One key with its value, as a message shows it.
+pub(super) type Shown = (&'static str, String);
+
+/// What the checks across keys go by and report to.
+pub(super) struct Combinations<'a> {
+    pub(super) places: Option<&'a Places>,
+    pub(super) findings: &'a mut Findings,
+}
+
+impl Combinations<'_> {
+    /// Notes that `keys` do not go together, unless one of them is not what was meant anyway.
+    pub(super) fn refuse(&mut self, keys: &[Shown], reason: &str) {
+        if keys.iter().any(|(key, _)| self.findings.is_doubtful(key)) {
+            return;
+        }
+        let keys = keys.iter().map(|(key, shown)| format!("{shown}{}", self.place(key))).collect();
+        self.findings.add(ConfigError::Combination { keys, reason: reason.to_owned() });
+    }
+
+    /// Where a key was given, or the key above it.
+    pub(super) fn origin(&self, key: &str) -> Origin {
+        let mut keys = std::iter::successors(Some(key), |key| key.rsplit_once('.').map(|(above, _)| above));
+        let given = keys.find_map(|key| self.places?.origin(key));
+        given.cloned().unwrap_or(Origin::Configuration)
+    }
+
+    fn place(&self, key: &str) -> String {
+        match self.places.map(|places| places.origin(key)) {
+            Some(Some(Origin::Override(_))) => " (--set)".to_owned(),
+            Some(Some(origin)) => format!(" ({origin})"),
+            Some(None) => " (the default)".to_owned(),
+            None => String::new(),
+        }
+    }
+
+    /// What can be said of a partition before the labels are known. The rest is said when the data is divided.
+    pub(super) fn partition(&mut self, raw: &Raw) {
+        let available = raw.data.limit.map_or(u64::MAX, u64::from);
+        let samples = match raw.data.set {
+            DataSet::Glyphs if raw.data.limit.is_some() => available,
+            set => available.min(set.training_samples() as u64),
+        };
+        let clients = u64::from(raw.data.clients);
+        let clients_key = ("data.clients", format!("data.clients = {clients}"));
+        // What the number of samples comes from.
+        let samples_key = if samples == available { "data.limit" } else { "data.set" };
+        let samples_key = (samples_key, format!("{samples} training samples"));
+        if clients > samples {
+            self.refuse(
+                &[clients_key, samples_key],
+                "every client needs at least one sample; use fewer clients or raise data.limit",
+            );
+        } else if let Partition::Shards { per_client } = raw.data.partition
+            && clients.saturating_mul(per_client as u64) > samples
+        {
+            let per_client = format!("data.partition.shards.per-client = {per_client}");
+            self.refuse(
+                &[clients_key, ("data.partition.shards.per-client", per_client), samples_key],
+                "there are more shards than samples; use fewer clients, fewer shards or more samples",
+            );
+        }
+    }
+
+    /// When rounds open and close.
+    pub(super) fn policy(&mut self, raw: &Raw) -> RoundPolicy {
+        let round = &raw.round;
+        let clients = raw.data.clients;
+        let start = round.start.unwrap_or(clients);
+        let policy = RoundPolicy {
+            fraction: round.fraction,
+            min: round.count.min as usize,
+            max: round.count.max.map(|max| max as usize),
+            time_min: seconds(round.time.min),
+            time_max: seconds(round.time.max),
+            start: start as usize,
+            regather: seconds(round.regather),
+            lost_after: seconds(raw.connection.lost_after),
+            // A bound that f32 cannot hold is still a bound, not zero.
+            max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
+        };
+        let min = ("round.count.min", format!("round.count.min = {}", round.count.min));
+        let clients_key = ("data.clients", format!("data.clients = {clients}"));
+        if let Some(greatest) = round.count.max {
+            let max = ("round.count.max", format!("round.count.max = {greatest}"));
+            if round.count.min > greatest {
+                let reason = "a round would close before it may; raise max or lower min";
+                self.refuse(&[min.clone(), max.clone()], reason);
+            }
+            if greatest > clients {
+                let reason =
+                    "so many clients are not expected; lower max, or leave it out to wait for the cohort";
+                self.refuse(&[max, clients_key.clone()], reason);
+            }
+        }
+        let cohort = policy.cohort(clients as usize);
+        if policy.min > cohort {
+            let fraction = ("round.fraction", format!("round.fraction = {}", round.fraction));
+            let reason = format!(
+                "a cohort has {cohort} clients, so a round could never close; raise the fraction or lower min"
+            );
+            self.refuse(&[min, fraction, clients_key.clone()], &reason);
+        }
+        if start > clients {
+            let start = ("round.start", format!("round.start = {start}"));
+            let reason = "the first round would wait for more clients than are expected; lower start or raise data.clients";
+            self.refuse(&[start, clients_key], reason);
+        }
+        if round.time.min > round.time.max {
+            let min = ("round.time.min", format!("round.time.min = {}", round.time.min));
+            let max = ("round.time.max", format!("round.time.max = {}", round.time.max));
+            self.refuse(&[min, max], "a round would close before it may; raise max or lower min");
+        }
+        let connection = &raw.connection;
+        if connection.heartbeat >= connection.lost_after {
+            let heartbeat =
+                ("connection.heartbeat", format!("connection.heartbeat = {}", connection.heartbeat));
+            let lost =
+                ("connection.lost-after", format!("connection.lost-after = {}", connection.lost_after));
+            let reason =
+                "every client would be lost between two signs of life; make lost-after several heartbeats";
+            self.refuse(&[heartbeat, lost], reason);
+        }
+        policy
+    }
+}
+
+/// Seconds that the checks have found to be finite, not negative and below a few decades.
+pub(super) fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).expect("keys::KEYS bounds every time to what a Duration holds")
+}

@@ -1,0 +1,93 @@
+//! What passes between the driver, the peers' tasks, and whoever watches.
+
+use std::path::PathBuf;
+
+use shared::message::{ToClient, ToServer, UpdateHeader};
+use tokio::sync::mpsc;
+
+use crate::coordinator::{PeerId, Status};
+use crate::report::RoundRecord;
+use crate::run::Broadcast;
+
+/// What a peer's task tells the driver.
+#[derive(Debug)]
+pub enum FromPeer {
+    /// A connection was made.
+    Connected {
+        /// Its number.
+        peer: PeerId,
+        /// Where commands for it go.
+        commands: mpsc::UnboundedSender<ToPeer>,
+    },
+    /// A message without payload arrived.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// What.
+        message: ToServer,
+        /// Bytes that it took on the wire.
+        bytes: u64,
+    },
+    /// An update arrived; its frame lies synced in `file`, its payload unread.
+    Uploaded {
+        /// From whom.
+        peer: PeerId,
+        /// What accompanies it.
+        header: UpdateHeader,
+        /// The whole frame.
+        file: PathBuf,
+        /// Bytes that it took on the wire.
+        bytes: u64,
+    },
+    /// An update waits for its turn: the peer is alive although nothing is heard of it.
+    Waits {
+        /// Who waits.
+        peer: PeerId,
+    },
+    /// An update cannot be written to the spool: this machine is in the way, not the peer. The connection is
+    /// closed for it, so that the client offers the update again.
+    SpoolFailed {
+        /// Whose update.
+        peer: PeerId,
+        /// Where it was to be written.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Somebody was sent away because all places are taken.
+    TurnedAway {
+        /// How many there are.
+        places: usize,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+        /// Why, for the operator.
+        reason: String,
+    },
+}
+
+/// What the driver tells a peer's task.
+#[derive(Clone, Debug)]
+pub enum ToPeer {
+    /// Send a message without payload.
+    Message(ToClient),
+    /// Send the task of a round.
+    Task(Broadcast),
+    /// Deliver what was sent, then close the connection.
+    Disconnect,
+}
+
+/// What the driver tells whoever watches.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// What the run waits for has changed, or time has passed.
+    Status(&'a Status),
+    /// A round was closed.
+    Round(&'a RoundRecord),
+    /// Something an operator should know.
+    Remark(String),
+    /// Something an operator must know: the run comes to nothing unless somebody does something.
+    Alarm(String),
+}

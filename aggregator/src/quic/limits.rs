@@ -1,0 +1,80 @@
+//! What peers may take of this machine, and the arithmetic behind it.
+//!
+//! Nobody has to prove who he is to connect, so every bound holds for strangers too. The worst that any
+//! number of peers can make this process hold, with windows as on a network:
+//!
+//! | what | how many | each | together |
+//! |---|---|---|---|
+//! | received, not yet read | [`CONNECTIONS`] | [`IDLE_WINDOW`], 256 KiB | 256 MiB |
+//! | received, of an upload that is being read | [`UPLOADS`] | [`STREAM_WINDOW`], 4 MiB | 128 MiB |
+//! | sent, not yet acknowledged | [`CONNECTIONS`] | [`SEND_WINDOW`], 1 MiB | 1 GiB |
+//! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
+//! | files that are being written | [`UPLOADS`] | one | 32 files |
+//!
+//! The third line is reached only when a model that is too large to be shared in memory goes to all of them
+//! at the same moment. A federation of more than half of [`CONNECTIONS`] clients has proportionally more of
+//! each.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+/// Connections at a time, in a federation of up to half as many clients; a larger one has two per client,
+/// since a client that comes back may be here twice for a while.
+pub const CONNECTIONS: usize = 1024;
+/// Connections at a time that were not welcomed yet. Each has [`GREETING`] to change that.
+pub const STRANGERS: usize = 64;
+/// Uploads that are read at a time. The others wait in their clients, held there by QUIC's flow control.
+pub const UPLOADS: usize = 32;
+/// Unread bytes that are buffered for a connection on which nothing large is being read: room for the largest
+/// message and then some.
+pub const IDLE_WINDOW: u32 = 256 << 10;
+/// Unread bytes of one upload that are buffered while it is being read. Bounds memory, and bandwidth to this
+/// much per round trip.
+pub const STREAM_WINDOW: u32 = 4 << 20;
+/// Sent bytes that are kept for retransmission, per connection: memory grows by this with every client that
+/// is sent a large model, bandwidth is bounded to this per round trip.
+pub const SEND_WINDOW: u64 = 1 << 20;
+/// Bytes that a peer must bring, of an upload, or take, of a task, within the listener's patience. One that
+/// brings less keeps others from their turn.
+pub const PROGRESS: u64 = 16 << 10;
+/// Messages that may wait for a peer that does not read. An honest client is sent a few per round.
+pub const MESSAGES: usize = 64;
+/// A peer must be connected and have said hello within this time.
+pub const GREETING: Duration = Duration::from_secs(10);
+
+/// What the peers of one listener share.
+pub(super) struct Limits {
+    /// Where updates are written as they arrive.
+    pub(super) spool: PathBuf,
+    /// The largest payload of an update.
+    pub(super) max_payload: u64,
+    /// A peer that takes or brings nothing for so long, in the middle of something, is lost.
+    pub(super) patience: Duration,
+    /// Places for connections.
+    pub(super) connections: Arc<Semaphore>,
+    /// Places for those among them that were not welcomed yet.
+    pub(super) strangers: Arc<Semaphore>,
+    /// Turns at uploading, given in the order in which they were asked for.
+    pub(super) uploads: Semaphore,
+}
+
+impl Limits {
+    pub(super) fn new(spool: PathBuf, max_payload: u64, patience: Duration, connections: usize) -> Self {
+        Self {
+            spool,
+            max_payload,
+            patience,
+            connections: Arc::new(Semaphore::new(connections)),
+            strangers: Arc::new(Semaphore::new(STRANGERS.min(connections))),
+            uploads: Semaphore::new(UPLOADS),
+        }
+    }
+}
+
+/// Places for connections in a federation of `clients`.
+pub(super) fn connections(clients: usize) -> usize {
+    CONNECTIONS.max(clients.saturating_mul(2)).min(Semaphore::MAX_PERMITS)
+}

@@ -1,0 +1,168 @@
+//! What a peer is sent: messages in their order on the control stream, and the newest task on a stream of its
+//! own.
+//!
+//! The driver's commands are taken at once, whatever the line does. So a peer that reads nothing costs a
+//! bounded number of messages and one task, hears of no round that has closed meanwhile, and is sent away at
+//! the first word of the driver, or when it has taken nothing for the listener's patience.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn::{SendStream, VarInt};
+use shared::frame;
+use shared::message::ToClient;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+
+use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
+use super::peer::{Peer, PeerError, within};
+use crate::driver::ToPeer;
+use crate::run::Broadcast;
+
+/// Bytes that are read from a broadcast's file at once.
+const CHUNK: usize = 128 << 10;
+/// How long a connection that is being closed may take to deliver its last messages.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Carries commands out until the driver wants the connection closed, or hangs up.
+pub(super) async fn empty(
+    peer: &Peer,
+    mut queue: mpsc::UnboundedReceiver<ToPeer>,
+    control: SendStream,
+    stranger: OwnedSemaphorePermit,
+) -> Result<(), PeerError> {
+    let (messages, waiting) = mpsc::channel(MESSAGES);
+    let (newest, tasks) = watch::channel(None);
+    let dismissed = async {
+        let mut stranger = Some(stranger);
+        while let Some(command) = queue.recv().await {
+            match command {
+                ToPeer::Message(message) => {
+                    if matches!(message, ToClient::Welcome { .. }) {
+                        stranger = None;
+                        // One upload at a time, from now on.
+                        peer.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
+                    }
+                    messages.try_send(frame::encode(&message, 0)).map_err(|_| PeerError::Deaf)?;
+                }
+                ToPeer::Task(broadcast) => {
+                    newest.send_replace(Some(broadcast));
+                }
+                ToPeer::Disconnect => break,
+            }
+        }
+        drop((messages, stranger));
+        Ok::<_, PeerError>(())
+    };
+    let said = say(peer, control, waiting);
+    tokio::pin!(said);
+    tokio::select! {
+        result = dismissed => result?,
+        // While there may be more to say it ends only when something is wrong.
+        result = &mut said => return result,
+        result = give(peer, tasks) => return result,
+    }
+    let _ = tokio::time::timeout(LINGER, said).await;
+    peer.connection.close(VarInt::from_u32(0), b"goodbye");
+    Ok(())
+}
+
+/// Writes messages to the control stream until there are no more, and waits until the peer has them.
+async fn say(
+    peer: &Peer,
+    mut control: SendStream,
+    mut waiting: mpsc::Receiver<Vec<u8>>,
+) -> Result<(), PeerError> {
+    while let Some(frame) = waiting.recv().await {
+        within(peer.limits.patience, PeerError::Deaf, control.write_all(&frame)).await?;
+    }
+    // `stopped` resolves when the peer has everything, or is gone.
+    let _ = control.finish();
+    let _ = control.stopped().await;
+    Ok(())
+}
+
+/// Sends the newest task, always.
+async fn give(peer: &Peer, mut tasks: watch::Receiver<Option<Broadcast>>) -> Result<(), PeerError> {
+    while tasks.changed().await.is_ok() {
+        let Some(mut broadcast) = tasks.borrow_and_update().clone() else { continue };
+        loop {
+            tokio::select! {
+                sent = send(peer, &broadcast) => {
+                    sent?;
+                    break;
+                }
+                // The round closed without this peer: what is left of its task is of no use.
+                Ok(()) = tasks.changed() => match tasks.borrow_and_update().clone() {
+                    Some(newer) => broadcast = newer,
+                    None => break,
+                },
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+/// A stream that is reset when it is dropped, if by then the peer does not have everything.
+struct TaskStream(SendStream);
+
+impl Drop for TaskStream {
+    fn drop(&mut self) {
+        // It fails for a stream that was delivered, which is fine.
+        let _ = self.0.reset(VarInt::from_u32(0));
+    }
+}
+
+/// A large broadcast is read from its file. The file was written moments ago and lies in the page cache, so
+/// it is read in place, chunk by chunk: however many clients there are, a model is in this process's memory
+/// in chunks only.
+async fn send(peer: &Peer, broadcast: &Broadcast) -> Result<(), PeerError> {
+    let patience = peer.limits.patience;
+    let mut stream = TaskStream(within(patience, PeerError::Deaf, peer.connection.open_uni()).await?);
+    let mut source = match &broadcast.content {
+        Some(content) => Source::Memory(content.clone()),
+        None => match File::open(&broadcast.path) {
+            Ok(file) => Source::File(file, broadcast.length),
+            // Its round has closed and tidied up: the peer will be sent another task.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(PeerError::Broadcast(error)),
+        },
+    };
+    let message = ToClient::Task { round: broadcast.round };
+    let mut next = Some(Bytes::from(frame::encode(&message, broadcast.length)));
+    while let Some(mut chunk) = next {
+        while !chunk.is_empty() {
+            let written = stream.0.write_chunks(std::slice::from_mut(&mut chunk));
+            within(patience, PeerError::Deaf, written).await?;
+        }
+        next = source.chunk().map_err(PeerError::Broadcast)?;
+    }
+    let _ = stream.0.finish();
+    // The rest is in the send window, and out of sight: the peer has time for it as for any other part.
+    let parts = 1 + broadcast.length.min(SEND_WINDOW) / PROGRESS;
+    let delivered = async { Ok::<_, PeerError>(stream.0.stopped().await) };
+    within(patience * parts as u32, PeerError::Deaf, delivered).await.map(drop)
+}
+
+enum Source {
+    Memory(Bytes),
+    /// So many bytes of it are left.
+    File(File, u64),
+}
+
+impl Source {
+    fn chunk(&mut self) -> std::io::Result<Option<Bytes>> {
+        match self {
+            Self::Memory(content) if content.is_empty() => Ok(None),
+            Self::Memory(content) => Ok(Some(std::mem::take(content))),
+            Self::File(_, 0) => Ok(None),
+            Self::File(file, left) => {
+                let mut chunk = vec![0; usize::try_from(*left).unwrap_or(CHUNK).min(CHUNK)];
+                file.read_exact(&mut chunk)?;
+                *left -= chunk.len() as u64;
+                Ok(Some(chunk.into()))
+            }
+        }
+    }
+}

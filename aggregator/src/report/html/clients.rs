@@ -1,0 +1,54 @@
+//! Who has what: the labels of every client.
+
+use maud::{Markup, html};
+
+use super::Report;
+use super::setting::partition;
+use crate::report::chart;
+use crate::report::units::{counted, grouped};
+
+/// A heat map of clients and classes with its table; for devices, that this is theirs to know.
+pub(super) fn labels(report: &Report<'_>) -> Markup {
+    let Some(histograms) = report.histograms else {
+        return html! {
+            section.card {
+                h2 { "Labels of every client" }
+                p { "The clients are devices that keep their data, and what is in it, to themselves." }
+            }
+        };
+    };
+    let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
+    let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
+    let description = format!(
+        "{} of {classes} classes, {}.",
+        counted(samples, "sample"),
+        partition(&report.config.data.partition)
+    );
+    html! {
+        section.card {
+            h2 { "Labels of every client" }
+            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client. Cells: the stronger the colour, the more samples of a class." }
+            (chart::heatmap(histograms, &description))
+            @if histograms.len() > chart::DRAWN {
+                p.note { "The first " (chart::DRAWN) " of " (grouped(histograms.len())) " clients are drawn; the table has all." }
+            }
+            details {
+                summary { "Samples of every client and class" }
+                div.scroll {
+                    table {
+                        thead { tr { th scope="col" { "client" } @for class in 0..classes { th scope="col" { (class) } } th scope="col" { "all" } } }
+                        tbody {
+                            @for (name, counts) in histograms {
+                                tr {
+                                    th scope="row" { (name) }
+                                    @for class in 0..classes { td { (counts.get(class).copied().unwrap_or(0)) } }
+                                    td { (counts.iter().sum::<usize>()) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The report for people: one HTML page that needs nothing but itself.
+//!
+//! No script and no external resource (the page's own policy forbids both), the fonts of the reader's system, light
+//! and dark mode, and numbers in tables for everything that is drawn.
+
+mod clients;
+mod rounds;
+mod setting;
+#[cfg(test)]
+mod tests;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::units::{bytes, counted, grouped, percent, seconds};
+use super::{RoundRecord, Summary, plots};
+use crate::config::Config;
+
+/// What a report shows. Everything else on the page is derived from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// The run's name for people: that of its directory, which tells it from others of the same `run.name`.
+    pub name: &'a str,
+    /// What was run.
+    pub config: &'a Config,
+    /// The rounds that closed so far, in order.
+    pub rounds: &'a [RoundRecord],
+    /// Each client's name and its number of samples of every class. `None` if the clients are real devices, which
+    /// keep that to themselves.
+    pub histograms: Option<&'a [(String, Vec<usize>)]>,
+    /// An accuracy aimed for, in `[0, 1]`, to draw and to count rounds to.
+    pub target: Option<f64>,
+}
+
+/// The page, as UTF-8 text.
+#[must_use]
+pub fn render(report: &Report<'_>) -> String {
+    let summary = Summary::of(report.rounds, report.target);
+    let name = report.name;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                title { (name) " - federated run" }
+                style { (PreEscaped(include_str!("../style.css"))) }
+            }
+            body {
+                header {
+                    h1 { (name) }
+                    p.lead { (lead(report)) }
+                }
+                main {
+                    (figures(report, &summary))
+                    (charts(report, &summary))
+                    (clients::labels(report))
+                    (rounds::table(report.rounds))
+                    details {
+                        summary { "Effective configuration" }
+                        pre { code { (report.config.effective.to_toml()) } }
+                    }
+                }
+                footer {
+                    "Run " code { (report.config.spec.run) } ", written by aggregator " (env!("CARGO_PKG_VERSION")) "."
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn lead(report: &Report<'_>) -> String {
+    let config = report.config;
+    let (algorithm, model) = (&config.spec.algorithm.name, &config.spec.architecture.name);
+    if report.histograms.is_some() {
+        format!(
+            "{algorithm} trains {model} on {} with {}.",
+            config.data.set,
+            counted(config.data.clients, "client")
+        )
+    } else {
+        format!("{algorithm} trains {model} on devices that keep their data.")
+    }
+}
+
+fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
+    // The parts of a note stand on lines of their own rather than break within.
+    let figure = |name: &str, value: String, notes: &[String]| {
+        html! { div { dt { (name) } dd { (value) } dd.note { @for note in notes { span { (note) } " " } } } }
+    };
+    let in_round = |round: u32| format!("round {round}");
+    let arrivals = &summary.arrivals;
+    let mut arrived = vec![format!("of {} asked for", grouped(arrivals.sampled))];
+    arrived.extend(arrivals.troubles().into_iter().map(|(count, what)| format!("{} {what}", grouped(count))));
+    html! {
+        section aria-label="Summary" {
+            dl.figures {
+                @if let Some((last, round)) = summary.last {
+                    (figure("Final accuracy", percent(last), &[in_round(round)]))
+                }
+                @if let Some((best, round)) = summary.best {
+                    (figure("Best accuracy", percent(best), &[in_round(round)]))
+                }
+                @if let Some(target) = summary.target {
+                    @let reached = target.round.map_or_else(|| "not reached".to_owned(), in_round);
+                    (figure("Target accuracy", percent(target.accuracy), &[reached]))
+                }
+                (figure("Rounds", grouped(summary.rounds), &[format!("of {} planned", report.config.spec.rounds)]))
+                @if let Some(median) = summary.median_seconds {
+                    @let (down, up) = (summary.bytes_down, summary.bytes_up);
+                    (figure("Total time", seconds(summary.seconds), &["median round".to_owned(), seconds(median)]))
+                    (figure(
+                        "Total traffic",
+                        bytes(down.saturating_add(up)),
+                        &[format!("{} down", bytes(down)), format!("{} up", bytes(up))],
+                    ))
+                    (figure("Updates accepted", grouped(arrivals.accepted), &arrived))
+                }
+            }
+        }
+    }
+}
+
+fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
+    if report.rounds.is_empty() {
+        return html! { p.empty { "No round has closed yet." } (setting::card(report)) };
+    }
+    let never = if report.config.evaluate.every == 0 {
+        "The global model is never tested in this run (evaluate.every = 0)."
+    } else {
+        "The global model has not been tested yet."
+    };
+    let all = [
+        ("Test accuracy", plots::accuracy(report.rounds, summary).ok_or(never)),
+        ("Loss", plots::loss(report.rounds).ok_or("No loss is known.")),
+        ("Time per round", plots::times(report.rounds, summary).ok_or("")),
+        ("Clients and their updates", plots::arrivals(report.rounds, summary).ok_or("")),
+        ("Traffic per round", plots::traffic(report.rounds, summary).ok_or("")),
+    ];
+    html! {
+        div.charts {
+            @for (name, chart) in all {
+                section.card {
+                    h2 { (name) }
+                    @match chart { Ok(chart) => (chart), Err(reason) => p.empty { (reason) } }
+                }
+            }
+            (setting::card(report))
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! All rounds in numbers.
+
+use maud::{Markup, html};
+
+use crate::report::RoundRecord;
+use crate::report::units::{bytes, seconds};
+
+/// One row for every round, folded away.
+pub(super) fn table(rounds: &[RoundRecord]) -> Markup {
+    const COLUMNS: [&str; 14] = [
+        "round",
+        "accuracy",
+        "test loss",
+        "training loss",
+        "asked",
+        "accepted",
+        "rejected",
+        "discarded",
+        "failed",
+        "lost",
+        "down",
+        "up",
+        "time",
+        "waited for",
+    ];
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+    html! {
+        details {
+            summary { "All rounds" }
+            div.scroll {
+                table {
+                    thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
+                    tbody {
+                        @for round in rounds {
+                            tr {
+                                th scope="row" { (round.round) }
+                                td { (round.accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0))) }
+                                td { (number(round.loss)) }
+                                td { (number(round.train_loss)) }
+                                @for count in [round.sampled, round.accepted, round.rejected, round.discarded, round.failed, round.lost] {
+                                    td { (count) }
+                                }
+                                td { (bytes(round.bytes_down)) }
+                                td { (bytes(round.bytes_up)) }
+                                td { (seconds(round.seconds)) }
+                                td.text { (round.waited_for) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

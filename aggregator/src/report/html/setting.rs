@@ -1,0 +1,92 @@
+//! What was chosen.
+
+use maud::{Markup, html};
+use shared::data::Partition;
+
+use super::Report;
+use crate::config::{Config, Source};
+use crate::report::units::{counted, grouped};
+
+/// What was chosen, in words.
+pub(super) fn card(report: &Report<'_>) -> Markup {
+    let config = report.config;
+    let spec = &config.spec;
+    let (training, sgd) = (&spec.training, &spec.training.sgd);
+    let parameters = spec.architecture.parameters().map_or_else(|error| error.to_string(), grouped);
+    let batch = if training.batch == 0 {
+        "all data at once".to_owned()
+    } else {
+        format!("batches of {}", training.batch)
+    };
+    let momentum = if sgd.momentum == 0.0 { String::new() } else { format!(", momentum {}", sgd.momentum) };
+    let decay = if sgd.decay == 0.0 { String::new() } else { format!(", weight decay {}", sgd.decay) };
+    let weights = match spec.weights {
+        shared::aggregation::Weights::Samples => "by samples",
+        shared::aggregation::Weights::Uniform => "all alike",
+    };
+    let mut rows = vec![
+        ("Algorithm", spec.algorithm.name.clone()),
+        ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
+    ];
+    rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
+    rows.extend([
+        ("Local training", format!("{}, {batch}", counted(training.epochs as usize, "epoch"))),
+        ("Optimizer", format!("SGD, rate {}{momentum}{decay}", sgd.rate)),
+        ("Updates count", weights.to_owned()),
+        ("On the wire", format!("{} down, {} up", spec.precision.broadcast, spec.precision.update)),
+        ("Seed", spec.seed.to_string()),
+    ]);
+    html! {
+        section.card {
+            h2 { "Setting" }
+            dl.settings { @for (name, value) in rows { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+type Row = (&'static str, String);
+
+/// Data and cohort of a simulation.
+fn simulated(config: &Config) -> Vec<Row> {
+    let samples = match &config.data.source {
+        Source::Drawn { train, test } => {
+            format!("{} samples to train on, {} to test on", grouped(*train), grouped(*test))
+        }
+        Source::Files { limit: Some(limit), .. } => format!("at most {} training samples", grouped(*limit)),
+        Source::Files { limit: None, .. } => "all training samples".to_owned(),
+    };
+    let cohort = config.policy.cohort(config.data.clients);
+    vec![
+        ("Data", format!("{}, {samples}", config.data.set)),
+        ("Partition", partition(&config.data.partition)),
+        ("Cohort", format!("{cohort} of {}", counted(config.data.clients, "client"))),
+    ]
+}
+
+/// Data and cohort of devices: what they train on is theirs, and how many they are is not for us to say.
+fn on_devices(config: &Config) -> Vec<Row> {
+    let tests = if config.evaluate.every == 0 { "none".to_owned() } else { config.data.set.to_string() };
+    let fraction = config.policy.fraction;
+    let cohort = if fraction >= 1.0 {
+        "all connected devices".to_owned()
+    } else {
+        format!("{fraction} of the connected devices, at least one")
+    };
+    vec![
+        ("Training data", "the devices' own".to_owned()),
+        ("Test data", tests),
+        ("Devices", format!("{} expected", grouped(config.data.clients))),
+        ("Cohort", cohort),
+    ]
+}
+
+/// A partition in words.
+pub(super) fn partition(partition: &Partition) -> String {
+    match partition {
+        Partition::Iid {} => "divided at random (IID)".to_owned(),
+        Partition::Shards { per_client } => {
+            format!("sorted by label, {} per client", counted(*per_client, "shard"))
+        }
+        Partition::Dirichlet { alpha } => format!("label skew, Dirichlet with alpha = {alpha}"),
+    }
+}

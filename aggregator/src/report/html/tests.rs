@@ -1,0 +1,175 @@
+//! Pages of plausible, empty, hostile and extreme runs.
+
+use shared::id::RunId;
+
+use crate::config::{Config, Raw};
+use crate::report::units::counted;
+use crate::report::{Report, RoundRecord, WaitedFor, render};
+
+fn config(overrides: &[&str]) -> Config {
+    let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+    let raw = Raw::layered(None, &overrides).expect("overrides that can be read");
+    Config::validate(&raw, RunId::from_bytes([0xab; 8])).expect("a valid configuration")
+}
+
+/// A plausible run: the loss falls, now and then a client is lost or late.
+fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
+    let round = |round: u32| {
+        let progress = 1.0 - (-f64::from(round) * 3.0 / f64::from(rounds)).exp();
+        let wobble = f64::from(round * 7919 % 13) / 13.0 - 0.5;
+        let (lost, late) = (usize::from(round % 6 == 4), usize::from(round % 9 == 5));
+        let rejected = usize::from(round % 11 == 7);
+        let accepted = cohort.saturating_sub(lost + late + rejected);
+        RoundRecord {
+            round,
+            accuracy: Some(0.12 + 0.86 * progress + 0.012 * wobble),
+            loss: Some(2.3 - 2.2 * progress + 0.03 * wobble),
+            train_loss: Some(2.2 - 2.15 * progress - 0.03 * wobble),
+            sampled: cohort,
+            accepted,
+            rejected,
+            discarded: late,
+            failed: 0,
+            lost,
+            bytes_down: 642_000 * cohort as u64 / 10,
+            bytes_up: 64_200 * (accepted + rejected + late) as u64,
+            seconds: 1.2 + 0.4 * wobble + if late > 0 { 2.0 } else { 0.0 },
+            waited_for: if late > 0 { WaitedFor::MaxTime } else { WaitedFor::Cohort },
+        }
+    };
+    (1..=rounds).map(round).collect()
+}
+
+fn histograms(clients: usize) -> Vec<(String, Vec<usize>)> {
+    let count = |k: usize, c: usize| (k * 37 + c * 101 + k * c * 13) % 97 * usize::from((k + 3 * c) % 5 < 3);
+    (0..clients).map(|k| (format!("client {k}"), (0..10).map(|c| count(k, c)).collect())).collect()
+}
+
+fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
+    render(&Report { name: &config.spec.name, config, rounds, histograms, target: Some(0.9) })
+}
+
+#[test]
+fn a_whole_run_shows_its_figures() {
+    let (rounds, clients) = (run(15, 10), histograms(10));
+    let page = page(&config(&[]), &rounds, Some(&clients));
+    for part in
+        ["glyphs-fedavg", "fedavg", "cnn-small", "Best accuracy", "<span>round 12</span>", "of 15 planned"]
+    {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert_eq!(page.matches("<svg").count(), 6);
+    assert!(!page.contains("NaN") && !page.contains("inf\""), "a coordinate is no number");
+}
+
+#[test]
+fn nothing_is_loaded_or_run() {
+    let (rounds, clients) = (run(3, 10), histograms(3));
+    let page = page(&config(&[]), &rounds, Some(&clients)).to_lowercase();
+    for part in ["http://", "https://", "<script", "<link", "<img", "url(", "@import", "src=", "href="] {
+        assert!(!page.contains(part), "{part} in the page");
+    }
+}
+
+#[test]
+fn every_drawing_is_described() {
+    let (rounds, clients) = (run(3, 10), histograms(3));
+    let page = page(&config(&[]), &rounds, Some(&clients));
+    for svg in page.split("<svg").skip(1) {
+        assert!(
+            svg.contains("role=\"img\"") && svg.contains("aria-label=\"") && svg.contains("<desc>"),
+            "{svg}"
+        );
+    }
+}
+
+#[test]
+fn hostile_names_are_escaped() {
+    let hostile = "<script>alert('x')</script>\"&";
+    let mut config = config(&[]);
+    hostile.clone_into(&mut config.spec.name);
+    config.effective.run.name = Some(hostile.to_owned());
+    let page = page(&config, &run(1, 10), Some(&[(hostile.to_owned(), vec![1, 2])]));
+    assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
+    assert_eq!(page.matches("&lt;script&gt;alert").count(), 5, "title, heading, cell, row, configuration");
+}
+
+#[test]
+fn runs_of_no_round_and_of_one_are_shown() {
+    let config = config(&[]);
+    let none = page(&config, &[], None);
+    assert!(
+        !none.contains("IID</dd>") && none.contains("the devices' own"),
+        "nobody divided the devices' data"
+    );
+    assert!(none.contains("No round has closed yet.") && none.contains("not reached"), "{none}");
+    assert!(none.contains("devices that keep their data") && none.contains("of 15 planned"));
+    let one = page(&config, &run(1, 10), None);
+    assert!(one.contains("<circle") && !one.contains("<polyline") && !one.contains("NaN"));
+}
+
+#[test]
+fn a_run_that_is_never_tested_says_so() {
+    let mut rounds = run(3, 10);
+    for round in &mut rounds {
+        (round.accuracy, round.loss) = (None, None);
+    }
+    assert!(page(&config(&["evaluate.every=0"]), &rounds, None).contains("evaluate.every = 0"));
+    assert!(page(&config(&["evaluate.every=5"]), &rounds, None).contains("has not been tested yet"));
+}
+
+#[test]
+fn extreme_numbers_do_no_harm() {
+    let extreme = RoundRecord {
+        accuracy: Some(f64::NAN),
+        loss: Some(f64::INFINITY),
+        train_loss: Some(1e300),
+        sampled: usize::MAX,
+        accepted: usize::MAX,
+        rejected: usize::MAX,
+        bytes_down: u64::MAX,
+        bytes_up: u64::MAX,
+        seconds: f64::NAN,
+        ..run(1, 10).remove(0)
+    };
+    let page = page(&config(&[]), &[extreme.clone(), RoundRecord { round: u32::MAX, ..extreme }], None);
+    assert!(!page.contains("=\"NaN") && !page.contains("MNaN") && !page.contains(",NaN"));
+}
+
+#[test]
+fn histograms_add_up() {
+    let clients = histograms(12);
+    let total: usize = clients.iter().flat_map(|(_, counts)| counts).sum();
+    let page = page(&config(&[]), &[], Some(&clients));
+    assert!(page.contains(&format!("12 clients, {} of 10 classes", counted(total, "sample"))), "{total}");
+    for (name, counts) in &clients {
+        let (_, row) = page.split_once(&format!("<th scope=\"row\">{name}</th>")).expect(name);
+        let (row, _) = row.split_once("</tr>").expect("a row ends");
+        let cells: Vec<usize> = row
+            .split("<td>")
+            .skip(1)
+            .map(|cell| cell.trim_end_matches("</td>").parse().expect("a number"))
+            .collect();
+        let (sum, classes) = cells.split_last().expect("the last cell is the sum");
+        assert_eq!((classes, *sum), (counts.as_slice(), counts.iter().sum()), "{name}");
+    }
+}
+
+#[test]
+fn pages_stay_small() {
+    let (rounds, clients) = (run(120, 10), histograms(100));
+    let page = page(&config(&[]), &rounds, Some(&clients));
+    assert!(page.len() < 250_000, "{}", page.len());
+}
+
+#[test]
+fn the_title_is_the_directorys_name() {
+    let config = config(&[]);
+    let report =
+        Report { name: "glyphs-fedavg-2", config: &config, rounds: &[], histograms: None, target: None };
+    let page = render(&report);
+    assert!(
+        page.contains("<title>glyphs-fedavg-2 - ") && page.contains("<h1>glyphs-fedavg-2</h1>"),
+        "{page}"
+    );
+}

@@ -1,0 +1,168 @@
+//! What the client does now, in one line.
+
+use shared::message::Progress;
+
+use crate::driver::Notice;
+
+/// Characters of a bar.
+const BAR: usize = 24;
+
+/// What the client does now.
+#[derive(Clone, Debug)]
+pub(super) struct Status {
+    now: Now,
+    /// Epochs of a round in the run that was joined.
+    epochs: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Now {
+    Connecting { server: String },
+    Waiting,
+    Receiving { round: u32, received: u64, total: u64 },
+    Training(Progress),
+    Sending { round: u32, bytes: usize },
+    Over,
+}
+
+impl Status {
+    pub(super) fn new() -> Self {
+        Self { now: Now::Over, epochs: 0 }
+    }
+
+    pub(super) fn connecting(&mut self, server: &str) {
+        self.now = Now::Connecting { server: server.to_owned() };
+    }
+
+    pub(super) fn over(&mut self) {
+        self.now = Now::Over;
+    }
+
+    pub(super) fn hear(&mut self, notice: &Notice) {
+        self.now = match notice {
+            // Training goes on without a server.
+            Notice::Connected { .. } | Notice::Disconnected { .. }
+                if matches!(self.now, Now::Training(_)) =>
+            {
+                return;
+            }
+            Notice::Disconnected { server, .. } => Now::Connecting { server: server.clone() },
+            Notice::Joined { spec } => {
+                self.epochs = spec.training.epochs.into();
+                match self.now {
+                    Now::Training(_) | Now::Sending { .. } => return,
+                    _ => Now::Waiting,
+                }
+            }
+            &Notice::Receiving { round, received, total } => match self.now {
+                // The task of a newer round comes in while this one's is still trained.
+                Now::Training(_) => return,
+                _ => Now::Receiving { round, received, total },
+            },
+            &Notice::Training { round } => Now::Training(Progress { round: Some(round), done: 0, total: 0 }),
+            Notice::Progress(progress) => Now::Training(*progress),
+            &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
+            Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
+        };
+    }
+
+    /// The line; empty if there is nothing to say.
+    pub(super) fn line(&self) -> String {
+        match &self.now {
+            Now::Connecting { server } => format!("connecting to {server}"),
+            Now::Waiting => "waiting for a task".to_owned(),
+            Now::Receiving { round, received, total } => {
+                let bar = bar(*received, *total);
+                format!("round {round}: receiving {bar} {} of {}", megabytes(*received), megabytes(*total))
+            }
+            Now::Training(Progress { round, done, total }) => {
+                let round = round.map(|round| format!("round {round}: ")).unwrap_or_default();
+                let bar = bar(*done, *total);
+                // Steps are shared out evenly among the epochs.
+                let epoch = (u128::from(*done) * u128::from(self.epochs)).checked_div((*total).into());
+                match epoch.filter(|_| self.epochs > 0) {
+                    Some(ended) => {
+                        let epoch = (ended + 1).min(self.epochs.into());
+                        format!("{round}training {bar} epoch {epoch}/{}, step {done}/{total}", self.epochs)
+                    }
+                    None => format!("{round}training {bar}"),
+                }
+            }
+            Now::Sending { round, bytes } => {
+                format!("round {round}: sending {}", megabytes(*bytes as u64))
+            }
+            Now::Over => String::new(),
+        }
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+fn bar(done: u64, total: u64) -> String {
+    let full = (u128::from(done.min(total)) * BAR as u128).checked_div(total.into()).unwrap_or(0) as usize;
+    format!("[{}{}]", "=".repeat(full), " ".repeat(BAR - full))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shared::message::{TrainReport, Verdict};
+    use shared::spec::RunSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_round_is_followed_step_by_step() {
+        let mut status = Status::new();
+        assert_eq!(status.line(), "");
+        status.connecting("lab:4433");
+        assert_eq!(status.line(), "connecting to lab:4433");
+        let mut spec = RunSpec::example("fedavg");
+        spec.training.epochs = 5;
+        let progress = |done| Notice::Progress(Progress { round: Some(2), done, total: 50 });
+        let lost = || Notice::Disconnected {
+            server: "lab:4433".to_owned(),
+            reason: "gone".to_owned(),
+            retry: Duration::ZERO,
+        };
+        let receipt = Notice::Receipt { round: 2, verdict: Verdict::Accepted };
+        for (notice, line) in [
+            (Notice::Connected { server: "lab:4433".to_owned() }, "waiting for a task"),
+            (Notice::Joined { spec: Box::new(spec) }, "waiting for a task"),
+            (
+                Notice::Receiving { round: 2, received: 500_000, total: 1_000_000 },
+                "round 2: receiving [============            ] 0.5 MB of 1.0 MB",
+            ),
+            (Notice::Training { round: 2 }, "round 2: training [                        ]"),
+            (progress(0), "round 2: training [                        ] epoch 1/5, step 0/50"),
+            (progress(10), "round 2: training [====                    ] epoch 2/5, step 10/50"),
+            (
+                Notice::Receiving { round: 3, received: 0, total: 9 },
+                "round 2: training [====                    ] epoch 2/5, step 10/50",
+            ),
+            (lost(), "round 2: training [====                    ] epoch 2/5, step 10/50"),
+            (progress(50), "round 2: training [========================] epoch 5/5, step 50/50"),
+            (
+                Notice::Trained { round: 2, report: TrainReport::default(), bytes: 2_000_000 },
+                "round 2: sending 2.0 MB",
+            ),
+            (lost(), "connecting to lab:4433"),
+            (receipt, "waiting for a task"),
+        ] {
+            status.hear(&notice);
+            assert_eq!(status.line(), line, "{notice:?}");
+        }
+        status.over();
+        assert_eq!(status.line(), "");
+    }
+
+    #[test]
+    fn no_numbers_break_a_bar() {
+        for (done, total) in [(0, 0), (5, 0), (u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX)] {
+            assert_eq!(bar(done, total).len(), BAR + 2);
+        }
+    }
+}

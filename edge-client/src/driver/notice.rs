@@ -1,0 +1,69 @@
+//! What the driver tells whoever watches.
+
+use std::time::Duration;
+
+use shared::message::{Progress, TrainReport, Verdict};
+use shared::spec::RunSpec;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// A connection was made.
+    Connected {
+        /// Where to.
+        server: String,
+    },
+    /// There is no connection, or it is gone; the client tries again after `retry`.
+    Disconnected {
+        /// Where to.
+        server: String,
+        /// Why.
+        reason: String,
+        /// Until the next attempt.
+        retry: Duration,
+    },
+    /// The server takes the client into its run.
+    Joined {
+        /// The run's specification.
+        spec: Box<RunSpec>,
+    },
+    /// A task is coming in.
+    Receiving {
+        /// The round.
+        round: u32,
+        /// Bytes of the broadcast that are here.
+        received: u64,
+        /// Bytes that it has.
+        total: u64,
+    },
+    /// Training begins.
+    Training {
+        /// The round.
+        round: u32,
+    },
+    /// Training goes on; told as often as [`Participant::progress`](super::Participant::progress) says.
+    Progress(Progress),
+    /// Training ended.
+    Trained {
+        /// The round.
+        round: u32,
+        /// How it went.
+        report: TrainReport,
+        /// Bytes of the update.
+        bytes: usize,
+    },
+    /// Training failed.
+    Failed {
+        /// The round.
+        round: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The server said what became of the update.
+    Receipt {
+        /// The round.
+        round: u32,
+        /// What it said.
+        verdict: Verdict,
+    },
+}

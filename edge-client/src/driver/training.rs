@@ -1,0 +1,104 @@
+//! The task in training: on the workshop's threads, watched and cancelled from here.
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use shared::message::{Held, Progress};
+use tokio::sync::mpsc;
+use tracing::error;
+
+use crate::work::{self, Handle, Task};
+use crate::workshop::Workshop;
+
+/// A task that came to its end.
+pub(super) struct Finished {
+    handle: Arc<Handle>,
+    result: Result<work::Result, String>,
+}
+
+struct Running {
+    held: Held,
+    handle: Arc<Handle>,
+}
+
+/// At most one task.
+pub(super) struct Training {
+    running: Option<Running>,
+    finished: mpsc::UnboundedSender<Finished>,
+}
+
+impl Training {
+    /// No task. Those that end are sent to `finished`.
+    pub(super) fn new(finished: mpsc::UnboundedSender<Finished>) -> Self {
+        Self { running: None, finished }
+    }
+
+    pub(super) fn begin(&mut self, workshop: &Workshop, held: Held, task: Task) {
+        let handle = Arc::new(Handle::default());
+        self.running = Some(Running { held, handle: handle.clone() });
+        let finished = self.finished.clone();
+        workshop.submit(move || {
+            let result = guarded(|| work::carry_out(&task, &handle).map_err(|error| error.to_string()));
+            let _ = finished.send(Finished { handle, result });
+        });
+    }
+
+    /// Asks the task to stop. Nobody waits for its end any more.
+    pub(super) fn cancel(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.handle.cancel();
+        }
+    }
+
+    /// How far it is, if there is one.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.running.as_ref().map(|running| running.handle.progress(running.held.round))
+    }
+
+    /// A task came to its end; `None` if it was cancelled before.
+    pub(super) fn ended(&mut self, finished: Finished) -> Option<(Held, Result<work::Result, String>)> {
+        let Finished { handle, result } = finished;
+        let running = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle))?;
+        Some((running.held, result))
+    }
+}
+
+/// Does `work`. A panic in it is our bug, and one failed round: the server hears of it and the client goes
+/// on. What the work had in hand is dropped with it, so that nothing half-done is seen by anybody.
+///
+/// In the `dist` profile a panic ends the process instead, with the message on standard error and a signal
+/// (`SIGABRT`): whoever supervises the program starts it again, and it joins again.
+fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let what = message(&*panic);
+        error!("training panicked: {what}");
+        Err(format!("internal error: training panicked ({what}); please report this"))
+    })
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failed_round_with_its_message() {
+        type Work = fn() -> Result<(), String>;
+        let panics: [(Work, &str); 3] = [
+            (|| panic!("a constant"), "a constant"),
+            (|| panic!("shape {}", std::hint::black_box(3)), "shape 3"),
+            (|| panic::panic_any(7), "without a message"),
+        ];
+        for (work, said) in panics {
+            let reason = guarded(work).unwrap_err();
+            assert_eq!(reason, format!("internal error: training panicked ({said}); please report this"));
+        }
+        assert_eq!(guarded(|| Ok::<_, String>(1)), Ok(1));
+        assert_eq!(guarded(|| Err::<(), _>("diverged".to_owned())), Err("diverged".to_owned()));
+    }
+}

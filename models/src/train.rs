@@ -371,7 +371,7 @@ mod tests {
                 "char-lstm" => (&[12][..], 4, 0.5),
                 // Deep for its start, which it leaves slowly.
                 "moon-cnn" => (built_in.input, 4, 0.05),
-                "resnet-18" => (&[3, 8, 8][..], 4, 0.02),
+                "resnet-18" => (&[3, 8, 8][..], 4, 0.005),
                 "resnet-9" => (built_in.input, 2, 0.02),
                 _ => (built_in.input, 10, 0.02),
             };

@@ -19,7 +19,7 @@ pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let r = simd.mul_add_e_f32s(n, number(-0.693_359_4), x);
     let r = simd.mul_add_e_f32s(n, number(2.121_944_4e-4), r);
     let mut p = number(1.987_569_1e-4);
-    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         p = simd.mul_add_e_f32s(p, r, number(coefficient));
     }
     let p = simd.mul_add_e_f32s(simd.mul_f32s(p, r), r, simd.add_f32s(r, number(1.0)));
@@ -47,7 +47,7 @@ pub(crate) fn tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     // Around 0 an odd polynomial, which keeps the relative error small; elsewhere 1 - 2 / (e^2x + 1).
     let square = simd.mul_f32s(x, x);
     let mut p = number(-5.704_988_6e-3);
-    for coefficient in [2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1] {
+    for coefficient in [2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1] {
         p = simd.mul_add_e_f32s(p, square, number(coefficient));
     }
     let near = simd.mul_add_e_f32s(simd.mul_f32s(p, square), x, x);

@@ -106,6 +106,7 @@ impl Lstm {
         gradients: LstmGradients<'_>,
         dx: Option<&mut [f32]>,
     ) {
+        let LstmGradients { weight_ih, weight_hh, bias } = gradients;
         let (inputs, hidden, rows) = (self.inputs, self.hidden, n * t);
         assert!(x.len() == rows * inputs && y.len() == rows * hidden && dy.len() == y.len());
         assert_eq!(self.gates.len(), rows * 4 * hidden, "a backward pass follows its forward pass");
@@ -143,21 +144,14 @@ impl Lstm {
 
         let gates = Matrix::new(&self.gates, rows, 4 * hidden);
         let before = Matrix::new(&self.tanh_cells, rows, hidden);
-        product_parallel(1.0, gates.transposed(), before, 0.0, gradients.weight_hh, hidden);
-        product_parallel(
-            1.0,
-            gates.transposed(),
-            Matrix::new(x, rows, inputs),
-            0.0,
-            gradients.weight_ih,
-            inputs,
-        );
-        gradients.bias.fill(0.0);
+        product_parallel(1.0, gates.transposed(), before, 0.0, weight_hh, hidden);
+        product_parallel(1.0, gates.transposed(), Matrix::new(x, rows, inputs), 0.0, weight_ih, inputs);
+        bias.fill(0.0);
         Arch::new().dispatch(
             #[inline(always)]
             || {
                 for row in self.gates.chunks_exact(4 * hidden) {
-                    gradients.bias.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                    bias.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
                 }
             },
         );

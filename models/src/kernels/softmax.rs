@@ -42,7 +42,9 @@ impl WithSimd for CrossEntropy<'_> {
             }
             loss += f64::from(sum).ln() - (f64::from(logits[label as usize]) - f64::from(max));
             let scale = share / sum;
-            gradient.iter_mut().for_each(|value| *value *= scale);
+            for value in &mut *gradient {
+                *value *= scale;
+            }
             gradient[label as usize] -= share;
         }
         loss / labels.len() as f64

@@ -60,6 +60,7 @@ impl GroupNorm {
         dx: Option<&mut [f32]>,
     ) {
         let Self { channels, pixels, groups, ref statistics, ref mut sums } = *self;
+        let NormGradients { weight: for_weight, bias: for_bias } = gradients;
         let (image, group) = (channels * pixels, channels / groups);
         sums.resize(x.len() / pixels, [0.0; 2]);
         let images = (
@@ -79,8 +80,8 @@ impl GroupNorm {
         for channel in 0..channels {
             let images = sums.iter().skip(channel).step_by(channels);
             let total = images.fold([0.0; 2], |[a, b], [plain, weighted]| [a + plain, b + weighted]);
-            gradients.bias[channel] = total[0] as f32;
-            gradients.weight[channel] = total[1] as f32;
+            for_bias[channel] = total[0] as f32;
+            for_weight[channel] = total[1] as f32;
         }
         let Some(dx) = dx else { return };
         let images = (

@@ -94,7 +94,7 @@ pub(super) fn for_each<I: IndexedParallelIterator>(
         arch.dispatch(
             #[inline(always)]
             || f(index, item),
-        )
+        );
     };
     if values < WORTH_THREADS {
         // One task.

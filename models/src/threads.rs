@@ -66,7 +66,7 @@ mod tests {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let sum = || {
                 let halves = |from: u64| rayon::join(|| from, || from + 1);
-                (0..200).map(|from| halves(from)).map(|(a, b)| a + b).sum::<u64>()
+                (0..200).map(halves).map(|(a, b)| a + b).sum::<u64>()
             };
             for _ in 0..20 {
                 assert_eq!(pool.install(|| attended(WORTH_THREADS, sum)), 40_000, "{threads} threads");

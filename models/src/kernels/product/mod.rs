@@ -144,7 +144,7 @@ fn call(
     parallelism: Parallelism,
 ) {
     // Strides are below the length of a slice, which is at most `isize::MAX`.
-    let stride = |stride: usize| stride as isize;
+    let stride = usize::cast_signed;
     // SAFETY: every element `i * row_stride + j * column_stride` with `i < rows` and `j < columns` is below `extent`,
     // which the constructors checked against the slice for `a` and `b`, and `run` for `c`, whose rows do not overlap.
     // `c` is borrowed mutably and so shares nothing with `a` and `b`. f32 has no invalid values.

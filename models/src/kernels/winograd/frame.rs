@@ -2,6 +2,8 @@
 //!
 //! A frame is `[pixels, width]`, with `width` channels, a multiple of [`LANES`].
 
+#![expect(clippy::needless_range_loop, reason = "squares are indexed by row and column, as in the formulas")]
+
 use pulp::{Simd, WithSimd};
 
 /// Channels that are exchanged at a time: those of one vector of AVX-512, or of several smaller ones.

@@ -364,7 +364,7 @@ impl Winograd {
 /// Does the tasks, on the threads of the current pool if they are worth it.
 fn share<T: Send>(parallel: bool, tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if parallel {
-        tasks.into_par_iter().with_max_len(1).for_each(|task| run(task));
+        tasks.into_par_iter().with_max_len(1).for_each(&run);
     } else {
         tasks.into_iter().for_each(run);
     }

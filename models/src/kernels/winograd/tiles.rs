@@ -82,7 +82,7 @@ impl<A: Axis<SIDE, POINTS>, const SIDE: usize> WithSimd for Spread<'_, A, SIDE> 
                     let mut tile = [[simd.splat_f32s(0.0); SIDE]; SIDE];
                     for i in 0..SIDE {
                         let line = &frame[first + i * tiling.line * width + part..];
-                        let line = &line[..(SIDE - 1) * width + 1];
+                        let line = &line[..=(SIDE - 1) * width];
                         for j in 0..SIDE {
                             tile[i][j] = line[j * width];
                         }
@@ -91,7 +91,7 @@ impl<A: Axis<SIDE, POINTS>, const SIDE: usize> WithSimd for Spread<'_, A, SIDE> 
                     for i in 0..POINTS {
                         let values = A::map(simd, half[i]);
                         let (points, _) = S::as_mut_simd_f32s(&mut slabs[i][to..]);
-                        let points = &mut points[part..][..(POINTS - 1) * point + 1];
+                        let points = &mut points[part..][..=(POINTS - 1) * point];
                         for j in 0..POINTS {
                             points[j * point] = values[j];
                         }
@@ -118,7 +118,7 @@ impl<A: Axis<POINTS, SIDE>, const SIDE: usize, const ADD: bool> WithSimd for Col
                     let mut tile = [[simd.splat_f32s(0.0); POINTS]; POINTS];
                     for i in 0..POINTS {
                         let (points, _) = S::as_simd_f32s(&slabs[i][from..]);
-                        let points = &points[part..][..(POINTS - 1) * point + 1];
+                        let points = &points[part..][..=(POINTS - 1) * point];
                         for j in 0..POINTS {
                             tile[i][j] = points[j * point];
                         }
@@ -127,7 +127,7 @@ impl<A: Axis<POINTS, SIDE>, const SIDE: usize, const ADD: bool> WithSimd for Col
                     for i in 0..SIDE {
                         let values = A::map(simd, half[i]);
                         let line = &mut frame[first + i * tiling.line * width + part..];
-                        let line = &mut line[..(SIDE - 1) * width + 1];
+                        let line = &mut line[..=(SIDE - 1) * width];
                         for j in 0..SIDE {
                             let pixel = &mut line[j * width];
                             *pixel = if ADD { simd.add_f32s(*pixel, values[j]) } else { values[j] };

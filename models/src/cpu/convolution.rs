@@ -1,11 +1,12 @@
 //! Convolutional layers.
 
 use super::operator::{Backward, Operator, Outcome, Reads};
-use super::parameter::Parameter;
+use super::parameter::{Descent, Parameter};
 use crate::kernels::bias;
 use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
+use crate::kernels::update;
 use crate::kernels::winograd::{Winograd, Workspace, pays};
 use crate::mode::Mode;
 
@@ -77,18 +78,39 @@ impl Operator for Convolution {
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let Backward { x, y, dy, dx, n, .. } = pass;
+        let Backward { x, y, dy, dx, n, descent, free } = pass;
         if self.rectified {
             bias::rectify_gradient(dy, y);
         }
         if let Some(bias) = self.bias {
             bias::channel_bias_gradient(dy, parameters[bias].renew().0, self.places);
         }
-        let (gradient, weight) = parameters[self.weight].renew();
+        let parameter = &mut parameters[self.weight];
+        let Descent::Now(rate) = descent else {
+            let (gradient, weight) = parameter.renew();
+            return self.gradients((weight, x, dy), n, gradient, dx);
+        };
+        // Into memory that the next layer uses again, and from there into the weights while it is in the cache.
+        let mut gradient = free.pop().unwrap_or_default();
+        gradient.resize(parameter.values.len(), 0.0);
+        self.gradients((parameter.values.values(), x, dy), n, &mut gradient, dx);
+        update::descend(parameter.values.values_mut(), &gradient, rate, 0.0);
+        free.push(gradient);
+    }
+}
+
+impl Convolution {
+    fn gradients(
+        &mut self,
+        (weight, x, dy): (&[f32], &[f32], &[f32]),
+        n: usize,
+        by_weight: &mut [f32],
+        dx: Option<&mut [f32]>,
+    ) {
         match &mut self.algorithm {
-            Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, gradient, dx),
-            Algorithm::Columns(columns) => columns.backward(weight, x, dy, n, gradient, dx),
-            Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, gradient, dx),
+            Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, by_weight, dx),
+            Algorithm::Columns(columns) => columns.backward(weight, x, dy, n, by_weight, dx),
+            Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, by_weight, dx),
         }
     }
 }

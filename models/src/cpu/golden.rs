@@ -6,6 +6,7 @@ use std::path::Path;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
+use super::operator::Shared;
 use super::parameter::{Descent, Parameter};
 use super::plan::Planner;
 use crate::architecture::Layer;
@@ -117,7 +118,8 @@ fn run(
     let output = sequence.output(x).to_vec();
     let mut by_input = gradient.to_vec();
     if mode == Mode::Training {
-        sequence.backward(&mut parameters, x, &mut by_input, shape[0], true, Descent::Keep);
+        let shared = &mut Shared { n: shape[0], descent: Descent::Keep, free: &mut Vec::new() };
+        by_input = sequence.backward(&mut parameters, x, by_input, true, shared);
     }
     let by_name = |values: fn(&Parameter) -> &[f32]| {
         parameters.iter().map(|p| (p.name.clone(), values(p).to_vec())).collect()

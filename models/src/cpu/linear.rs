@@ -47,7 +47,7 @@ impl Operator for Linear {
 
     /// With `G` the gradient of the result: `G W` for `x`, `G^T x` for the weights, the sum of `G`'s rows for the bias.
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let Backward { x, y, dy, dx, n, descent } = pass;
+        let Backward { x, y, dy, dx, n, descent, .. } = pass;
         let rows = n * self.rows;
         if self.rectified {
             bias::rectify_gradient(dy, y);

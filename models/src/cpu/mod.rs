@@ -31,6 +31,7 @@ use crate::mode::Mode;
 use crate::network::OutputGradients;
 use crate::params::{Array, ParamSet};
 use crate::sgd::Sgd;
+use operator::Shared;
 use plan::Planner;
 use sequence::Sequence;
 
@@ -43,8 +44,8 @@ pub(crate) struct Engine {
     /// The last batch and its number of samples.
     x: Vec<f32>,
     n: usize,
-    /// The gradient on its way back.
-    gradient: Vec<f32>,
+    /// Memory for gradients.
+    free: Vec<Vec<f32>>,
 }
 
 impl Engine {
@@ -68,7 +69,7 @@ impl Engine {
         let [extractor, projection, head] = architecture.parts();
         let mut part = |(name, layers)| planner.sequence(name, name, layers);
         let parts = [part(extractor)?, part(projection)?, part(head)?];
-        Ok(Self { parameters, parts, x: Vec::new(), n: 0, gradient: Vec::new() })
+        Ok(Self { parameters, parts, x: Vec::new(), n: 0, free: Vec::new() })
     }
 
     /// Replaces all parameters by these, which fit, and forgets what the optimiser kept.
@@ -105,9 +106,10 @@ impl Engine {
 
     /// Takes the gradients by the three outputs of the last batch back to the parameters.
     pub(crate) fn backward(&mut self, gradients: OutputGradients<'_>, descent: Descent) {
-        let Self { parameters, parts, x, n, gradient } = self;
+        let Self { parameters, parts, x, n, free } = self;
         let by_output = [gradients.features, gradients.representation, gradients.logits];
         let learns: [bool; 3] = std::array::from_fn(|index| parts[..index].iter().any(Sequence::learns));
+        let mut gradient = free.pop().unwrap_or_default();
         gradient.clear();
         for index in (0..3).rev() {
             let (before, rest) = parts.split_at_mut(index);
@@ -122,8 +124,14 @@ impl Engine {
                 None => {}
             }
             debug_assert_eq!(gradient.len(), length, "a gradient as long as its output");
-            part.backward(parameters, x, gradient, *n, learns[index], descent);
+            let shared = &mut Shared { n: *n, descent, free };
+            gradient = part.backward(parameters, x, gradient, learns[index], shared);
+            if !learns[index] {
+                // Nothing before this part learns.
+                break;
+            }
         }
+        free.push(gradient);
     }
 
     /// The gradients of the last backward pass, by name.

@@ -39,6 +39,16 @@ pub(crate) struct Reads {
     pub(crate) output: bool,
 }
 
+/// What all layers of one backward pass share.
+pub(crate) struct Shared<'a> {
+    /// The number of samples.
+    pub(crate) n: usize,
+    /// What becomes of the parameters' gradients.
+    pub(crate) descent: Descent,
+    /// Memory for gradients; what is taken from here is given back here.
+    pub(crate) free: &'a mut Vec<Vec<f32>>,
+}
+
 /// One backward pass through one layer.
 pub(crate) struct Backward<'a> {
     /// What the layer got; nothing, unless it [reads](Operator::reads) that again.
@@ -53,4 +63,6 @@ pub(crate) struct Backward<'a> {
     pub(crate) n: usize,
     /// What becomes of the parameters' gradients.
     pub(crate) descent: Descent,
+    /// Memory for gradients, as in [`Shared`].
+    pub(crate) free: &'a mut Vec<Vec<f32>>,
 }

@@ -97,7 +97,7 @@ impl<'a> Planner<'a> {
                 self.shape = before;
                 let shortcut = self.sequence(part, &format!("{label}.shortcut"), shortcut)?;
                 let learns = body.learns() || shortcut.learns();
-                (Box::new(Residual { body, shortcut, gradient: Vec::new() }), learns)
+                (Box::new(Residual { body, shortcut }), learns)
             }
             Layer::BatchNorm { .. } => {
                 let (channels, pixels) = channels(shape);

@@ -1,6 +1,6 @@
 //! Two branches that are added up.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Operator, Outcome, Reads, Shared};
 use super::parameter::Parameter;
 use super::sequence::Sequence;
 use crate::kernels::update::add_multiple;
@@ -10,8 +10,6 @@ use crate::mode::Mode;
 pub(crate) struct Residual {
     pub(crate) body: Sequence,
     pub(crate) shortcut: Sequence,
-    /// The gradient by the sum, and then by `x`, for one branch.
-    pub(crate) gradient: Vec<f32>,
 }
 
 impl Operator for Residual {
@@ -35,17 +33,20 @@ impl Operator for Residual {
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let Backward { x, dy, mut dx, n, descent, .. } = pass;
+        let Backward { x, dy, mut dx, n, descent, free, .. } = pass;
         let further = dx.is_some();
         for (branch, first) in [(&mut self.body, true), (&mut self.shortcut, false)] {
-            self.gradient.clear();
-            self.gradient.extend_from_slice(dy);
-            branch.backward(parameters, x, &mut self.gradient, n, further, descent);
+            let mut gradient = free.pop().unwrap_or_default();
+            gradient.clear();
+            gradient.extend_from_slice(dy);
+            let shared = &mut Shared { n, descent, free };
+            let gradient = branch.backward(parameters, x, gradient, further, shared);
             match &mut dx {
-                Some(dx) if first => dx.copy_from_slice(&self.gradient),
-                Some(dx) => add_multiple(dx, 1.0, &self.gradient),
+                Some(dx) if first => dx.copy_from_slice(&gradient),
+                Some(dx) => add_multiple(dx, 1.0, &gradient),
                 None => {}
             }
+            free.push(gradient);
         }
     }
 }

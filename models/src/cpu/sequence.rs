@@ -1,7 +1,7 @@
 //! Layers one after the other.
 
-use super::operator::{Backward, Operator, Outcome};
-use super::parameter::{Descent, Parameter};
+use super::operator::{Backward, Operator, Outcome, Shared};
+use super::parameter::Parameter;
 use crate::mode::Mode;
 
 /// Layers that feed each other, with the memory between them.
@@ -9,8 +9,6 @@ pub(crate) struct Sequence {
     nodes: Vec<Node>,
     /// Values of one sample that go in.
     inputs: usize,
-    /// Memory for gradients.
-    free: Vec<Vec<f32>>,
 }
 
 struct Node {
@@ -25,7 +23,7 @@ struct Node {
 impl Sequence {
     /// An empty sequence, which gives what it gets: `inputs` values for each sample.
     pub(crate) fn new(inputs: usize) -> Self {
-        Self { nodes: Vec::new(), inputs, free: Vec::new() }
+        Self { nodes: Vec::new(), inputs }
     }
 
     /// Adds a layer with `outputs` values for each sample; `learns` if it has parameters.
@@ -68,20 +66,19 @@ impl Sequence {
         self.nodes.last().map_or(x, |node| &node.y)
     }
 
-    /// Takes the gradient by the output, in `gradient`, back to the input, after a forward pass of `x`. If `further`,
-    /// `gradient` then holds the gradient by `x`; otherwise the pass ends at the first layer that learns, and what it
-    /// holds means nothing.
+    /// Takes the gradient by the output back to the input, after a forward pass of `x`. If `further`, the result is the
+    /// gradient by `x`; otherwise the pass ends at the first layer that learns, and the result is memory without meaning.
     pub(crate) fn backward(
         &mut self,
         parameters: &mut [Parameter],
         x: &[f32],
-        gradient: &mut Vec<f32>,
-        n: usize,
+        gradient: Vec<f32>,
         further: bool,
-        descent: Descent,
-    ) {
-        let Self { nodes, free, inputs } = self;
-        let mut dy = Gradient { values: std::mem::take(gradient), home: None };
+        shared: &mut Shared<'_>,
+    ) -> Vec<f32> {
+        let Self { nodes, inputs } = self;
+        let Shared { n, descent, ref mut free } = *shared;
+        let mut dy = Gradient { values: gradient, home: None };
         for index in (0..nodes.len()).rev() {
             let (before, rest) = nodes.split_at_mut(index);
             let node = &mut rest[0];
@@ -104,16 +101,16 @@ impl Sequence {
                 dx: wanted.then_some(dx.values.as_mut_slice()),
                 n,
                 descent,
+                free,
             };
             node.operator.backward(parameters, pass);
             std::mem::replace(&mut dy, dx).release(nodes, free);
         }
         if dy.home.is_none() {
-            *gradient = dy.values;
-        } else {
-            dy.release(nodes, free);
-            *gradient = free.pop().unwrap_or_default();
+            return dy.values;
         }
+        dy.release(nodes, free);
+        free.pop().unwrap_or_default()
     }
 }
 

@@ -310,7 +310,7 @@ pub struct EvaluateTable {
 
 impl Default for EvaluateTable {
     fn default() -> Self {
-        Self { every: 1, batch: 500 }
+        Self { every: 1, batch: 64 }
     }
 }
 

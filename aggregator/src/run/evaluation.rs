@@ -23,10 +23,14 @@ impl TestSet {
     /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the
     /// result does not depend on how many there are.
     pub fn evaluate(&self, architecture: &Architecture, params: &ParamSet) -> Result<Evaluation, RunError> {
+        // Each worker has its own buffers; the parameters are shared.
+        let network = || Network::new(architecture, params, &Backend::cpu());
+        network()?;
+        let network = || network().expect("the same network was made a moment ago");
         let order: Vec<usize> = (0..self.view.len()).collect();
         let parts = order
             .par_chunks(self.batch)
-            .map(|positions| -> Result<Evaluation, RunError> {
+            .map_init(network, |network, positions| -> Result<Evaluation, RunError> {
                 let (mut x, mut y) = (Vec::new(), Vec::new());
                 self.view.fill(positions, &mut x, &mut y);
                 let mut shape = vec![positions.len()];
@@ -35,9 +39,7 @@ impl TestSet {
                     path: "the test set".into(),
                     reason: error.to_string(),
                 })?;
-                // Each has its own buffers; the parameters are shared.
-                let mut network = Network::new(architecture, params, &Backend::cpu())?;
-                Ok(evaluate(&mut network, [&batch])?)
+                Ok(evaluate(network, [&batch])?)
             })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(parts.into_iter().fold(Evaluation::default(), Evaluation::merge))

@@ -369,6 +369,6 @@ fn is_of_the_disk(error: &std::io::Error) -> bool {
 }
 
 /// A peer's text, fit for a terminal: bounded, and without control characters.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

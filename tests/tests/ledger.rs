@@ -53,7 +53,7 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     let (stop, stopped) = watch::channel(false);
     peers.send(FromPeer::Connected { peer: PEER, commands }).unwrap();
     let message = ToServer::Hello(hello(&run));
-    peers.send(FromPeer::Message { peer: PEER, message, bytes: 0 }).unwrap();
+    peers.send(FromPeer::Message { peer: PEER, message, bytes: 0, place: None }).unwrap();
     let driven =
         tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
 

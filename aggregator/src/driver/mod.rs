@@ -71,7 +71,6 @@ pub async fn drive(
         broadcast: reopened,
         traffic: earlier,
         spool_trouble: None,
-        turned_away: false,
         outcome: None,
     };
 
@@ -157,8 +156,6 @@ struct Driver {
     traffic: Traffic,
     /// Why updates cannot be written down at the moment.
     spool_trouble: Option<std::io::ErrorKind>,
-    /// The operator was told that there are more connections than places.
-    turned_away: bool,
     outcome: Option<Outcome>,
 }
 
@@ -265,7 +262,7 @@ impl Driver {
                 self.commands.insert(peer, commands);
                 None
             }
-            FromPeer::Message { peer, message, bytes } => {
+            FromPeer::Message { peer, message, bytes, place: _ } => {
                 self.traffic.up += bytes;
                 match &message {
                     ToServer::Hello(hello) => {
@@ -311,12 +308,10 @@ impl Driver {
                 None
             }
             FromPeer::TurnedAway { places } => {
-                if !std::mem::replace(&mut self.turned_away, true) {
-                    notice(Notice::Remark(format!(
-                        "turned a connection away: all of {places} places, or all of those for whoever was not \
-                         welcomed yet, are taken; clients try again by themselves (this is said once)"
-                    )));
-                }
+                notice(Notice::Remark(format!(
+                    "turned a connection away: all of {places} places, or all of those for whoever was not welcomed \
+                     yet, are taken; clients try again by themselves (this is said once)"
+                )));
                 None
             }
             FromPeer::Disconnected { peer, reason } => {

@@ -17,9 +17,10 @@ use shared::frame;
 use shared::id::ClientId;
 use shared::message::{ToClient, ToServer, Verdict};
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
+use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, Run, RunError, Traffic};
 use ledger::{Done, Job, keep_ledger};
 
@@ -194,7 +195,7 @@ impl Driver {
                 }
                 Action::Drop { upload } => {
                     let file = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
-                    self.job(Job::Drop { file });
+                    drop_upload(file);
                 }
                 Action::Close { round, tally } => {
                     let traffic = std::mem::take(&mut self.traffic);
@@ -345,6 +346,16 @@ impl Driver {
             Done::Failed(error) => return Err(error),
         })
     }
+}
+
+/// Removes an update that is of no use. Not on the ledger, which may be at a close for a while: whoever uploads
+/// rubbish in the meantime would fill the disk, and a full disk ends the run.
+fn drop_upload(file: PathBuf) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = Disk.remove(&file) {
+            warn!("cannot remove {}: {error}", file.display());
+        }
+    });
 }
 
 fn name(peer: PeerId, known: Option<&Known>) -> String {

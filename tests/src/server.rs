@@ -167,7 +167,7 @@ impl Server {
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {
                     self.run.write_model()?;
-                    self.run.write_report("a report", outcome == Outcome::Completed)?;
+                    self.run.write_report("a report", outcome != Outcome::Stopped)?;
                     self.outcome = Some(outcome);
                 }
             }

@@ -1,4 +1,4 @@
-//! What the ledger is still at when the run is stopped.
+//! What the ledger is at, while the run is stopped and while peers go on.
 
 use std::fs;
 use std::io;
@@ -9,6 +9,7 @@ use aggregator::coordinator::{PeerId, Resume};
 use aggregator::driver::{FromPeer, ToPeer, drive};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, RunError};
+use federation_tests::process::until;
 use federation_tests::scenario::Scenario;
 use federation_tests::watched_disk::WatchedDisk;
 use shared::id::ClientId;
@@ -53,7 +54,7 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     let (stop, stopped) = watch::channel(false);
     peers.send(FromPeer::Connected { peer: PEER, commands }).unwrap();
     let message = ToServer::Hello(hello(&run));
-    peers.send(FromPeer::Message { peer: PEER, message, bytes: 0 }).unwrap();
+    peers.send(FromPeer::Message { peer: PEER, message, bytes: 0, place: None }).unwrap();
     let driven =
         tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
 
@@ -71,4 +72,73 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned() }).unwrap();
     let error = driven.await.unwrap().err().expect("what the ledger could not do is told");
     assert!(matches!(&error, RunError::Disk { action: "remove", .. }), "{error}");
+}
+
+/// A new peer that has said hello.
+fn joins(
+    peers: &channel::UnboundedSender<FromPeer>,
+    peer: PeerId,
+    hello: Hello,
+) -> channel::UnboundedReceiver<ToPeer> {
+    let (commands, told) = channel::unbounded_channel();
+    peers.send(FromPeer::Connected { peer, commands }).unwrap();
+    let message = ToServer::Hello(hello);
+    peers.send(FromPeer::Message { peer, message, bytes: 0, place: None }).unwrap();
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reach, reached) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (reach, released) = (Mutex::new(reach), Mutex::new(released));
+    let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
+        if operation == "remove" && path.ends_with("worthless.upload") {
+            reach.lock().unwrap().send(()).unwrap();
+            let _ = released.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let config = Scenario::small(&["data.clients=1"]).config;
+    let run = Run::begin(Arc::new(disk), RunDirectory::new(folder.path().join("run")), config, None).unwrap();
+    let spool = run.directory().spool();
+    let (first, second) = (hello(&run), Hello { client: ClientId::from_bytes([2; 16]), ..hello(&run) });
+
+    let (peers, from_peers) = channel::unbounded_channel();
+    let (stop, stopped) = watch::channel(false);
+    let mut told = joins(&peers, PEER, first);
+    let driven =
+        tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
+    while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
+    let stranger = PeerId(2);
+    let mut told = joins(&peers, stranger, second);
+    let uploads = |peer, name: &str| {
+        let file = spool.join(name);
+        fs::write(&file, "not an update").unwrap();
+        let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
+        peers.send(FromPeer::Uploaded { peer, header, file: file.clone(), bytes: 13 }).unwrap();
+        file
+    };
+    uploads(PEER, "worthless.upload");
+    tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
+    // The ledger is held up from here on. The stranger is in no cohort.
+    let rubbish: Vec<_> = (0..3).map(|number| uploads(stranger, &format!("{number}.upload"))).collect();
+    tokio::task::spawn_blocking(move || {
+        until("what nobody wants is gone", || !rubbish.iter().any(|file| file.exists()));
+    })
+    .await
+    .unwrap();
+
+    drop(release);
+    stop.send(true).unwrap();
+    while !matches!(told.recv().await.unwrap(), ToPeer::Disconnect) {}
+    let too_late = uploads(stranger, "late.upload");
+    for peer in [PEER, stranger] {
+        peers.send(FromPeer::Disconnected { peer, reason: "closed".to_owned() }).unwrap();
+    }
+    driven.await.unwrap().ok().expect("the run goes on to its stop");
+    tokio::task::spawn_blocking(move || until("so is what came too late", || !too_late.exists()))
+        .await
+        .unwrap();
 }

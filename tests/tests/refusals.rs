@@ -344,3 +344,21 @@ fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
     }
     assert_ended(&server.wait(), 0, &[]);
 }
+
+#[test]
+fn a_run_without_any_acceptable_update_fails_and_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().to_str().unwrap();
+    let mut arguments = vec!["simulate", "--runs", runs];
+    let small = ["run.rounds=1", "data.clients=2", "data.limit=20", "model.name=linear", "training.epochs=1"];
+    for change in small.iter().chain(&["update.max-abs=1e-30"]) {
+        arguments.extend(["--set", change]);
+    }
+    // There is nothing to continue: the same command begins another run, which is no better.
+    for name in ["glyphs-fedavg", "glyphs-fedavg-2"] {
+        let begun = format!("new run in {}", folder.path().join(name).display());
+        let parts = [&begun[..], "1 rounds in a row had too few acceptable updates", "rejected"];
+        assert_refused(&programs().aggregator, &arguments, 4, &parts);
+        assert!(folder.path().join(name).join("report.html").is_file());
+    }
+}

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
+use crate::driver::printable;
 use crate::run::RunError;
 use crate::start::StartError;
 
@@ -48,6 +49,8 @@ impl Failure {
         let Outcome::Fruitless { rounds, reasons } = outcome else { return None };
         let reasons =
             if reasons.is_empty() { "no reasons were given".to_owned() } else { reasons.join("; ") };
+        // Much of it is what clients said.
+        let reasons = printable(&reasons);
         Some(Self::Fruitless(format!(
             "the run ended: {rounds} rounds in a row had too few acceptable updates ({reasons})"
         )))
@@ -93,4 +96,18 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
         Err(Failure::Environment(_)) => 3,
         Err(Failure::Fruitless(_)) => 4,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_said_neither_steers_the_terminal_nor_fills_it() {
+        let reasons = vec![format!("ab: failed: \u{1b}[2Jgone\n{}", "x".repeat(100_000)); 3];
+        let failure = Failure::of_outcome(&Outcome::Fruitless { rounds: 3, reasons }).expect("no success");
+        let text = failure.to_string();
+        assert!(text.contains("ab: failed:  [2Jgone") && text.len() < 1000, "{} bytes", text.len());
+        assert!(!text.chars().any(char::is_control), "{text:?}");
+    }
 }

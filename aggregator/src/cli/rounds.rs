@@ -151,7 +151,8 @@ fn conclude(
         target: None,
     };
     let page = render(&report);
-    let path = run.write_report(&page, *outcome == Outcome::Completed)?;
+    // All rounds are used up, for nothing or not: there is nothing to continue.
+    let path = run.write_report(&page, *outcome != Outcome::Stopped)?;
     if !json {
         let summary = console::summary(&Summary::of(run.records(), None));
         terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;

@@ -10,11 +10,19 @@
 //! |---|---|---|---|---|
 //! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort, `Open` |
 //! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
+//! | any | hello | it does not fit the run | same | refused, `Disconnect` |
+//! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
+//! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
+//! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
+//! | any | anything else before the hello | | same | `Disconnect` |
+//! | any | goodbye, disconnected | | same | the client is away |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
 //! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
+//! | `Opening` | update, folded | the round was open before | `Opening` | as in `Open` |
+//! | `Open`, `Opening` | failed | a member that was asked | same | not waited for; an update still counts |
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
@@ -27,12 +35,16 @@
 //! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
 //! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |
 //! | restart | | a round was open | `Open` | wants what is not in |
+//! | restart | | all rounds are closed | `Finished` | `Finish` |
 //! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
+//! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
+//! | `Closing` | update of this round | | same | `Drop`, receipt: discarded (late) |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
+//! | `Finished` | update | | same | `Drop` |
 //!
 //! A client that disappears costs the round its update and nothing else: without it the round closes as
 //! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use shared::message::{ToClient, ToServer, UpdateHeader};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::coordinator::{PeerId, Status};
 use crate::report::RoundRecord;
@@ -27,6 +27,9 @@ pub enum FromPeer {
         message: ToServer,
         /// Bytes that it took on the wire.
         bytes: u64,
+        /// Its place among the messages of this peer that wait to be heard, where there are only so many;
+        /// free for the next one when this is dropped.
+        place: Option<OwnedSemaphorePermit>,
     },
     /// An update arrived; its frame lies synced in `file`, its payload unread.
     Uploaded {
@@ -54,7 +57,7 @@ pub enum FromPeer {
         /// What the system says.
         error: std::io::Error,
     },
-    /// Somebody was sent away because all places are taken.
+    /// Somebody was sent away because all places are taken; said once.
     TurnedAway {
         /// How many there are.
         places: usize,

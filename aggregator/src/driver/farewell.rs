@@ -8,7 +8,7 @@ use shared::id::ClientId;
 use shared::message::{ToClient, ToServer};
 use tokio::sync::{mpsc, watch};
 
-use super::{FromPeer, ToPeer};
+use super::{FromPeer, ToPeer, drop_upload};
 use crate::coordinator::PeerId;
 
 /// How long peers may take to hear the last messages of a run.
@@ -82,6 +82,8 @@ impl Latecomers {
                     self.away.remove(&client);
                 }
             }
+            // Of no use any more, and nobody would ever empty the spool of a run that is complete.
+            Some(FromPeer::Uploaded { file, .. }) => drop_upload(file),
             Some(_) => {}
             None => return false,
         }

@@ -6,10 +6,8 @@ use std::sync::mpsc::Receiver;
 use shared::id::ClientId;
 use shared::message::Rejection;
 use tokio::sync::mpsc::UnboundedSender;
-use tracing::warn;
 
 use crate::coordinator::{Opening, Tally};
-use crate::files::{Disk, FileLayer as _};
 use crate::report::RoundRecord;
 use crate::run::{Broadcast, Run, RunError, Traffic};
 
@@ -17,7 +15,6 @@ use crate::run::{Broadcast, Run, RunError, Traffic};
 pub(super) enum Job {
     Open(Opening),
     Fold { round: u32, client: ClientId, file: PathBuf },
-    Drop { file: PathBuf },
     Close { round: u32, tally: Tally, traffic: Traffic },
 }
 
@@ -37,12 +34,6 @@ pub(super) fn keep_ledger(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSe
             Job::Open(opening) => run.open(&opening).map(Done::Opened),
             Job::Fold { round, client, file } => {
                 run.fold(round, client, &file).map(|outcome| Done::Folded { round, client, outcome })
-            }
-            Job::Drop { file } => {
-                if let Err(error) = Disk.remove(&file) {
-                    warn!("cannot remove {}: {error}", file.display());
-                }
-                continue;
             }
             Job::Close { round, tally, traffic } => {
                 run.close(round, &tally, traffic).map(|record| Done::Closed(Box::new(record)))

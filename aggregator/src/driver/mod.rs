@@ -17,9 +17,10 @@ use shared::frame;
 use shared::id::ClientId;
 use shared::message::{ToClient, ToServer, Verdict};
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
+use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, Run, RunError, Traffic};
 use ledger::{Done, Job, keep_ledger};
 
@@ -71,7 +72,6 @@ pub async fn drive(
         broadcast: reopened,
         traffic: earlier,
         spool_trouble: None,
-        turned_away: false,
         outcome: None,
     };
 
@@ -157,8 +157,6 @@ struct Driver {
     traffic: Traffic,
     /// Why updates cannot be written down at the moment.
     spool_trouble: Option<std::io::ErrorKind>,
-    /// The operator was told that there are more connections than places.
-    turned_away: bool,
     outcome: Option<Outcome>,
 }
 
@@ -197,7 +195,7 @@ impl Driver {
                 }
                 Action::Drop { upload } => {
                     let file = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
-                    self.job(Job::Drop { file });
+                    drop_upload(file);
                 }
                 Action::Close { round, tally } => {
                     let traffic = std::mem::take(&mut self.traffic);
@@ -265,7 +263,7 @@ impl Driver {
                 self.commands.insert(peer, commands);
                 None
             }
-            FromPeer::Message { peer, message, bytes } => {
+            FromPeer::Message { peer, message, bytes, place: _ } => {
                 self.traffic.up += bytes;
                 match &message {
                     ToServer::Hello(hello) => {
@@ -311,12 +309,10 @@ impl Driver {
                 None
             }
             FromPeer::TurnedAway { places } => {
-                if !std::mem::replace(&mut self.turned_away, true) {
-                    notice(Notice::Remark(format!(
-                        "turned a connection away: all of {places} places, or all of those for whoever was not \
-                         welcomed yet, are taken; clients try again by themselves (this is said once)"
-                    )));
-                }
+                notice(Notice::Remark(format!(
+                    "turned a connection away: all of {places} places, or all of those for whoever was not welcomed \
+                     yet, are taken; clients try again by themselves (this is said once)"
+                )));
                 None
             }
             FromPeer::Disconnected { peer, reason } => {
@@ -352,6 +348,16 @@ impl Driver {
     }
 }
 
+/// Removes an update that is of no use. Not on the ledger, which may be at a close for a while: whoever uploads
+/// rubbish in the meantime would fill the disk, and a full disk ends the run.
+fn drop_upload(file: PathBuf) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = Disk.remove(&file) {
+            warn!("cannot remove {}: {error}", file.display());
+        }
+    });
+}
+
 fn name(peer: PeerId, known: Option<&Known>) -> String {
     match known {
         Some(known) => format!("client {}", known.client.short()),
@@ -369,6 +375,6 @@ fn is_of_the_disk(error: &std::io::Error) -> bool {
 }
 
 /// A peer's text, fit for a terminal: bounded, and without control characters.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -8,6 +8,7 @@
 //! | received, not yet read | [`CONNECTIONS`] | [`IDLE_WINDOW`], 256 KiB | 256 MiB |
 //! | received, of an upload that is being read | [`UPLOADS`] | [`STREAM_WINDOW`], 4 MiB | 128 MiB |
 //! | sent, not yet acknowledged | [`CONNECTIONS`] | [`SEND_WINDOW`], 1 MiB | 1 GiB |
+//! | messages that wait for the driver | [`CONNECTIONS`] | [`UNHEARD`] of at most 64 KiB | 1 GiB |
 //! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
 //! | files that are being written | [`UPLOADS`] | one | 32 files |
 //!
@@ -42,7 +43,10 @@ pub const SEND_WINDOW: u64 = 1 << 20;
 pub const PROGRESS: u64 = 16 << 10;
 /// Messages that may wait for a peer that does not read. An honest client is sent a few per round.
 pub const MESSAGES: usize = 64;
-/// A peer must be connected and have said hello within this time.
+/// Messages of a peer that may wait for the driver. The next one is left on the line, so that nobody talks faster
+/// than this machine listens.
+pub const UNHEARD: usize = 16;
+/// A peer must be connected within this time, and have said hello within as much again.
 pub const GREETING: Duration = Duration::from_secs(10);
 
 /// What the peers of one listener share.

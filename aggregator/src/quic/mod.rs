@@ -134,6 +134,7 @@ impl Listener {
     ) {
         let places = self.places.unwrap_or_else(|| limits::connections(clients));
         let limits = Arc::new(Limits::new(spool, max_payload, self.patience, places));
+        let mut told = false;
         loop {
             let incoming = tokio::select! {
                 incoming = self.endpoint.accept() => incoming,
@@ -150,7 +151,10 @@ impl Listener {
             let place = limits.connections.clone().try_acquire_owned();
             let (Ok(stranger), Ok(place)) = (stranger, place) else {
                 incoming.refuse();
-                let _ = driver.send(FromPeer::TurnedAway { places });
+                // Once: whoever is refused costs this machine no more than the refusal.
+                if !std::mem::replace(&mut told, true) {
+                    let _ = driver.send(FromPeer::TurnedAway { places });
+                }
                 continue;
             };
             let config = if incoming.remote_address().ip().is_loopback() {
@@ -182,7 +186,7 @@ async fn serve(
     match connection {
         Ok(Ok(connection)) => {
             let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
-            Peer { id, connection, driver, limits }.run(stranger).await;
+            Peer::new(id, connection, driver, limits).run(stranger).await;
         }
         Ok(Err(error)) => debug!("a handshake failed: {error}"),
         Err(_) => debug!("a handshake took too long"),

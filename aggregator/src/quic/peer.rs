@@ -7,10 +7,10 @@ use std::time::Duration;
 use quinn::{Connection, RecvStream, VarInt};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::ToServer;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tracing::debug;
 
-use super::limits::{GREETING, Limits};
+use super::limits::{GREETING, Limits, UNHEARD};
 use super::outbox;
 use crate::coordinator::PeerId;
 use crate::driver::{FromPeer, ToPeer};
@@ -49,9 +49,20 @@ pub(super) struct Peer {
     pub(super) connection: Connection,
     pub(super) driver: mpsc::UnboundedSender<FromPeer>,
     pub(super) limits: Arc<Limits>,
+    /// Places for messages that the driver has not heard yet.
+    unheard: Arc<Semaphore>,
 }
 
 impl Peer {
+    pub(super) fn new(
+        id: PeerId,
+        connection: Connection,
+        driver: mpsc::UnboundedSender<FromPeer>,
+        limits: Arc<Limits>,
+    ) -> Self {
+        Self { id, connection, driver, limits, unheard: Arc::new(Semaphore::new(UNHEARD)) }
+    }
+
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
     pub(super) async fn run(self, stranger: OwnedSemaphorePermit) {
         let (commands, queue) = mpsc::unbounded_channel();
@@ -104,7 +115,9 @@ impl Peer {
         if matches!(message, ToServer::Update(_)) {
             return Err(PeerError::Payload);
         }
-        self.tell(FromPeer::Message { peer: self.id, message, bytes })
+        // Without a place the control stream is not read on, and flow control holds the peer.
+        let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
+        self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })
     }
 
     pub(super) async fn message(

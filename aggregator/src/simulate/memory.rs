@@ -90,7 +90,7 @@ impl Hub {
         let event = match outgoing {
             Outgoing::Message(message) => {
                 let (message, bytes) = across(&message, 0, 0)?;
-                FromPeer::Message { peer, message, bytes }
+                FromPeer::Message { peer, message, bytes, place: None }
             }
             Outgoing::Update(header, payload) => {
                 let message = ToServer::Update(header);

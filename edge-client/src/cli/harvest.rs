@@ -7,7 +7,10 @@ use crate::driver::Notice;
 /// Rounds that brought an update, and rounds that did not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Harvest {
-    trained: u32,
+    /// Updates whose receipts have not come.
+    open: u32,
+    /// Updates that the server could believe, in time or not.
+    believed: u32,
     rejected: u32,
     failed: u32,
     /// Why the last one came to nothing.
@@ -17,14 +20,21 @@ pub(super) struct Harvest {
 impl Harvest {
     pub(super) fn hear(&mut self, notice: &Notice) {
         match notice {
-            Notice::Trained { .. } => self.trained += 1,
+            Notice::Trained { .. } => self.open += 1,
             Notice::Failed { reason, .. } => {
                 self.failed += 1;
                 self.last.clone_from(reason);
             }
-            Notice::Receipt { verdict: Verdict::Rejected(rejection), .. } => {
-                self.rejected += 1;
-                self.last = rejection.to_string();
+            Notice::Receipt { verdict, .. } => {
+                // An earlier process may have trained it.
+                self.open = self.open.saturating_sub(1);
+                match verdict {
+                    Verdict::Rejected(rejection) => {
+                        self.rejected += 1;
+                        self.last = rejection.to_string();
+                    }
+                    Verdict::Accepted | Verdict::Discarded(_) => self.believed += 1,
+                }
             }
             _ => {}
         }
@@ -35,7 +45,7 @@ impl Harvest {
     pub(super) fn nothing(self) -> Option<(u32, String)> {
         let in_vain = self.failed + self.rejected;
         // The receipt of the last round may not have come before the run was over.
-        (in_vain > 0 && self.rejected >= self.trained).then_some((in_vain, self.last))
+        (in_vain > 0 && self.believed == 0 && self.open == 0).then_some((in_vain, self.last))
     }
 }
 
@@ -71,5 +81,6 @@ mod tests {
         assert_eq!(of(&[&trained, &rejected, &trained, &late]), None);
         // An update of an earlier process was rejected.
         assert!(of(&[&rejected]).is_some());
+        assert_eq!(of(&[&rejected, &trained, &receipt(Verdict::Accepted)]), None, "this one's counts");
     }
 }

@@ -1,0 +1,58 @@
+//! What a listener hands to a driver that is slow to hear it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use aggregator::driver::{FromPeer, ToPeer};
+use aggregator::quic::Listener;
+use aggregator::quic::identity::ServerIdentity;
+use aggregator::quic::limits::UNHEARD;
+use federation_tests::raw_peer::{RawPeer, update_header};
+use federation_tests::scenario::Scenario;
+use shared::frame;
+use shared::message::{Progress, ToClient, ToServer};
+use tokio::sync::mpsc;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_talks_faster_than_the_driver_hears() {
+    // Few enough to be in the listener's receive buffer all at once.
+    const FLOOD: usize = 1000;
+    let spool = tempfile::tempdir().unwrap();
+    let identity = ServerIdentity::generate().unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = Listener::bind(any, &identity, Duration::from_secs(60)).unwrap();
+    let address = listener.address();
+    let (to_driver, mut from_peers) = mpsc::unbounded_channel();
+    tokio::spawn(listener.accept(spool.path().to_owned(), 1000, 1, to_driver));
+
+    let mut peer = RawPeer::connect(address, identity.fingerprint()).await;
+    peer.say(&frame::encode(&ToServer::Heartbeat(Progress::default()), 0).repeat(FLOOD)).await;
+    let Some(FromPeer::Connected { commands, .. }) = from_peers.recv().await else {
+        panic!("it is connected")
+    };
+    let spec = Box::new(Scenario::small(&[]).config.spec);
+    commands.send(ToPeer::Message(ToClient::Welcome { spec, wants: None })).unwrap();
+    assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { .. })));
+    peer.update(update_header(1, 10), b"four").await;
+
+    // The upload overtakes the messages for which there is no place.
+    let mut unheard = Vec::new();
+    loop {
+        match from_peers.recv().await {
+            Some(FromPeer::Uploaded { .. }) => break,
+            Some(message @ FromPeer::Message { .. }) => unheard.push(message),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(unheard.len() <= UNHEARD, "{} messages wait", unheard.len());
+    // Once those are heard the others come, every one.
+    let mut heard = unheard.len();
+    drop(unheard);
+    while heard < FLOOD {
+        match from_peers.recv().await {
+            Some(FromPeer::Message { .. }) => heard += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -135,9 +135,10 @@ impl CliError {
             },
             Self::Refused(_) => Exit::Refused,
             Self::Architecture(_) => Exit::Usage,
-            Self::Bench(_) | Self::Measuring { .. } => Exit::Unexpected,
             Self::InVain { .. } => Exit::InVain,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_))
+            | Self::Bench(_)
+            | Self::Measuring { .. }
             | Self::Threads(_)
             | Self::System { .. }
             | Self::Interrupted => Exit::Unexpected,

@@ -1,5 +1,4 @@
 //! What a listener hands to a driver that is slow to hear it.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
 //! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub trait FileLayer: Send + Sync {
     /// Creates or truncates a file.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
+    /// Creates a file that nobody but its owner can read, in place of one that was there.
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
     /// Appends to a file, creating it if need be, and syncs it.
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Opens a file to read it from its start.
@@ -29,6 +31,9 @@ pub trait FileLayer: Send + Sync {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Syncs a directory's entries.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Locks a file against other processes, creating it if need be. The lock is held as long as the file is kept, and
+    /// ends with the process.
+    fn lock(&self, path: &Path) -> Result<File, TryLockError>;
     /// Names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 }
@@ -52,6 +57,59 @@ pub fn write_durably(
     drop(file);
     files.rename(&partial, path)?;
     files.sync_dir(parent(path))
+}
+
+/// Creates a directory and its parents, and makes those durable that were not there.
+pub fn create_dir_durably(files: &dyn FileLayer, path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    for folder in path.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+        if files.length(folder)?.is_some() {
+            break;
+        }
+        missing.push(folder);
+    }
+    files.create_dir(path)?;
+    missing.into_iter().rev().try_for_each(|folder| files.sync_dir(parent(folder)))
+}
+
+/// Appends to a file durably, its name included if it is new.
+pub fn append_durably(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = files.length(path)?.is_none();
+    files.append(path, bytes)?;
+    if new { files.sync_dir(parent(path)) } else { Ok(()) }
+}
+
+/// A file being read that remembers whether the disk failed. Decoders report that as malformed content, and content is
+/// another one's fault.
+pub struct Reading {
+    file: Box<dyn Read + Send>,
+    failure: Option<io::Error>,
+}
+
+impl Reading {
+    /// Opens a file to read it from its start.
+    pub fn open(files: &dyn FileLayer, path: &Path) -> io::Result<Self> {
+        Ok(Self { file: files.open(path)?, failure: None })
+    }
+
+    /// What a decoder made of the file, unless the disk failed meanwhile.
+    pub fn judge<T>(self, decoded: T) -> io::Result<T> {
+        self.failure.map_or(Ok(decoded), Err)
+    }
+}
+
+impl Read for Reading {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(bytes).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let copy = match error.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(error.kind(), error.to_string()),
+                };
+                self.failure = Some(copy);
+            }
+        })
+    }
 }
 
 /// The name under which a file is written before it is whole.
@@ -91,6 +149,15 @@ impl DurableFile for DiskFile {
     }
 }
 
+/// A new file that nobody but its owner can read.
+pub fn private(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -101,6 +168,11 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 impl FileLayer for Disk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
         Ok(Box::new(DiskFile(BufWriter::with_capacity(1 << 16, File::create(path)?))))
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        self.remove(path)?;
+        Ok(Box::new(DiskFile(BufWriter::new(private(path)?))))
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -116,7 +188,9 @@ impl FileLayer for Disk {
     fn length(&self, path: &Path) -> io::Result<Option<u64>> {
         match fs::metadata(path) {
             Ok(metadata) => Ok(Some(metadata.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -145,11 +219,53 @@ impl FileLayer for Disk {
         File::open(path)?.sync_all()
     }
 
+    fn lock(&self, path: &Path) -> Result<File, TryLockError> {
+        let file = File::options().create(true).append(true).open(path).map_err(TryLockError::Error)?;
+        file.try_lock()?;
+        Ok(file)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut names = fs::read_dir(path)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect::<io::Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing;
+
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(5))
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_told_apart_from_malformed_content() {
+        let decode = |mut reading: Reading| {
+            let mut byte = [0];
+            let decoded = reading.read_exact(&mut byte).map_err(|_| "malformed");
+            reading.judge(decoded)
+        };
+        let failing = Reading { file: Box::new(Failing), failure: None };
+        let error = decode(failing).expect_err("the disk fails");
+        assert_eq!(error.raw_os_error(), Some(5));
+        let empty = Reading { file: Box::new(io::empty()), failure: None };
+        assert_eq!(decode(empty).expect("the disk is fine"), Err("malformed"));
+    }
+
+    #[test]
+    fn appending_writes_whole_lines_one_after_the_other() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("log");
+        append_durably(&Disk, &path, b"one\n").expect("written");
+        append_durably(&Disk, &path, b"two\n").expect("written");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "one\ntwo\n");
     }
 }

@@ -1,10 +1,11 @@
 //! Which directory a run gets, and whether it begins or continues.
 //!
 //! Nothing is ever overwritten. `runs/NAME` is continued if it holds an unfinished run of the very same
-//! configuration; otherwise the run begins in `runs/NAME`, `runs/NAME-2`, `runs/NAME-3`, whichever is free.
+//! configuration; otherwise the run begins in `runs/NAME`, `runs/NAME-2`, `runs/NAME-3`, whichever is free. A directory
+//! is free if it is not there, is empty, or holds what a process leaves that dies while it begins a run.
 
 use std::fs::{File, TryLockError};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use shared::id::RunId;
 use crate::config::{Config, Raw};
 use crate::coordinator::Resume;
 use crate::data;
-use crate::files::{Disk, FileLayer};
+use crate::files::{Disk, FileLayer, create_dir_durably};
 use crate::quic::ListenError;
 use crate::run::directory::{RunDirectory, newest_checkpoint};
 use crate::run::{Run, RunError, damaged, disk};
@@ -66,6 +67,17 @@ impl Started {
 /// directory was found that nobody else uses, and before a new one is made: if it fails, nothing is left
 /// behind.
 pub fn start<T>(
+    config: Config,
+    runs: &Path,
+    fresh: bool,
+    prepare: impl FnOnce(&Config) -> Result<T, StartError>,
+) -> Result<(Started, T), StartError> {
+    start_on(Arc::new(Disk), config, runs, fresh, prepare)
+}
+
+/// The same on any disk.
+pub fn start_on<T>(
+    files: Arc<dyn FileLayer>,
     mut config: Config,
     runs: &Path,
     fresh: bool,
@@ -75,87 +87,165 @@ pub fn start<T>(
     getrandom::fill(&mut bytes).map_err(StartError::Random)?;
     config.spec.run = RunId::from_bytes(bytes);
     let tests = data::test_set(&config).map_err(RunError::from)?;
-    let files: Arc<dyn FileLayer> = Arc::new(Disk);
     let mut passed = Vec::new();
+    let (mut prepare, mut prepared) = (Some(prepare), None);
     for number in 1.. {
         let name = &config.spec.name;
         let name = if number == 1 { name.clone() } else { format!("{name}-{number}") };
         let directory = RunDirectory::new(runs.join(name));
-        match occupant(&*files, &directory, &config)? {
-            Occupant::Other(why) => passed.push(format!("{} {why}", directory.root().display())),
-            Occupant::Same(_) if fresh => {
-                passed.push(format!("{} is unfinished, and --fresh was given", directory.root().display()));
+        let mut ready = || {
+            if let Some(prepare) = prepare.take() {
+                prepared = Some(prepare(&config)?);
             }
-            Occupant::Same(identity) => {
-                let lock = lock(&directory)?;
-                config.spec.run = identity;
-                let prepared = prepare(&config)?;
-                let (run, resume) = Run::resume(files, directory, config, tests)?;
-                return Ok((Started { run, resume, continued: true, passed, lock }, prepared));
+            Ok(())
+        };
+        let claim = claim(&*files, &directory, &config, fresh, &mut ready)?;
+        let (continued, lock) = match claim {
+            Claim::Passed(why) => {
+                passed.push(format!("{} {why}", directory.root().display()));
+                continue;
             }
-            Occupant::Nobody => {
-                let prepared = prepare(&config)?;
-                let state = directory.state();
-                std::fs::create_dir_all(&state).map_err(disk("create", &state))?;
-                let lock = lock(&directory)?;
-                let run = Run::begin(files, directory, config, tests)?;
-                let started = Started { run, resume: Resume::default(), continued: false, passed, lock };
-                return Ok((started, prepared));
-            }
-        }
+            Claim::Continue(lock) => (true, lock),
+            Claim::Begin(lock) => (false, lock),
+        };
+        let prepared = prepared.expect("what is claimed was prepared for");
+        let (run, resume) = if continued {
+            config.spec.run = identity(&*files, &directory)?;
+            Run::resume(files, directory, config, tests)?
+        } else {
+            (Run::begin(files, directory, config, tests)?, Resume::default())
+        };
+        return Ok((Started { run, resume, continued, passed, lock }, prepared));
     }
     unreachable!("a directory has a last number only when the disk ends first")
+}
+
+/// What becomes of a directory.
+enum Claim {
+    /// It is another one's: why.
+    Passed(String),
+    /// The unfinished run in it goes on.
+    Continue(File),
+    /// A run begins in it.
+    Begin(File),
+}
+
+/// Looks at the directory before anything is created in it, and once more when it is locked: another process may have
+/// begun, continued or completed a run there meanwhile.
+fn claim(
+    files: &dyn FileLayer,
+    directory: &RunDirectory,
+    config: &Config,
+    fresh: bool,
+    ready: &mut dyn FnMut() -> Result<(), StartError>,
+) -> Result<Claim, StartError> {
+    let look = || -> Result<Result<Occupant, String>, RunError> {
+        Ok(match occupant(files, directory, config)? {
+            Occupant::Other(why) => Err(why),
+            Occupant::Same if fresh => Err("is unfinished, and --fresh was given".to_owned()),
+            occupant => Ok(occupant),
+        })
+    };
+    match look()? {
+        Err(why) => return Ok(Claim::Passed(why)),
+        Ok(Occupant::Nobody) => ready()?,
+        Ok(_) => {}
+    }
+    let state = directory.state();
+    create_dir_durably(files, &state).map_err(disk("create", &state))?;
+    let lock = lock(files, directory)?;
+    let occupant = match look()? {
+        Err(why) => return Ok(Claim::Passed(why)),
+        Ok(occupant) => occupant,
+    };
+    ready()?;
+    Ok(match occupant {
+        Occupant::Nobody => Claim::Begin(lock),
+        _ => Claim::Continue(lock),
+    })
 }
 
 enum Occupant {
     /// The directory is free, or holds the beginning of a run that never came to be.
     Nobody,
     /// An unfinished run of the same configuration.
-    Same(RunId),
+    Same,
     /// Something else: what it is.
     Other(String),
 }
 
 fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) -> Result<Occupant, RunError> {
-    let root = directory.root();
-    if !root.exists() {
-        return Ok(Occupant::Nobody);
+    let there = |path: &Path| -> Result<bool, RunError> {
+        Ok(files.length(path).map_err(disk("look at", path))?.is_some())
+    };
+    if !there(&directory.identity())? {
+        let foreign = || Occupant::Other("holds something else".to_owned());
+        return Ok(if is_free(files, directory)? { Occupant::Nobody } else { foreign() });
     }
-    let identity = directory.identity();
-    if !identity.exists() {
-        let empty = root.is_dir() && files.list(root).is_ok_and(|names| names.is_empty());
-        let begun = directory.state().is_dir();
-        let other = || Occupant::Other("holds something else".to_owned());
-        return Ok(if empty || begun { Occupant::Nobody } else { other() });
-    }
-    let stored = Raw::layered(Some(&directory.config()), &[]);
-    let closed = newest_checkpoint(files, directory).unwrap_or(0);
-    let Ok(stored) = stored else {
+    let Ok(stored) = Raw::layered(Some(&directory.config()), &[]) else {
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
     };
-    if directory.finished().exists() {
+    if there(&directory.finished())? {
         return Ok(Occupant::Other("is complete".to_owned()));
     }
     if stored != config.effective {
+        let closed = newest_checkpoint(files, directory).unwrap_or(0);
         return Ok(Occupant::Other(format!(
             "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"
         )));
     }
-    let mut json = String::new();
-    let mut file = files.open(&identity).map_err(disk("open", &identity))?;
-    file.read_to_string(&mut json).map_err(disk("read", &identity))?;
-    let json: serde_json::Value = serde_json::from_str(&json).map_err(damaged(&identity))?;
-    let id = json["run"].as_str().unwrap_or_default().parse().map_err(damaged(&identity))?;
-    Ok(Occupant::Same(id))
+    Ok(Occupant::Same)
 }
 
-fn lock(directory: &RunDirectory) -> Result<File, StartError> {
+/// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a
+/// file of any of these names without it is not ours.
+fn is_free(files: &dyn FileLayer, directory: &RunDirectory) -> Result<bool, RunError> {
+    const STATE: [&str; 7] = [
+        "lock",
+        "spool",
+        "broadcast-000001.safetensors",
+        "broadcast-000001.safetensors.partial",
+        "checkpoint-000000.safetensors",
+        "checkpoint-000000.safetensors.partial",
+        "run.json.partial",
+    ];
+    let names = |path: &Path| match files.list(path) {
+        Ok(names) => Ok(Some(names)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(Vec::new())),
+        // A file is in its place; one in place of a folder above it is in the way of every run.
+        Err(error)
+            if error.kind() == ErrorKind::NotADirectory && matches!(files.length(path), Ok(Some(_))) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(disk("list", path)(error)),
+    };
+    let Some(root) = names(directory.root())? else { return Ok(false) };
+    let Some(state) = names(&directory.state())? else { return Ok(false) };
+    let begun = state.iter().any(|name| name == "lock");
+    let ours = |name: &String| match name.as_str() {
+        "state" => true,
+        "config.toml" | "config.toml.partial" => begun,
+        _ => false,
+    };
+    Ok(root.iter().all(ours)
+        && state.iter().all(|name| STATE.contains(&name.as_str()))
+        && (begun || state.is_empty()))
+}
+
+fn identity(files: &dyn FileLayer, directory: &RunDirectory) -> Result<RunId, RunError> {
+    let path = directory.identity();
+    let mut json = String::new();
+    let mut file = files.open(&path).map_err(disk("open", &path))?;
+    file.read_to_string(&mut json).map_err(disk("read", &path))?;
+    let json: serde_json::Value = serde_json::from_str(&json).map_err(damaged(&path))?;
+    json["run"].as_str().unwrap_or_default().parse().map_err(damaged(&path))
+}
+
+fn lock(files: &dyn FileLayer, directory: &RunDirectory) -> Result<File, StartError> {
     let path = directory.lock();
-    let options = File::options().create(true).append(true).open(&path);
-    let file = options.map_err(disk("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StartError::InUse { path: directory.root().to_owned() }),
-        Err(TryLockError::Error(error)) => Err(disk("lock", &path)(error).into()),
-    }
+    files.lock(&path).map_err(|error| match error {
+        TryLockError::WouldBlock => StartError::InUse { path: directory.root().to_owned() },
+        TryLockError::Error(error) => disk("lock", &path)(error).into(),
+    })
 }

@@ -52,6 +52,7 @@ pub mod params;
 mod peak;
 mod sgd;
 mod tensor;
+mod threads;
 mod token;
 mod train;
 

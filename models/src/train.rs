@@ -10,6 +10,7 @@ use crate::mode::Mode;
 use crate::network::{Network, OutputGradients};
 use crate::params::ParamSet;
 use crate::sgd::Sgd;
+use crate::threads::attended;
 
 /// A network that learns: cross-entropy, stochastic gradient descent.
 ///
@@ -20,6 +21,8 @@ pub struct Learner {
     sgd: Sgd,
     /// Steps since the parameters were loaded.
     steps: u64,
+    /// The multiply-adds of a forward pass of one sample.
+    multiply_adds: u64,
     /// The gradient by the logits, kept for its memory.
     by_logits: Vec<f32>,
 }
@@ -36,7 +39,8 @@ impl Learner {
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         let network = Network::new(architecture, params, backend)?;
-        Ok(Self { network, sgd, steps: 0, by_logits: Vec::new() })
+        let multiply_adds = architecture.multiply_adds()?;
+        Ok(Self { network, sgd, steps: 0, multiply_adds, by_logits: Vec::new() })
     }
 
     /// One step of gradient descent on the mean loss over a batch; gives that loss, from before the step.
@@ -48,10 +52,12 @@ impl Learner {
     pub fn step(&mut self, batch: &Batch) -> Result<f32, ModelError> {
         let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0;
         let descent = if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep };
-        let loss = self.pass(batch, descent)?;
-        self.network.descend(&self.sgd)?;
-        self.steps += 1;
-        Ok(loss)
+        attended(self.work(batch), || {
+            let loss = self.pass(batch, descent)?;
+            self.network.descend(&self.sgd)?;
+            self.steps += 1;
+            Ok(loss)
+        })
     }
 
     /// The mean loss over a batch and its gradient, without weight decay; that of buffers is 0. Changes nothing but the
@@ -60,7 +66,7 @@ impl Learner {
     /// # Errors
     /// As [`Learner::step`].
     pub fn gradient(&mut self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
-        let loss = self.pass(batch, Descent::Keep)?;
+        let loss = attended(self.work(batch), || self.pass(batch, Descent::Keep))?;
         Ok((loss, self.network.gradients()?))
     }
 
@@ -108,6 +114,11 @@ impl Learner {
     #[must_use]
     pub fn network(&mut self) -> &mut Network {
         &mut self.network
+    }
+
+    /// The multiply-adds of a forward pass of a batch.
+    fn work(&self, batch: &Batch) -> u64 {
+        self.multiply_adds.saturating_mul(batch.len() as u64)
     }
 
     /// The mean loss over a batch, checked to be finite, and a backward pass from it.

@@ -40,7 +40,7 @@ fn train(model: &str, sgd: Sgd, epochs: usize) -> (f64, f64) {
             step += 1;
         }
     }
-    let accuracy = |view: &View| {
+    let mut accuracy = |view: &View| {
         let positions: Vec<usize> = (0..TEST).collect();
         let batches = positions.chunks(200).map(|positions| batch(view, positions));
         evaluate(learner.network(), batches).unwrap().accuracy

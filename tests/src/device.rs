@@ -33,6 +33,14 @@ pub struct Trained {
     result: Result<(TrainReport, Bytes, Option<Vec<u8>>), String>,
 }
 
+impl Trained {
+    /// The round that it was trained in.
+    #[must_use]
+    pub fn round(&self) -> u32 {
+        self.held.round
+    }
+}
+
 /// A device.
 pub struct Device {
     identity: Identity,

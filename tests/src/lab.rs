@@ -5,7 +5,6 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 
 use aggregator::report::{RoundRecord, jsonl};
 use edge_client::store::parse_fingerprint;
@@ -14,7 +13,7 @@ use serde_json::Value;
 use shared::id::ClientId;
 
 use crate::gate::Gate;
-use crate::process::{Ended, PATIENCE, Process, run};
+use crate::process::{Ended, Process, run, until};
 use crate::programs::programs;
 use crate::scenario::Scenario;
 
@@ -93,6 +92,15 @@ impl Lab {
         self.path("runs").join(&self.scenario.config.spec.name)
     }
 
+    /// The model that the run has left, as a file's bytes.
+    ///
+    /// # Panics
+    /// If it has left none.
+    #[must_use]
+    pub fn model(&self) -> Vec<u8> {
+        model_in(&self.run())
+    }
+
     /// Starts the aggregator and waits until devices can join. The command is the same every time.
     ///
     /// # Panics
@@ -127,11 +135,7 @@ impl Lab {
         command.arg("serve").args(self.serve_arguments(identity)).args(more);
         let mut server = Process::start("the aggregator", &mut command);
         server.line("listening", |line| line.contains("listening on "));
-        let deadline = Instant::now() + PATIENCE;
-        while !ready.exists() {
-            assert!(server.alive() && Instant::now() < deadline, "the aggregator never wrote its ready file");
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
+        until("the aggregator has written its ready file", || ready.exists());
         server
     }
 
@@ -223,7 +227,7 @@ impl Lab {
         let records = self.rounds();
         let accepted: Vec<_> = records.iter().map(|record| (record.round, record.accepted)).collect();
         assert_eq!(accepted, (1..=rounds).map(|round| (round, clients)).collect::<Vec<_>>());
-        assert!(model_in(&self.run()) == self.simulated(), "the model is not the simulation's");
+        assert!(self.model() == self.simulated(), "the model is not the simulation's");
         assert!(self.run().join("report.html").is_file());
     }
 

@@ -6,7 +6,8 @@
 //! | [`weather`] | delays, cuts, crashes: how often and how long |
 //! | [`device`] | one simulated device of that world |
 //! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
-//! | [`faulty_disk`] | a file layer that dies at a chosen operation |
+//! | [`faulty_disk`] | a file layer that dies at a chosen operation, with or without the power |
+//! | [`watched_disk`] | a file layer that tells the test of every operation |
 //! | [`serving`] | an aggregator that serves and clients that join, for the benches |
 //! | [`scenario`] | small configurations and data |
 //! | [`programs`] | the two programs, built once |
@@ -27,5 +28,6 @@ pub mod raw_peer;
 pub mod scenario;
 pub mod server;
 pub mod serving;
+pub mod watched_disk;
 pub mod weather;
 pub mod world;

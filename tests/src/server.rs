@@ -1,15 +1,17 @@
 //! The aggregator of a simulated world: the real coordinator over the real durable steps.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::config::Config;
 use aggregator::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
 use aggregator::files::FileLayer;
-use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Broadcast, Run, RunError, Traffic};
+use aggregator::start::{StartError, start_on};
 use bytes::Bytes;
 use shared::frame;
 use shared::message::{ToClient, ToServer, UpdateHeader};
@@ -27,6 +29,9 @@ pub enum Effect {
 pub struct Server {
     coordinator: Coordinator,
     run: Run,
+    files: Arc<dyn FileLayer>,
+    _lock: File,
+    continued: Resume,
     broadcast: Option<Broadcast>,
     uploads: BTreeMap<UploadId, PathBuf>,
     next_upload: u64,
@@ -36,27 +41,29 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins the run in `directory`, or continues it if it was begun.
+    /// Begins or continues the run of `config` under `runs`, as the program does.
     pub fn start(
         files: Arc<dyn FileLayer>,
-        directory: RunDirectory,
+        runs: &Path,
         config: Config,
         now: Duration,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, StartError> {
         let policy = config.policy;
-        let (run, resume) = if directory.identity().exists() {
-            Run::resume(files, directory, config, None)?
-        } else {
-            (Run::begin(files, directory, config, None)?, Resume::default())
-        };
+        let (started, ()) = start_on(files.clone(), config, runs, false, |_| Ok(()))?;
+        assert_eq!(started.passed, [""; 0], "no other directory than the first is taken");
+        let (run, resume, lock) = started.into_parts();
         let broadcast = match &resume.open {
-            Some(reopened) => Some(run.broadcast(reopened.opening.round)?),
-            None => None,
+            Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),
+            _ => None,
         };
+        let continued = resume.clone();
         let coordinator = Coordinator::new(run.spec().clone(), policy, resume, now);
         Ok(Self {
             coordinator,
             run,
+            files,
+            _lock: lock,
+            continued,
             broadcast,
             uploads: BTreeMap::new(),
             next_upload: 0,
@@ -71,6 +78,12 @@ impl Server {
         &self.run
     }
 
+    /// Where this life began.
+    #[must_use]
+    pub fn continued(&self) -> &Resume {
+        &self.continued
+    }
+
     /// The state machine.
     #[must_use]
     pub fn coordinator(&self) -> &Coordinator {
@@ -83,19 +96,26 @@ impl Server {
         self.coordinator.deadline(now)
     }
 
-    /// An update arrives: spools it as the transport would.
-    ///
-    /// # Panics
-    /// If the spool cannot be written.
-    pub fn upload(&mut self, peer: PeerId, header: UpdateHeader, payload: &[u8]) -> Event {
+    /// An update arrives: spools it as the transport would. An error is the death of the process.
+    pub fn upload(
+        &mut self,
+        peer: PeerId,
+        header: UpdateHeader,
+        payload: &[u8],
+        synced: bool,
+    ) -> io::Result<Event> {
         let upload = UploadId(self.next_upload);
         self.next_upload += 1;
         let file = self.run.directory().spool().join(format!("{}.upload", upload.0));
         let mut bytes = frame::encode(&ToServer::Update(header), payload.len() as u64);
         bytes.extend_from_slice(payload);
-        std::fs::write(&file, bytes).expect("the temporary directory can be written");
+        let mut spooled = self.files.create(&file)?;
+        spooled.write_all(&bytes)?;
+        if synced {
+            spooled.sync()?;
+        }
         self.uploads.insert(upload, file);
-        Event::Uploaded { peer, round: header.round, report: header.report, upload }
+        Ok(Event::Uploaded { peer, round: header.round, report: header.report, upload })
     }
 
     /// Takes an event in and does all that follows from it. An error is the death of the process.
@@ -134,14 +154,22 @@ impl Server {
                 }
                 Action::Drop { upload } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
-                    std::fs::remove_file(file).expect("the upload was spooled");
+                    self.files.remove(&file).map_err(|source| RunError::Disk {
+                        action: "remove",
+                        path: file,
+                        source,
+                    })?;
                 }
                 Action::Close { round, tally } => {
                     self.run.close(round, &tally, Traffic::default())?;
                     self.events.push_back(Event::Closed { round });
                 }
                 Action::Alarm { .. } => {}
-                Action::Finish(outcome) => self.outcome = Some(outcome),
+                Action::Finish(outcome) => {
+                    self.run.write_model()?;
+                    self.run.write_report("a report", outcome == Outcome::Completed)?;
+                    self.outcome = Some(outcome);
+                }
             }
         }
         Ok(())

@@ -5,60 +5,30 @@
 //! their own and may be overtaken by messages. All chance comes from one seed, so a failing schedule can be replayed.
 //! Every message is encoded and decoded.
 
+mod lives;
+mod queue;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId};
-use aggregator::files::{Disk, FileLayer};
-use aggregator::run::directory::RunDirectory;
+use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId, Resume};
 use bytes::Bytes;
 use edge_client::session::Event as DeviceEvent;
-use models::ParamSet;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer};
+use shared::message::ToServer;
 use shared::seed::Seed;
 
-use crate::device::{self, Device, Trained};
+use crate::device::{self, Device};
+use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::scenario::Scenario;
-use crate::server::{self, Server};
+use crate::server::Server;
 use crate::weather::Weather;
-
-#[derive(Debug)]
-enum Happening {
-    ToServer { peer: PeerId, message: ToServer, payload: Option<Bytes> },
-    ToDevice { peer: PeerId, message: Box<ToClient>, payload: Option<Bytes> },
-    ServerLearnsOfCut(PeerId),
-    DeviceLearnsOfCut(PeerId),
-    Connected(PeerId),
-    Trained { device: usize, trained: Box<Trained> },
-    DeviceStarts(usize),
-    ServerStarts,
-}
-
-struct Scheduled(Duration, u64, Happening);
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
+use queue::{Happening, Scheduled};
 
 struct Connection {
     device: usize,
@@ -75,8 +45,10 @@ pub struct World {
     scenario: Scenario,
     weather: Weather,
     chance: ChaCha8Rng,
-    files: Arc<dyn FileLayer>,
-    root: PathBuf,
+    disk: FaultyDisk,
+    /// How the aggregator's next lives end, if by the disk.
+    deaths: VecDeque<(usize, Loss)>,
+    runs: PathBuf,
     server: Option<Server>,
     devices: Vec<Device>,
     connections: BTreeMap<PeerId, Connection>,
@@ -84,6 +56,18 @@ pub struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     outcome: Option<Outcome>,
+    /// Devices whose training takes this long, whatever the weather.
+    slow: BTreeMap<usize, Duration>,
+    /// Updates that a device was told were durable.
+    promised: BTreeSet<(u32, ClientId)>,
+    /// How often each device began to train in each round.
+    trainings: BTreeMap<(u32, ClientId), usize>,
+    /// Where each life of the aggregator but the first began.
+    pub resumes: Vec<Resume>,
+    /// Uploads are synced before they are folded, as those of real devices are.
+    pub synced_uploads: bool,
+    /// Let the aggregator forget accepted updates: their files are not synced, or the test damages them.
+    pub forgiving: bool,
     /// Print every happening: for replaying a seed that failed.
     pub trace: bool,
     /// Deaths of the aggregator so far.
@@ -91,9 +75,9 @@ pub struct World {
 }
 
 impl World {
-    /// A federation whose run lives in `root`; everything starts at time zero.
+    /// A federation whose run lives in a directory under `runs`; everything starts at time zero.
     #[must_use]
-    pub fn new(scenario: Scenario, weather: Weather, seed: u64, root: &Path) -> Self {
+    pub fn new(scenario: Scenario, weather: Weather, seed: u64, runs: &Path) -> Self {
         let identities = scenario.config.spec.root_seed();
         let shares = scenario.shares.clone();
         let devices = (0..)
@@ -105,16 +89,23 @@ impl World {
             scenario,
             weather,
             chance: Seed::root(seed).derive("weather").rng(),
-            files: Arc::new(Disk),
-            root: root.to_owned(),
+            disk: FaultyDisk::counting(),
+            deaths: VecDeque::new(),
+            runs: runs.to_owned(),
             server: None,
             connections: BTreeMap::new(),
             next_peer: 0,
             queue: BinaryHeap::new(),
             sequence: 0,
             outcome: None,
+            slow: BTreeMap::new(),
+            promised: BTreeSet::new(),
+            trainings: BTreeMap::new(),
+            resumes: Vec::new(),
             server_deaths: 0,
             trace: false,
+            forgiving: false,
+            synced_uploads: true,
         };
         world.schedule(Duration::ZERO, Happening::ServerStarts);
         for device in 0..world.devices.len() {
@@ -123,9 +114,26 @@ impl World {
         world
     }
 
-    /// The aggregator's next life, and no later one, runs on `files`.
-    pub fn use_disk_once(&mut self, files: Arc<dyn FileLayer>) {
-        self.files = files;
+    /// Every training of `device` takes `training`.
+    pub fn slow_down(&mut self, device: usize, training: Duration) {
+        self.slow.insert(device, training);
+    }
+
+    /// Lets time pass until `so_far` is true of the aggregator.
+    ///
+    /// # Panics
+    /// If the run ends before.
+    pub fn run_until(&mut self, so_far: impl Fn(&Server) -> bool) {
+        while !self.server.as_ref().is_some_and(&so_far) {
+            assert!(self.outcome.is_none(), "the run ended before");
+            self.step();
+        }
+    }
+
+    /// How often each device began to train in each round.
+    #[must_use]
+    pub fn trainings(&self) -> &BTreeMap<(u32, ClientId), usize> {
+        &self.trainings
     }
 
     /// Virtual time.
@@ -152,16 +160,6 @@ impl World {
             self.step();
         }
         self.outcome.clone()
-    }
-
-    /// The global model of the ended run.
-    ///
-    /// # Panics
-    /// If the aggregator is dead or its checkpoint cannot be read.
-    #[must_use]
-    pub fn model(&self) -> ParamSet {
-        let server = self.server.as_ref().expect("the run ended in a living aggregator");
-        server.run().published().expect("the checkpoint can be read")
     }
 
     /// The next thing happens: a delivery, or a deadline.
@@ -205,7 +203,10 @@ impl World {
                 }
                 let event = match (message, payload, &mut self.server) {
                     (ToServer::Update(header), Some(payload), Some(server)) => {
-                        server.upload(peer, header, &payload)
+                        match server.upload(peer, header, &payload, self.synced_uploads) {
+                            Ok(event) => event,
+                            Err(_) => return self.server_dies(),
+                        }
                     }
                     (message, _, _) => ServerEvent::Message { peer, message },
                 };
@@ -228,63 +229,6 @@ impl World {
                 self.device_effects(device, effects);
             }
         }
-    }
-
-    fn start_server(&mut self) {
-        let directory = RunDirectory::new(&self.root);
-        let files = std::mem::replace(&mut self.files, Arc::new(Disk));
-        match Server::start(files, directory, self.scenario.config.clone(), self.now) {
-            Ok(server) => {
-                self.server = Some(server);
-                // A resumed machine may have something to do at once.
-                self.server_event(ServerEvent::Tick);
-            }
-            Err(_) => self.server_dies(),
-        }
-    }
-
-    fn server_event(&mut self, event: ServerEvent) {
-        if self.server.is_some() && self.chance.random_bool(self.weather.server_crash) {
-            self.server_dies();
-            return;
-        }
-        let Some(server) = &mut self.server else { return };
-        match server.handle(self.now, event) {
-            Err(_) => self.server_dies(),
-            Ok(effects) => {
-                self.outcome.clone_from(&server.outcome);
-                for effect in effects {
-                    match effect {
-                        server::Effect::Deliver(peer, message, payload) => {
-                            let message = across(&message);
-                            self.deliver(
-                                peer,
-                                1,
-                                |message, payload| Happening::ToDevice {
-                                    peer,
-                                    message: Box::new(message),
-                                    payload,
-                                },
-                                message,
-                                payload,
-                            );
-                        }
-                        server::Effect::Cut(peer) => self.cut(peer),
-                    }
-                }
-            }
-        }
-    }
-
-    fn server_dies(&mut self) {
-        self.server = None;
-        self.server_deaths += 1;
-        let peers: Vec<PeerId> = self.connections.keys().copied().collect();
-        for peer in peers {
-            self.cut(peer);
-        }
-        let downtime = self.draw(self.weather.downtime);
-        self.schedule(downtime, Happening::ServerStarts);
     }
 
     fn device_event(&mut self, peer: PeerId, event: DeviceEvent) {
@@ -321,7 +265,10 @@ impl World {
                     }
                 }
                 device::Effect::Train(trained) => {
-                    let duration = self.draw(self.weather.training);
+                    let key = (trained.round(), self.devices[device].client());
+                    *self.trainings.entry(key).or_default() += 1;
+                    let drawn = self.draw(self.weather.training);
+                    let duration = self.slow.get(&device).copied().unwrap_or(drawn);
                     self.schedule(duration, Happening::Trained { device, trained: Box::new(trained) });
                 }
                 device::Effect::Cut => {

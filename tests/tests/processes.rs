@@ -2,9 +2,11 @@
 //! can think of. Wherever a run completes, its model is the simulation's, byte for byte.
 #![cfg(unix)]
 
+use std::process::Command;
+
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
-use federation_tests::process::Process;
+use federation_tests::process::{Process, until};
 use serde_json::json;
 use shared::message::Verdict;
 
@@ -82,6 +84,47 @@ fn an_aggregator_that_is_killed_continues_where_it_was() {
 
     pass(&gate, 3);
     lab.assert_completed(server, devices);
+    // The updates that came before the kill count in their round's traffic, and so do their tasks. That of the fifth,
+    // which was sent before the kill and not again, is forgotten.
+    let (interrupted, whole) = (&lab.rounds()[0], &lab.rounds()[2]);
+    assert!(interrupted.bytes_up > whole.bytes_up / 10 * 9, "{interrupted:?} {whole:?}");
+    assert!(interrupted.bytes_down > whole.bytes_down / 10 * 7, "{interrupted:?} {whole:?}");
+}
+
+/// The model of one round that closes by time with four updates of five. If `killed`, the aggregator is killed after the
+/// decision to close, and the fifth update is ready when it comes back.
+fn closed_by_time(killed: bool) -> Vec<u8> {
+    let lab = Lab::new(5, &["run.rounds=1", "round.count.min=4", "round.time.max=3", "data.limit=200"]);
+    let mut server = lab.serve();
+    let mut devices: Vec<_> = (0..3).map(|index| lab.join(index)).collect();
+    let (fourth, straggler) = (lab.gate(3), lab.gate(4));
+    let (held_fourth, held_straggler) = (fourth.held(), straggler.held());
+    accepted(&mut devices, 1);
+    // Whoever opens a pipe for writing waits for a reader: the aggregator does not get beyond this file.
+    let pipe = lab.run().join("state/checkpoint-000001.safetensors.partial");
+    if killed {
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("there is a program mkfifo").success());
+    }
+    held_fourth.open();
+    assert_eq!(fourth.receipt(1), Verdict::Accepted);
+    if killed {
+        until("the round has a line", || lab.run().join("rounds.jsonl").exists());
+        server.kill();
+        held_straggler.open();
+        std::fs::remove_file(pipe).expect("the pipe is there");
+        server = lab.serve();
+    }
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let records: Vec<_> = lab.rounds().iter().map(|record| (record.round, record.accepted)).collect();
+    assert_eq!(records, [(1, 4)]);
+    lab.model()
+}
+
+#[test]
+fn a_round_that_was_decided_by_time_closes_without_the_straggler_after_a_kill() {
+    assert!(closed_by_time(true) == closed_by_time(false), "the model is not that of the undisturbed run");
 }
 
 #[test]

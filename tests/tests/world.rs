@@ -1,11 +1,12 @@
 //! Protocols in memory: whole runs with virtual time, delays, cuts and crashes of either side.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
-use federation_tests::faulty_disk::FaultyDisk;
+use aggregator::report::{WaitedFor, jsonl};
+use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
@@ -15,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), weather, seed, &directory.path().join("run"));
+    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
     assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
     world.model()
 }
@@ -45,26 +46,137 @@ fn any_weather_gives_the_bits_of_calm_weather() {
     }
 }
 
+/// Two rounds that close by time, each without device 3, which would need half as long again.
+fn without_the_straggler(directory: &Path) -> World {
+    let scenario = Scenario::small(&["run.rounds=2", "round.count.min=2", "round.time.max=60"]);
+    let mut world = World::new(scenario, Weather::CALM, 0, directory);
+    world.slow_down(3, Duration::from_secs(90));
+    world
+}
+
 #[test]
-fn a_death_at_any_disk_operation_loses_nothing() {
-    let scenario = patient(&["run.rounds=2"]);
-    let calm = run(&scenario, Weather::CALM, 0);
-    let whole = {
+fn a_round_that_was_decided_by_time_closes_as_decided_whenever_the_aggregator_dies() {
+    let (calm, whole) = {
         let directory = tempfile::tempdir().unwrap();
-        let disk = FaultyDisk::counting();
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, &directory.path().join("run"));
-        world.use_disk_once(Arc::new(disk.clone()));
+        let mut world = without_the_straggler(directory.path());
         assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-        assert_eq!(world.server_deaths, 0);
-        disk.operations()
+        assert!(world.now() >= Duration::from_secs(120), "both rounds closed by time");
+        let accepted: Vec<_> = world.records().iter().map(|round| round.accepted).collect();
+        assert_eq!(accepted, [3, 3]);
+        let whole = world.disk().operations();
+        (world.model(), whole)
     };
-    assert!(whole > 50, "only {whole} operations were counted");
+    let (mut decided, mut undecided) = (0, 0);
     for fatal in 0..whole {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, &directory.path().join("run"));
-        world.use_disk_once(Arc::new(FaultyDisk::dying_at(fatal)));
+        let mut world = without_the_straggler(directory.path());
+        world.die_at(fatal, Loss::Nothing);
         assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
         assert_eq!(world.server_deaths, 1, "death at operation {fatal}");
-        assert_eq!(world.model(), calm, "death at operation {fatal}");
+        let reopened = world.resumes.first().and_then(|resume| resume.open.as_ref());
+        if reopened.is_some_and(|open| open.closing.is_some()) {
+            decided += 1;
+            let records = world.records();
+            assert!(records.iter().all(|round| round.waited_for == WaitedFor::MaxTime), "{records:?}");
+        }
+        // While the decision itself is being written there is none, and the straggler is as welcome as before.
+        let is_undecided = reopened.is_some_and(|open| open.closing.is_none() && open.accepted.len() == 3);
+        if world.model() != calm {
+            assert!(is_undecided, "death at operation {fatal}: {:?}", world.resumes);
+            undecided += 1;
+        }
+    }
+    assert!(decided > 20, "only {decided} deaths fell between a decision and its checkpoint");
+    assert!(undecided <= 2 * DECISION, "{undecided} deaths gave another model");
+}
+
+/// Disk operations until a decision is durable: create, write in pieces, sync, rename.
+const DECISION: usize = 14;
+
+/// Whole runs with deaths, all to be compared with one without.
+struct Trial {
+    scenario: Scenario,
+    calm: ParamSet,
+    /// Disk operations of the run without a death.
+    operations: usize,
+    synced_uploads: bool,
+}
+
+impl Trial {
+    fn new(synced_uploads: bool) -> Self {
+        let scenario = patient(&["run.rounds=2"]);
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
+        world.synced_uploads = synced_uploads;
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+        assert_eq!(world.server_deaths, 0);
+        let operations = world.disk().operations();
+        assert!(operations > 150, "only {operations} operations were counted");
+        Self { scenario, calm: world.model(), operations, synced_uploads }
+    }
+
+    /// The aggregator's first lives end in `deaths`.
+    fn survives(&self, deaths: &[(usize, Loss)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(self.scenario.clone(), Weather::CALM, 0, directory.path());
+        world.synced_uploads = self.synced_uploads;
+        world.forgiving = !self.synced_uploads;
+        for &(fatal, loss) in deaths {
+            world.die_at(fatal, loss);
+        }
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{deaths:?}");
+        assert!(world.server_deaths >= 1, "{deaths:?}");
+        // Devices keep their updates until the receipt, so none of them trains twice.
+        let once = world.trainings().values().all(|&times| times == 1);
+        assert!(once || !self.synced_uploads, "{deaths:?}: {:?}", world.trainings());
+
+        // The run is complete, and once the last process has ended no power failure can change that.
+        if world.server().is_some() {
+            world.disk().cut_power(Loss::Everything);
+        }
+        let run = world.run_directory();
+        for path in [run.finished(), run.model(), run.report(), run.config()] {
+            assert!(path.is_file(), "{deaths:?}: {}", path.display());
+        }
+        let text = std::fs::read_to_string(run.rounds()).unwrap();
+        let rounds: Vec<_> = jsonl::read(&text).unwrap().records.iter().map(|record| record.round).collect();
+        assert_eq!(rounds, [1, 2], "{deaths:?}");
+        assert_eq!(world.model(), self.calm, "{deaths:?}");
+    }
+}
+
+#[test]
+fn a_kill_at_any_disk_operation_loses_nothing() {
+    let trial = Trial::new(true);
+    for fatal in 0..trial.operations {
+        trial.survives(&[(fatal, Loss::Nothing)]);
+    }
+}
+
+#[test]
+fn a_power_failure_at_any_disk_operation_loses_nothing() {
+    let trial = Trial::new(true);
+    for fatal in 0..trial.operations {
+        for loss in [Loss::Everything, Loss::Some(fatal as u64)] {
+            trial.survives(&[(fatal, loss)]);
+        }
+    }
+}
+
+#[test]
+fn a_power_failure_soon_after_a_kill_loses_nothing() {
+    let trial = Trial::new(true);
+    for fatal in 0..trial.operations {
+        // The second process reads, relies on what it reads, and dies; at another point every time.
+        trial.survives(&[(fatal, Loss::Nothing), (fatal * 7 % 60, Loss::Everything)]);
+    }
+}
+
+#[test]
+fn updates_that_were_not_synced_are_asked_for_again_after_a_power_failure() {
+    let trial = Trial::new(false);
+    for fatal in 0..trial.operations {
+        let loss = if fatal % 2 == 0 { Loss::Bytes } else { Loss::Some(fatal as u64) };
+        trial.survives(&[(fatal, loss)]);
     }
 }

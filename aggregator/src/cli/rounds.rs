@@ -12,11 +12,10 @@ use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
 use crate::config::Config;
 use crate::coordinator::Outcome;
-use crate::files::{Disk, write_durably};
 use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
-use crate::run::{Run, disk};
+use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::{StartError, Started, start};
 
@@ -40,6 +39,9 @@ impl RunArgs {
         let closed = started.run.closed();
         for passed in &started.passed {
             terminal::tell(passed);
+        }
+        for mended in started.run.mended() {
+            terminal::tell(mended);
         }
         if started.continued {
             terminal::tell(&format!("continuing {place} after round {closed} (--fresh begins a new run)"));
@@ -149,13 +151,7 @@ fn conclude(
         target: None,
     };
     let page = render(&report);
-    let path = run.directory().report();
-    write_durably(&Disk, &path, |out| out.write_all(page.as_bytes())).map_err(disk("write", &path))?;
-    if *outcome == Outcome::Completed {
-        // A process that dies before this is continued, and writes its model and report then.
-        let finished = run.directory().finished();
-        write_durably(&Disk, &finished, |_| Ok(())).map_err(disk("write", &finished))?;
-    }
+    let path = run.write_report(&page, *outcome == Outcome::Completed)?;
     if !json {
         let summary = console::summary(&Summary::of(run.records(), None));
         terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;

@@ -6,7 +6,7 @@ use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
 };
 
-use super::open_round::Stage;
+use super::open_round::{Offer, Stage};
 use super::{Action, Coordinator, Link, Member, PeerId, State, UploadId};
 
 /// Samples that a client may declare. The sums' resolution is shared out by the largest weight: without a limit one
@@ -70,15 +70,18 @@ impl Coordinator {
         }
         self.members.insert(client, Member { samples: hello.samples, link, seen: now });
         self.peers.insert(peer, client);
-        let wants = match &self.state {
-            State::Open { round } | State::Opening { round } => {
-                (round.stage(client) == Some(&Stage::Asked)).then_some(round.number())
-            }
-            _ => None,
+        let (wants, ask) = match &self.state {
+            State::Open { round } | State::Opening { round } => match round.stage(client) {
+                Some(Stage::Asked) => (Some(round.number()), true),
+                // A client forgets what is not wanted, and this update is not durable yet.
+                Some(Stage::Folding) => (Some(round.number()), false),
+                _ => (None, false),
+            },
+            _ => (None, false),
         };
         self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
         let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
-        if let Some(round) = wants.filter(|round| held != Some(*round)) {
+        if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {
             self.actions.push_back(Action::Broadcast { peer, round });
         }
     }
@@ -118,11 +121,16 @@ impl Coordinator {
             _ if round <= self.closed => Verdict::Discarded(Discard::Late),
             State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
                 match open.offer(client, &report) {
-                    Ok(()) => {
+                    Offer::Fold => {
                         self.actions.push_back(Action::Fold { round, client, report, upload });
                         return;
                     }
-                    Err(verdict) => verdict,
+                    Offer::Again => {
+                        open.count(&Verdict::Discarded(Discard::Duplicate));
+                        self.actions.push_back(Action::Drop { upload });
+                        return;
+                    }
+                    Offer::Settled(verdict) => verdict,
                 }
             }
             State::Closing { .. } if round == self.closed + 1 => Verdict::Discarded(Discard::Late),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, TrainReport};
 
@@ -113,7 +114,8 @@ pub enum Action {
         /// Which.
         upload: UploadId,
     },
-    /// Close the round: new global model, checkpoint, evaluation; then report [`Event::Closed`].
+    /// Close the round with the updates that are folded: make the decision durable, then the new global model,
+    /// evaluation, checkpoint; then report [`Event::Closed`].
     Close {
         /// The round.
         round: u32,
@@ -179,4 +181,26 @@ pub struct Reopened {
     pub opening: Opening,
     /// Whose updates are durable.
     pub accepted: BTreeSet<ClientId>,
+    /// How it was to be closed, if that was decided.
+    pub closing: Option<Closing>,
+}
+
+impl Reopened {
+    /// The decision to close the round, if it can still be carried out: a void round needs no updates, any other one
+    /// needs them all.
+    #[must_use]
+    pub fn decided(&self) -> Option<&Closing> {
+        let complete =
+            |closing: &&Closing| closing.tally.void || closing.contributors.is_subset(&self.accepted);
+        self.closing.as_ref().filter(complete)
+    }
+}
+
+/// The decision to close a round: once it is durable, the round closes in this way and in no other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// Whose updates make the new model.
+    pub contributors: BTreeSet<ClientId>,
+    /// How the round went.
+    pub tally: Tally,
 }

@@ -11,9 +11,11 @@
 //! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort, `Open` |
 //! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
+//! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
 //! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
+//! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
@@ -22,6 +24,10 @@
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
 //! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
+//! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
+//! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |
+//! | restart | | a round was open | `Open` | wants what is not in |
+//! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
@@ -42,15 +48,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Progress, Refusal, Rejection, ToClient, Verdict};
+use shared::message::{Refusal, Rejection, ToClient, Verdict};
 use shared::seed::sample_without_replacement;
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
 use open_round::{Next, OpenRound};
+use roster::{Link, Member};
 
-pub use event::{Action, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
+pub use event::{Action, Closing, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
 pub use roster::ROSTER;
 pub use status::{Status, WaitingFor};
@@ -63,21 +70,10 @@ pub const VOID_ALARM: u32 = 3;
 const VOID_PAUSE: Duration = Duration::from_secs(1);
 /// The pause grows no longer.
 pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
-/// A client that was seen in this run.
-#[derive(Clone, Debug)]
-struct Member {
-    samples: u64,
-    link: Option<Link>,
-    /// When it was last heard on its previous connection.
-    seen: Duration,
-}
 
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    peer: PeerId,
-    heard: Duration,
-    progress: Progress,
-}
+/// Stands for the reasons of a void round that was decided by an earlier process.
+const RESTARTED: &str =
+    "the aggregator was restarted while the round closed: the reasons are in its earlier output";
 
 #[derive(Debug)]
 enum State {
@@ -114,7 +110,11 @@ pub struct Coordinator {
     members: BTreeMap<ClientId, Member>,
     peers: BTreeMap<PeerId, ClientId>,
     closed: u32,
+    /// Void rounds in a row that this process has seen: whoever starts a run again has changed something.
     void: u32,
+    /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
+    /// so nobody disappeared.
+    regather: Duration,
     /// Updates that arrived between rounds: they count in the next round's tally.
     stray_rejected: usize,
     stray_discarded: usize,
@@ -131,12 +131,20 @@ impl Coordinator {
             .into_iter()
             .map(|(client, samples)| (client, Member { samples, link: None, seen: now }))
             .collect();
+        let regather = if members.is_empty() { now } else { now + policy.regather };
+        let mut actions = VecDeque::new();
         let state = match resume.open {
-            Some(reopened) => State::Open { round: OpenRound::resume(reopened, &policy, now) },
+            Some(reopened) => match reopened.decided() {
+                Some(&Closing { tally, .. }) => {
+                    actions.push_back(Action::Close { round: reopened.opening.round, tally });
+                    State::Closing { void: tally.void, reasons: vec![RESTARTED.to_owned()] }
+                }
+                None => State::Open { round: OpenRound::resume(reopened, &policy, now) },
+            },
             None => State::Gathering {
                 since: now,
                 need: if members.is_empty() { policy.start } else { policy.min },
-                known_until: if members.is_empty() { now } else { now + policy.regather },
+                known_until: regather,
                 pause_until: now,
             },
         };
@@ -147,10 +155,11 @@ impl Coordinator {
             peers: BTreeMap::new(),
             closed: resume.closed,
             void: 0,
+            regather,
             stray_rejected: 0,
             stray_discarded: 0,
             state,
-            actions: VecDeque::new(),
+            actions,
         };
         coordinator.settle(now);
         coordinator
@@ -267,7 +276,7 @@ impl Coordinator {
             self.state = State::Gathering {
                 since: now,
                 need: self.policy.min,
-                known_until: now,
+                known_until: self.regather.max(now),
                 pause_until: now + pause,
             };
         }

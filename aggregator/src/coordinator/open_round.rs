@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 use shared::message::{Discard, Rejection, TrainReport, Verdict};
 
@@ -25,10 +26,13 @@ pub(super) enum Stage {
     Rejected(String),
     /// The client says that it could not train, for this reason.
     Failed(String),
+    /// The round was decided without this update, before a restart.
+    Missed,
 }
 
 /// A round's counts, as they are reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tally {
     /// Members of the cohort, replacements included.
     pub sampled: usize,
@@ -46,6 +50,17 @@ pub struct Tally {
     pub waited_for: WaitedFor,
     /// The round closes without changing the model: too few updates, and nobody left to ask.
     pub void: bool,
+}
+
+/// What becomes of an offered update.
+#[derive(Debug, PartialEq)]
+pub(super) enum Offer {
+    /// It is to be folded.
+    Fold,
+    /// The member's first is being folded: the one receipt for both has to wait until it is durable.
+    Again,
+    /// It needs no folding.
+    Settled(Verdict),
 }
 
 /// What the round wants to happen next.
@@ -102,8 +117,15 @@ impl OpenRound {
     pub(super) fn resume(reopened: Reopened, policy: &RoundPolicy, now: Duration) -> Self {
         let mut round = Self::new(reopened.opening, now);
         round.regather = now + policy.regather;
+        let decided = reopened.closing.map(|closing| closing.contributors);
         for (client, part) in &mut round.parts {
-            part.stage = if reopened.accepted.contains(client) { Stage::Accepted } else { Stage::Asked };
+            part.stage = if reopened.accepted.contains(client) {
+                Stage::Accepted
+            } else if decided.as_ref().is_some_and(|contributors| !contributors.contains(client)) {
+                Stage::Missed
+            } else {
+                Stage::Asked
+            };
         }
         round
     }
@@ -170,17 +192,19 @@ impl OpenRound {
         }
     }
 
-    /// A client offers its update: `Ok` if it is to be folded.
-    pub(super) fn offer(&mut self, client: ClientId, report: &TrainReport) -> Result<(), Verdict> {
+    /// A client offers its update.
+    pub(super) fn offer(&mut self, client: ClientId, report: &TrainReport) -> Offer {
         let round = self.number;
         let Some(part) = self.parts.get_mut(&client) else {
-            return Err(Verdict::Rejected(Rejection::NotInCohort { round }));
+            return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
         match part.stage {
             Stage::Drawn | Stage::Asked | Stage::Failed(_) => {}
-            Stage::Folding | Stage::Accepted | Stage::Rejected(_) => {
-                return Err(Verdict::Discarded(Discard::Duplicate));
+            Stage::Folding => return Offer::Again,
+            Stage::Accepted | Stage::Rejected(_) => {
+                return Offer::Settled(Verdict::Discarded(Discard::Duplicate));
             }
+            Stage::Missed => return Offer::Settled(Verdict::Discarded(Discard::Late)),
         }
         let rejection = if report.samples != part.samples {
             Rejection::Samples { declared: part.samples, reported: report.samples }
@@ -188,10 +212,10 @@ impl OpenRound {
             Rejection::Loss { loss: report.loss }
         } else {
             part.stage = Stage::Folding;
-            return Ok(());
+            return Offer::Fold;
         };
         part.stage = Stage::Rejected(rejection.to_string());
-        Err(Verdict::Rejected(rejection))
+        Offer::Settled(Verdict::Rejected(rejection))
     }
 
     /// Counts a verdict that was given without folding.

@@ -11,12 +11,29 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::id::ClientId;
+use shared::message::Progress;
 
 use super::{Action, Coordinator, PeerId, State};
 
 /// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is about 100
 /// bytes in memory and 55 in the opening record of every round: 0.4 MB and 0.25 MB.
 pub const ROSTER: usize = 4096;
+
+/// A client that was seen in this run.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) samples: u64,
+    pub(super) link: Option<Link>,
+    /// When it was last heard on its previous connection.
+    pub(super) seen: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) peer: PeerId,
+    pub(super) heard: Duration,
+    pub(super) progress: Progress,
+}
 
 impl Coordinator {
     /// Known clients that are not connected.

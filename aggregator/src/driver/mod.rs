@@ -50,9 +50,10 @@ pub async fn drive(
     let started = Instant::now();
     let policy = run.config().policy;
     let reopened = match &resume.open {
-        Some(reopened) => Some(run.broadcast(reopened.opening.round)?),
-        None => None,
+        Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),
+        _ => None,
     };
+    let earlier = reopened.as_ref().map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
     let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
     let (jobs, job_queue) = std::sync::mpsc::channel();
     let (done_sender, mut done) = mpsc::unbounded_channel();
@@ -68,7 +69,7 @@ pub async fn drive(
         uploads: BTreeMap::new(),
         next_upload: 0,
         broadcast: reopened,
-        traffic: Traffic::default(),
+        traffic: earlier,
         spool_trouble: None,
         turned_away: false,
         outcome: None,
@@ -121,6 +122,14 @@ pub async fn drive(
     latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // What the ledger was still at when the loop ended.
+    while let Ok(late) = done.try_recv() {
+        match late {
+            Done::Failed(error) => failure = failure.or(Some(error)),
+            Done::Closed(record) => notice(Notice::Round(&record)),
+            Done::Opened(_) | Done::Folded { .. } => {}
+        }
+    }
     if let Some(error) = failure {
         return Err(error);
     }
@@ -179,7 +188,7 @@ impl Driver {
                 Action::Broadcast { peer, round } => {
                     let broadcast = self.broadcast.clone().filter(|broadcast| broadcast.round == round);
                     let broadcast = broadcast.expect("a broadcast is asked for after its round was opened");
-                    self.traffic.down += task_bytes(&broadcast);
+                    self.traffic.down += broadcast.wire_bytes();
                     self.command(peer, ToPeer::Task(broadcast));
                 }
                 Action::Fold { round, client, upload, .. } => {
@@ -341,12 +350,6 @@ impl Driver {
             Done::Failed(error) => return Err(error),
         })
     }
-}
-
-/// Bytes of a task on the wire.
-fn task_bytes(broadcast: &Broadcast) -> u64 {
-    frame::encode(&ToClient::Task { round: broadcast.round }, broadcast.length).len() as u64
-        + broadcast.length
 }
 
 fn name(peer: PeerId, known: Option<&Known>) -> String {

@@ -22,9 +22,7 @@ pub struct Rounds {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum JsonlError {
     /// A complete line is no round: the file was damaged, or written by another version.
-    #[error(
-        "line {line} of the rounds is not a round ({reason}): {shown:?}; move the file away to start a new one"
-    )]
+    #[error("line {line} is not a round ({reason}): {shown:?}")]
     Line {
         /// The line, counted from 1.
         line: usize,

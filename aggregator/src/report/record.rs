@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// Every arrival is exactly one of accepted, rejected and discarded. Of the sampled clients, those that neither
 /// delivered nor failed nor were lost had not answered when the round closed.
+///
+/// A round in whose middle the aggregator was started again counts what is durable from its opening on: accepted
+/// updates, and in the bytes those updates and one task for each. All else (refused and discarded updates, failures,
+/// other messages, seconds) is counted from the restart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundRecord {

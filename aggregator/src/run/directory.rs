@@ -8,9 +8,9 @@
 //!     report.html              the same for people
 //!     state/
 //!         run.json             the run's identity; written last, so its presence makes the directory a run
-//!         finished                 the run is complete, and its model and report are written
+//!         finished             the run is complete, and its model and report are written
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts
-//!         round-000008.json    round 8 was opened: its cohort, and the clients known then
+//!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
 //!         spool/               payloads under way, of no meaning after a restart

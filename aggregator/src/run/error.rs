@@ -32,6 +32,18 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// `rounds.jsonl` is not what this program wrote. Nothing but the report depends on it.
+    #[error(
+        "{} is damaged: {reason}; move this file away, and the same command continues the run: its model does not \
+         depend on it, only the report will lack the rounds in it",
+        path.display()
+    )]
+    Rounds {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The checkpoint does not hold this algorithm's state.
     #[error("the checkpoint does not hold this algorithm's state: {0}")]
     Checkpoint(#[from] ParcelError),

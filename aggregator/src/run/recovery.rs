@@ -7,10 +7,10 @@ use std::sync::Arc;
 use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint};
-use super::error::{damaged, disk};
-use super::{OpeningRecord, Run, RunError, TestSet};
+use super::error::disk;
+use super::{Run, RunError, TestSet};
 use crate::config::Config;
-use crate::coordinator::{Opening, Reopened, Resume};
+use crate::coordinator::{Closing, Opening, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
 use crate::report::jsonl;
 
@@ -28,6 +28,10 @@ impl Run {
             path: state.clone(),
             reason: "there is no checkpoint in it".to_owned(),
         })?;
+        // What the process before has renamed and not synced is relied upon from here on.
+        for folder in [run.directory.root().to_owned(), state] {
+            run.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
+        }
         let spool = run.directory.spool();
         run.files.remove_dir(&spool).map_err(disk("empty", &spool))?;
         run.files.create_dir(&spool).map_err(disk("create", &spool))?;
@@ -47,56 +51,94 @@ impl Run {
         };
         let opening = Opening { round: closed + 1, cohort: record.cohort, roster: record.roster };
         let roster = opening.roster.clone();
-        let accepted = run.refold(&opening)?;
-        Ok((run, Resume { closed, roster, open: Some(Reopened { opening, accepted }) }))
+        let accepted = run.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
+        let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
+        let reopened = Reopened { opening, accepted, closing };
+        if reopened.decided().is_some()
+            && let Some(sums) = &mut run.open
+        {
+            sums.decision = record.decision;
+        }
+        Ok((run, Resume { closed, roster, open: Some(reopened) }))
     }
 
-    /// Folds the accepted updates of a round that was open when the process went away.
-    fn refold(&mut self, opening: &Opening) -> Result<BTreeSet<ClientId>, RunError> {
+    /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was
+    /// decided which ones make the new model, those.
+    fn refold(
+        &mut self,
+        opening: &Opening,
+        closing: Option<&Closing>,
+    ) -> Result<BTreeSet<ClientId>, RunError> {
         let round = opening.round;
         self.open = Some(self.sums(opening));
         let folder = self.directory.accepted(round);
+        self.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
         let names = self.files.list(&folder).map_err(disk("list", &folder))?;
-        let clients: BTreeSet<ClientId> = names.iter().filter_map(|name| client_in(name)).collect();
-        for &client in &clients {
-            let path = self.directory.accepted_update(round, client);
-            let (header, parcel) = self.read_update(round, &path).map_err(damaged(&path))?;
-            let scale = self.open.as_ref().expect("set above").scale;
-            let update = self.algorithm.check(&self.round(round, scale), parcel).map_err(damaged(&path))?;
-            self.add(client, header, update);
-        }
-        Ok(clients)
-    }
-
-    fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
-        let path = self.directory.opening(round);
-        let mut json = Vec::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => file.read_to_end(&mut json).map_err(disk("read", &path))?,
+        let counts = |client: &ClientId| match closing {
+            Some(closing) => closing.contributors.contains(client),
+            None => opening.cohort.contains_key(client),
         };
-        serde_json::from_slice(&json).map(Some).map_err(damaged(&path))
-    }
-
-    /// Lines of rounds that the checkpoint does not know are taken back: those rounds will be closed again.
-    fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
-        let path = self.directory.rounds();
-        let mut text = String::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => {
-                file.read_to_string(&mut text).map_err(disk("read", &path))?;
+        let clients: BTreeSet<ClientId> =
+            names.iter().filter_map(|name| client_in(name)).filter(counts).collect();
+        let mut accepted = BTreeSet::new();
+        for client in clients {
+            let path = self.directory.accepted_update(round, client);
+            match self.read_update(round, &path)? {
+                Ok((header, update)) => {
+                    let length = self.files.length(&path).map_err(disk("look at", &path))?;
+                    self.add(client, header, update);
+                    accepted.insert(client);
+                    let sums = self.open.as_mut().expect("set above");
+                    sums.received += length.unwrap_or(0);
+                }
+                // It was believed once, so the disk has lost it. Trained again from the same broadcast and the same
+                // data, the client's update has the same bytes.
+                Err(rejection) => {
+                    self.files.remove(&path).map_err(disk("remove", &path))?;
+                    self.mended.push(format!(
+                        "the accepted update {} is damaged ({rejection}): the client is asked for it again",
+                        path.display()
+                    ));
+                }
             }
         }
-        let read = jsonl::read(&text).map_err(damaged(&path))?;
-        let written = read.records.len();
-        let records: Vec<_> = read.records.into_iter().filter(|record| record.round <= closed).collect();
-        if records.len() != written || read.torn.is_some() {
+        Ok(accepted)
+    }
+
+    /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be
+    /// closed again.
+    fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
+        let path = self.directory.rounds();
+        let mut bytes = Vec::new();
+        match self.files.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if closed > 0 {
+                    self.mended.push(format!("{} is not there: the report begins anew", path.display()));
+                }
+                return Ok(());
+            }
+            Err(error) => return Err(disk("open", &path)(error)),
+            Ok(mut file) => file.read_to_end(&mut bytes).map_err(disk("read", &path))?,
+        };
+        let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
+        // A torn line may end in anything.
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let torn = whole < bytes.len();
+        let text = str::from_utf8(&bytes[..whole]).map_err(|_| damaged("it is not text".to_owned()))?;
+        let read = jsonl::read(text).map_err(|error| damaged(error.to_string()))?.records;
+        if let Some(line) = read.windows(2).position(|pair| pair[0].round >= pair[1].round) {
+            let round = read[line + 1].round;
+            return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
+        }
+        let written = read.len();
+        let records: Vec<_> = read.into_iter().filter(|record| record.round <= closed).collect();
+        if records.len() != written || torn {
             let kept: String = records.iter().map(jsonl::line).collect();
             write_durably(&*self.files, &path, |out| out.write_all(kept.as_bytes()))
                 .map_err(disk("write", &path))?;
+        }
+        if torn {
+            self.mended.push(format!("the half-written last line of {} is taken back", path.display()));
         }
         self.records = records;
         Ok(())

@@ -1,12 +1,12 @@
 //! Convolutional layers.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use crate::kernels::bias;
 use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
-use crate::kernels::winograd::Winograd;
+use crate::kernels::winograd::{Winograd, Workspace, pays};
 use crate::mode::Mode;
 
 /// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
@@ -35,8 +35,9 @@ impl Convolution {
         weight: usize,
         bias: Option<usize>,
         rectified: bool,
+        workspace: &Workspace,
     ) -> Self {
-        let winograd = Winograd::new(geometry, out).filter(|_| geometry.channels >= 16 && out >= 16);
+        let winograd = Winograd::new(geometry, out, workspace).filter(|_| pays(geometry, out));
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
             None if Direct::suits(geometry, out) => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
@@ -69,6 +70,10 @@ impl Operator for Convolution {
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
         }
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: self.rectified }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {

@@ -1,6 +1,6 @@
 //! Vectors for tokens.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use crate::kernels::embedding;
 use crate::mode::Mode;
@@ -32,6 +32,10 @@ impl Operator for Embedding {
         }
         embedding::look_up(parameters[self.weight].values.values(), self.dim, &self.tokens, y);
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: false, output: false }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {

@@ -1,6 +1,6 @@
 //! Fully connected layers.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::{Descent, Parameter};
 use crate::kernels::bias;
 use crate::kernels::product::{Matrix, product_parallel};
@@ -39,6 +39,10 @@ impl Operator for Linear {
             None => {}
         }
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: self.rectified }
     }
 
     /// With `G` the gradient of the result: `G W` for `x`, `G^T x` for the weights, the sum of `G`'s rows for the bias.

@@ -1,6 +1,6 @@
 //! Memory along a sequence.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use crate::kernels::lstm::{self, LstmGradients, LstmWeights};
 use crate::mode::Mode;
@@ -26,6 +26,10 @@ impl Operator for Lstm {
         let [weight_ih, weight_hh, bias] = self.parameters.map(|index| parameters[index].values.values());
         self.kernel.forward(LstmWeights { weight_ih, weight_hh, bias }, x, y, n, self.positions);
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: true }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {

@@ -1,6 +1,6 @@
 //! Normalisation by mean and variance.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use crate::error::ModelError;
 use crate::kernels::normalisation::{self, NormGradients};
@@ -42,6 +42,10 @@ impl Operator for BatchNorm {
         Ok(())
     }
 
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
+    }
+
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
         let parameters = parameters
             .get_disjoint_mut([self.weight, self.bias])
@@ -71,6 +75,10 @@ impl Operator for GroupNorm {
         let [weight, bias] = [self.weight, self.bias].map(|index| parameters[index].values.values());
         self.kernel.forward((weight, bias), x, y, n);
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {

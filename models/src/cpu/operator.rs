@@ -23,15 +23,27 @@ pub(crate) trait Operator: Send + Sync {
         mode: Mode,
     ) -> Outcome;
 
+    /// What of a forward pass the backward pass reads again.
+    fn reads(&self) -> Reads;
+
     /// Propagates a gradient back through the layer, after a forward pass of the same samples in [`Mode::Training`].
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>);
 }
 
+/// What of a forward pass a backward pass reads again. Memory that nobody reads again is used for gradients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reads {
+    /// What the layer got.
+    pub(crate) input: bool,
+    /// What it gave.
+    pub(crate) output: bool,
+}
+
 /// One backward pass through one layer.
 pub(crate) struct Backward<'a> {
-    /// What the layer got.
+    /// What the layer got; nothing, unless it [reads](Operator::reads) that again.
     pub(crate) x: &'a [f32],
-    /// What it gave.
+    /// What it gave; nothing, unless it reads that again.
     pub(crate) y: &'a [f32],
     /// The gradient by `y`. The layer may use it as scratch memory.
     pub(crate) dy: &'a mut [f32],

@@ -13,6 +13,7 @@ use super::sequence::Sequence;
 use crate::architecture::{ArchitectureError, Layer};
 use crate::kernels::geometry::Geometry;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
+use crate::kernels::winograd::Workspace;
 use crate::kernels::{lstm, normalisation};
 
 /// An operator and whether it has parameters.
@@ -23,12 +24,13 @@ pub(super) struct Planner<'a> {
     /// The names of all parameters, in the order of their indices.
     names: &'a [String],
     shape: Vec<usize>,
+    workspace: Workspace,
 }
 
 impl<'a> Planner<'a> {
     /// For samples of the shape `input`.
     pub(super) fn new(input: &[usize], names: &'a [String]) -> Self {
-        Self { names, shape: input.to_vec() }
+        Self { names, shape: input.to_vec(), workspace: Workspace::default() }
     }
 
     /// The operators of the next layers of a part. `place` is the part or the branch of a block that they are in, as in
@@ -40,7 +42,7 @@ impl<'a> Planner<'a> {
         layers: &[Layer],
     ) -> Result<Sequence, ArchitectureError> {
         let mut sequence = Sequence::new(self.shape.iter().product());
-        let mut layers = layers.iter().enumerate().peekable();
+        let mut layers = pool_first(layers).into_iter().peekable();
         while let Some((index, layer)) = layers.next() {
             let label = layer.label(part, place, index);
             let produced = layer.output(part, place, &self.shape)?;
@@ -68,7 +70,7 @@ impl<'a> Planner<'a> {
             &Layer::Conv { out, kernel, stride, padding, .. } => {
                 let geometry = Geometry::of(shape, kernel, stride, padding);
                 let (weight, bias) = self.weight_and_bias(label);
-                (Box::new(Convolution::new(geometry, out, weight, bias, rectified)), true)
+                (Box::new(Convolution::new(geometry, out, weight, bias, rectified, &self.workspace)), true)
             }
             &Layer::Linear { out, .. } => {
                 let (rows, inputs) = rows(shape);
@@ -136,6 +138,18 @@ impl<'a> Planner<'a> {
     fn index(&self, label: &str, kind: &str) -> Option<usize> {
         self.names.binary_search(&format!("{label}.{kind}")).ok()
     }
+}
+
+/// The layers with their positions, and every rectifier behind the pooling that follows it. The rectifier keeps order: the
+/// maximum of a window is found in the same place, and there are fewer values to go over and none to remember.
+fn pool_first(layers: &[Layer]) -> Vec<(usize, &Layer)> {
+    let mut layers: Vec<_> = layers.iter().enumerate().collect();
+    for second in 1..layers.len() {
+        if matches!((layers[second - 1].1, layers[second].1), (Layer::Relu, Layer::MaxPool { .. })) {
+            layers.swap(second - 1, second);
+        }
+    }
+    layers
 }
 
 /// Rows of one sample and values of a row.

@@ -1,6 +1,6 @@
 //! Pooling layers.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use crate::kernels::pooling::{AveragePool, MaxPool};
 use crate::mode::Mode;
@@ -12,6 +12,10 @@ impl Operator for MaxPooling {
     fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) -> Outcome {
         self.0.forward(x, y, n);
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: false, output: false }
     }
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
@@ -28,6 +32,10 @@ impl Operator for AveragePooling {
     fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) -> Outcome {
         self.0.forward(x, y, n);
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: false, output: false }
     }
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
@@ -48,6 +56,10 @@ impl Operator for GlobalAveragePooling {
             *y = plane.iter().sum::<f32>() / self.places as f32;
         }
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: false, output: false }
     }
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {

@@ -1,6 +1,6 @@
 //! Rectifiers that are a layer of their own: not part of the layer before them.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use crate::kernels::bias;
 use crate::mode::Mode;
@@ -14,6 +14,10 @@ impl Operator for Rectifier {
         y.copy_from_slice(x);
         bias::rectify(y);
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: false, output: true }
     }
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {

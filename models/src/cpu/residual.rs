@@ -1,6 +1,6 @@
 //! Two branches that are added up.
 
-use super::operator::{Backward, Operator, Outcome};
+use super::operator::{Backward, Operator, Outcome, Reads};
 use super::parameter::Parameter;
 use super::sequence::Sequence;
 use crate::kernels::update::add_multiple;
@@ -28,6 +28,10 @@ impl Operator for Residual {
         y.copy_from_slice(self.body.output(x));
         add_multiple(y, 1.0, self.shortcut.output(x));
         Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {

@@ -9,8 +9,8 @@ pub(crate) struct Sequence {
     nodes: Vec<Node>,
     /// Values of one sample that go in.
     inputs: usize,
-    /// The gradient on its way back, before and after a layer.
-    gradients: [Vec<f32>; 2],
+    /// Memory for gradients.
+    free: Vec<Vec<f32>>,
 }
 
 struct Node {
@@ -25,7 +25,7 @@ struct Node {
 impl Sequence {
     /// An empty sequence, which gives what it gets: `inputs` values for each sample.
     pub(crate) fn new(inputs: usize) -> Self {
-        Self { nodes: Vec::new(), inputs, gradients: [Vec::new(), Vec::new()] }
+        Self { nodes: Vec::new(), inputs, free: Vec::new() }
     }
 
     /// Adds a layer with `outputs` values for each sample; `learns` if it has parameters.
@@ -80,8 +80,8 @@ impl Sequence {
         further: bool,
         descent: Descent,
     ) {
-        let Self { nodes, gradients: [dy, dx], inputs } = self;
-        std::mem::swap(gradient, dy);
+        let Self { nodes, free, inputs } = self;
+        let mut dy = Gradient { values: std::mem::take(gradient), home: None };
         for index in (0..nodes.len()).rev() {
             let (before, rest) = nodes.split_at_mut(index);
             let node = &mut rest[0];
@@ -89,19 +89,47 @@ impl Sequence {
                 break;
             }
             let wanted = further || before.last().is_some_and(|node| node.learns);
+            let mut dx = match before.last_mut() {
+                Some(last) if wanted && !last.operator.reads().output && !node.operator.reads().input => {
+                    Gradient { values: std::mem::take(&mut last.y), home: Some(index - 1) }
+                }
+                _ => Gradient { values: free.pop().unwrap_or_default(), home: None },
+            };
             let (x, inputs) = before.last().map_or((x, *inputs), |node| (node.y.as_slice(), node.outputs));
-            dx.resize(if wanted { n * inputs } else { 0 }, 0.0);
+            dx.values.resize(if wanted { n * inputs } else { 0 }, 0.0);
             let pass = Backward {
                 x,
                 y: &node.y,
-                dy: dy.as_mut_slice(),
-                dx: wanted.then_some(dx.as_mut_slice()),
+                dy: dy.values.as_mut_slice(),
+                dx: wanted.then_some(dx.values.as_mut_slice()),
                 n,
                 descent,
             };
             node.operator.backward(parameters, pass);
-            std::mem::swap(dy, dx);
+            std::mem::replace(&mut dy, dx).release(nodes, free);
         }
-        std::mem::swap(gradient, dy);
+        if dy.home.is_none() {
+            *gradient = dy.values;
+        } else {
+            dy.release(nodes, free);
+            *gradient = free.pop().unwrap_or_default();
+        }
+    }
+}
+
+/// A gradient between two layers.
+struct Gradient {
+    values: Vec<f32>,
+    /// The node whose output was in this memory.
+    home: Option<usize>,
+}
+
+impl Gradient {
+    /// Gives the memory back to where it came from.
+    fn release(self, nodes: &mut [Node], free: &mut Vec<Vec<f32>>) {
+        match self.home {
+            Some(home) => nodes[home].y = self.values,
+            None => free.push(self.values),
+        }
     }
 }

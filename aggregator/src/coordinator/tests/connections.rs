@@ -119,9 +119,6 @@ fn a_member_whose_receipt_was_lost_is_told_that_nothing_is_wanted() {
     let mut bench = Bench::open(policy(3), 3);
     bench.uploads(1, 1, report(1));
     bench.leaves(1);
-    let folding = bench.joins_holding(1, spec().run, 1);
-    assert_eq!(folding, [welcome(bench.peer(1), None)], "it is being folded");
-    bench.leaves(1);
     bench.folded(1, 1, Ok(()));
     let accepted = bench.joins_holding(1, spec().run, 1);
     assert_eq!(accepted, [welcome(bench.peer(1), None)], "it was accepted");
@@ -129,6 +126,34 @@ fn a_member_whose_receipt_was_lost_is_told_that_nothing_is_wanted() {
     bench.leaves(2);
     let rejected = bench.joins_holding(2, spec().run, 1);
     assert_eq!(rejected, [welcome(bench.peer(2), None)], "it was rejected");
+}
+
+#[test]
+fn a_member_keeps_its_update_until_it_is_folded() {
+    for holds in [Some(Held { run: spec().run, round: 1 }), None] {
+        let mut bench = Bench::open(policy(3), 3);
+        bench.uploads(1, 1, report(1));
+        bench.leaves(1);
+        let back = bench.greets(1, hello(1, holds));
+        assert_eq!(back, [welcome(bench.peer(1), Some(1))], "wanted, and no task to train again: {holds:?}");
+        assert_eq!(bench.folded(1, 1, Ok(())), [bench.accepted(1, 1)], "now it may forget it");
+    }
+}
+
+#[test]
+fn a_member_keeps_its_update_while_a_round_is_opened_again() {
+    let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
+    bench.greets(3, Hello { samples: 10, ..hello(3, None) });
+    bench.uploads(1, 1, report(1));
+    let recruits = bench.fails(2, 1);
+    assert_eq!(recruits, [], "nothing moves while an update is folded");
+    // With client 1's update in hand the round is opened again for client 3.
+    let again = bench.folded(1, 1, Ok(()));
+    assert!(matches!(again[..], [_, Action::Open(_)]), "{again:?}");
+    let late = bench.uploads(2, 1, report(2));
+    assert!(matches!(late[..], [Action::Fold { .. }]), "{late:?}");
+    let back = bench.joins_holding(2, spec().run, 1);
+    assert_eq!(back.last(), Some(&welcome(bench.peer(2), Some(1))));
 }
 
 #[test]

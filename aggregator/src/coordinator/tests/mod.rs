@@ -5,6 +5,7 @@ mod connections;
 mod open;
 mod opening;
 mod properties;
+mod restart;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};

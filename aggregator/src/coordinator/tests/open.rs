@@ -112,8 +112,12 @@ fn an_update_sent_twice_is_discarded_whatever_became_of_the_first() {
     let mut bench = Bench::open(policy(4), 4);
     bench.uploads(1, 1, report(1));
     let folding = bench.uploads(1, 1, report(1));
-    assert_eq!(folding, dropped(&bench, 1, 1, duplicate.clone()));
-    bench.folded(1, 1, Ok(()));
+    assert_eq!(
+        folding,
+        [Action::Drop { upload: UploadId(2) }],
+        "the receipt waits until the first is durable"
+    );
+    assert_eq!(bench.folded(1, 1, Ok(())), [bench.accepted(1, 1)]);
     let accepted = bench.uploads(1, 1, report(1));
     assert_eq!(accepted, dropped(&bench, 1, 1, duplicate.clone()));
     bench.uploads(2, 1, report(2));

@@ -129,7 +129,7 @@ fn a_finished_run_that_is_resumed_finishes_at_once() {
 fn reopened(accepted: &[u8]) -> Resume {
     let accepted = accepted.iter().map(|&n| client(n)).collect();
     Resume {
-        open: Some(Reopened { opening: opening(3, &[1, 2], &[1, 2, 3]), accepted }),
+        open: Some(Reopened { opening: opening(3, &[1, 2], &[1, 2, 3]), accepted, closing: None }),
         ..after_two_rounds()
     }
 }

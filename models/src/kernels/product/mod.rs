@@ -12,9 +12,16 @@ mod rows;
 use std::ops::Range;
 
 use gemm::Parallelism;
+use rayon::prelude::*;
 
-/// Multiply-adds from which a product is worth more than one thread: about 20 microseconds of work.
-const WORTH_THREADS: usize = 1 << 20;
+/// Multiply-adds from which a product is worth more than one thread: about 40 microseconds.
+const WORTH_THREADS: usize = 1 << 21;
+/// Multiply-adds from which threads may share one band, and wait for each other at every block of it.
+const WORTH_BARRIERS: usize = 1 << 22;
+/// Bands have a multiple of so many rows, which fill the registers of all instruction sets.
+const BAND: usize = 16;
+/// The most bands: as many as a device's processor has cores, since the other matrix is prepared anew for each.
+const MOST_BANDS: usize = 8;
 
 /// A matrix in memory: element `(i, j)` is `values[i * row_stride + j * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +83,8 @@ pub(crate) fn product(alpha: f32, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &m
     run(alpha, a, b, beta, c, row_stride, Parallelism::None);
 }
 
-/// [`product`] with the threads of the current pool, if there is work enough for them. The same bits.
+/// [`product`] with the threads of the current pool, if there is work enough for them. The same bits for any number of
+/// threads: the product is cut into bands of rows by its shape alone.
 pub(crate) fn product_parallel(
     alpha: f32,
     a: Matrix<'_>,
@@ -85,17 +93,23 @@ pub(crate) fn product_parallel(
     c: &mut [f32],
     row_stride: usize,
 ) {
-    let threads = rayon::current_num_threads();
-    let parallel = threads > 1 && a.rows * a.columns * b.columns >= WORTH_THREADS;
-    run(
-        alpha,
-        a,
-        b,
-        beta,
-        c,
-        row_stride,
-        if parallel { Parallelism::Rayon(threads) } else { Parallelism::None },
-    );
+    let work = a.rows * a.columns * b.columns;
+    if work < WORTH_THREADS {
+        return product(alpha, a, b, beta, c, row_stride);
+    }
+    if a.rows < 2 * BAND {
+        // Too few rows to share out. The rows that there are may be long.
+        let parallel = rayon::current_num_threads() > 1 && work >= WORTH_BARRIERS;
+        let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
+        return run(alpha, a, b, beta, c, row_stride, parallelism);
+    }
+    let bands = (work / WORTH_THREADS).min(MOST_BANDS);
+    let rows = a.rows.div_ceil(bands).next_multiple_of(BAND);
+    let last = (a.rows - 1) * row_stride + b.columns;
+    c[..last].par_chunks_mut(rows * row_stride).enumerate().for_each(|(band, c)| {
+        let first = band * rows;
+        product(alpha, a.rows(first..(first + rows).min(a.rows)), b, beta, c, row_stride);
+    });
 }
 
 fn run(

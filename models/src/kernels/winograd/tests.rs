@@ -1,8 +1,7 @@
-use std::time::Instant;
+use proptest::prelude::*;
 
 use super::super::geometry::Geometry;
-use super::super::product::{Matrix, product};
-use super::Winograd;
+use super::{Winograd, Workspace, pays};
 
 fn geometry(channels: usize, (height, width): (usize, usize), kernel: usize, padding: usize) -> Geometry {
     Geometry::of(&[channels, height, width], kernel, 1, padding)
@@ -39,21 +38,24 @@ fn terms(g: Geometry, out: usize, n: usize, mut term: impl FnMut(usize, usize, u
     }
 }
 
-/// The largest difference, relative to the sum of the magnitudes.
-fn error(values: &[f32], expected: &[(f64, f64)]) -> f64 {
+/// The largest difference from a sum, relative to the sum of the magnitudes of its terms; or, for sums of few terms,
+/// relative to the largest of these: the terms of a tile share their errors.
+fn error(values: &[f32], expected: &[(f64, f64)], largest: bool) -> f64 {
     assert_eq!(values.len(), expected.len());
+    let most = expected.iter().fold(0.0, |most, (_, magnitude)| magnitude.max(most));
     let relative = |(value, (sum, magnitude)): (&f32, &(f64, f64))| {
         assert!(value.is_finite());
-        (f64::from(*value) - sum).abs() / magnitude.max(1e-3)
+        let error = (f64::from(*value) - sum).abs();
+        if error == 0.0 { 0.0 } else { error / if largest { most } else { *magnitude } }
     };
     values.iter().zip(expected).map(relative).fold(0.0, f64::max)
 }
 
 /// The errors of the result and of the gradients for the weights and the images.
-fn errors(g: Geometry, out: usize, n: usize) -> [f64; 3] {
+fn errors(g: Geometry, out: usize, n: usize, largest: bool) -> [f64; 3] {
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
     let dy = noise(n * out * g.places(), 3);
-    let mut winograd = Winograd::new(g, out).unwrap();
+    let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
     let (mut y, mut dweight, mut dx) =
         (vec![f32::NAN; dy.len()], vec![f32::NAN; weight.len()], vec![f32::NAN; x.len()]);
     winograd.forward(&weight, &x, &mut y, n, |_| ());
@@ -70,7 +72,7 @@ fn errors(g: Geometry, out: usize, n: usize) -> [f64; 3] {
         add(&mut for_w[at_w], dy * x);
         add(&mut for_x[at_x], dy * w);
     });
-    [error(&y, &for_y), error(&dweight, &for_w), error(&dx, &for_x)]
+    [error(&y, &for_y, largest), error(&dweight, &for_w, largest), error(&dx, &for_x, largest)]
 }
 
 #[test]
@@ -81,89 +83,104 @@ fn results_and_gradients_are_those_of_a_convolution() {
         (17, 5, (7, 9), 3, 0, 2),
         (64, 48, (4, 4), 3, 1, 70),
     ] {
-        let errors = errors(geometry(channels, size, kernel, padding), out, n);
-        println!(
-            "{channels} -> {out} @ {size:?}, kernel {kernel}: {:.1e} {:.1e} {:.1e}",
-            errors[0], errors[1], errors[2]
-        );
-        assert!(errors.iter().all(|&error| error < 1e-5), "{errors:?}");
+        let errors = errors(geometry(channels, size, kernel, padding), out, n, false);
+        println!("{channels} -> {out}, {size:?}, kernel {kernel}: {errors:?}");
+        assert!(errors.iter().all(|&error| error < 2e-6), "{channels} -> {out}, kernel {kernel}: {errors:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Images smaller and larger than tiles, with all borders, and channels that do not fill vectors.
+    #[test]
+    fn sizes_that_fit_no_tile((channels, out, n) in (1usize..20, 1usize..20, 1usize..4),
+                              size in (1usize..11, 1usize..11),
+                              kernel in prop_oneof![Just(3usize), Just(5)],
+                              padding in 0usize..5) {
+        prop_assume!(size.0.min(size.1) + 2 * padding >= kernel);
+        let errors = errors(geometry(channels, size, kernel, padding), out, n, true);
+        prop_assert!(errors.iter().all(|&error| error < 5e-6), "{:?}", errors);
+    }
+}
+
+/// The result and both gradients, in a pool of some threads.
+fn in_pool(threads: usize, g: Geometry, out: usize, n: usize) -> [Vec<f32>; 3] {
+    let (x, weight, dy) = (noise(n * g.image(), 1), noise(out * g.taps(), 2), noise(n * out * g.places(), 3));
+    let [mut y, mut dweight, mut dx] = [&dy, &weight, &x].map(|like| vec![f32::NAN; like.len()]);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(|| {
+        let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
+        winograd.forward(&weight, &x, &mut y, n, |_| ());
+        winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx));
+    });
+    [y, dweight, dx]
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    // The first has several groups with a smaller one at the end, both share out their weights, and products in pieces.
+    for (channels, out, size, kernel, n) in [(128, 136, (16, 16), 3, 19), (136, 128, (6, 6), 5, 5)] {
+        let g = geometry(channels, size, kernel, kernel / 2);
+        assert!(Winograd::new(g, out, &Workspace::default()).unwrap().parallel(5));
+        let bits = |threads| {
+            in_pool(threads, g, out, n).map(|values| values.into_iter().map(f32::to_bits).collect())
+        };
+        let one: [Vec<u32>; 3] = bits(1);
+        assert!(one == bits(2), "two threads");
+        assert!(one == bits(3), "three threads");
+    }
+}
+
+/// Batches of other sizes, gradients without a forward pass, with other weights, and without one for the images.
+#[test]
+fn nothing_stays_from_one_call_to_the_next() {
+    let (g, out) = (geometry(20, (9, 6), 3, 1), 33);
+    let mut used = Winograd::new(g, out, &Workspace::default()).unwrap();
+    for (n, seed, forward, wanted) in [
+        (3, 1, true, true),
+        (40, 2, true, false),
+        (2, 3, false, true),
+        (0, 4, true, true),
+        (5, 5, true, true),
+    ] {
+        let (x, weight) = (noise(n * g.image(), seed), noise(out * g.taps(), seed + 10));
+        let dy = noise(n * out * g.places(), seed + 20);
+        let run = |winograd: &mut Winograd| {
+            let [mut y, mut dweight, mut dx] = [&dy, &weight, &x].map(|like| vec![f32::NAN; like.len()]);
+            if forward {
+                winograd.forward(&weight, &x, &mut y, n, |_| ());
+            }
+            winograd.backward(&weight, &x, &dy, n, &mut dweight, wanted.then_some(&mut dx));
+            [y, dweight, dx].map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        };
+        let fresh = run(&mut Winograd::new(g, out, &Workspace::default()).unwrap());
+        assert!(run(&mut used) == fresh, "{n} images");
+        if n == 0 {
+            assert!(fresh[1].iter().all(|&bits| bits == 0), "no images, no gradient");
+        }
     }
 }
 
 #[test]
-#[ignore = "measures; run with --nocapture"]
-fn measure() {
-    let threads = std::env::var("THREADS").map_or(1, |n| n.parse().unwrap());
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-    let only = std::env::var("LAYER").map_or(usize::MAX, |n| n.parse().unwrap());
-    let layers = [
-        (32, 64, 14, 5, 2),
-        (64, 128, 32, 3, 1),
-        (128, 128, 16, 3, 1),
-        (128, 256, 16, 3, 1),
-        (256, 512, 8, 3, 1),
-        (512, 512, 4, 3, 1),
-    ];
-    pool.install(|| {
-        for (index, (channels, out, size, kernel, padding)) in layers.into_iter().enumerate() {
-            if only != usize::MAX && only != index {
-                continue;
-            }
-            measure_layer(geometry(channels, (size, size), kernel, padding), out, 64);
-        }
-    });
-}
-
-/// Seconds that this thread has been on a processor, where Linux tells; others share the machine.
-fn clock(start: Instant) -> f64 {
-    match std::fs::read_to_string("/proc/thread-self/schedstat") {
-        Ok(text) => text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9,
-        Err(_) => start.elapsed().as_secs_f64(),
-    }
-}
-
-fn time(start: Instant, f: impl FnOnce()) -> f64 {
-    let before = clock(start);
-    f();
-    clock(start) - before
-}
-
-fn measure_layer(g: Geometry, out: usize, n: usize) {
+fn each_complete_result_is_finished_once() {
+    let (g, out, n) = (geometry(5, (10, 7), 3, 1), 18, 9);
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
-    let dy = noise(n * out * g.places(), 3);
-    let mut winograd = Winograd::new(g, out).unwrap();
-    let (mut y, mut dweight, mut dx) = (dy.clone(), weight.clone(), x.clone());
-    let size = 512;
-    let (a, b, mut c) = (noise(size * size, 1), noise(size * size, 2), vec![0.0; size * size]);
-    let (mut forward, mut backward, mut products) = (0.0, 0.0, 0.0);
-    let (start, repetitions) = (Instant::now(), 12);
-    for repetition in 0..=repetitions {
-        let (a, b) = (Matrix::new(&a, size, size), Matrix::new(&b, size, size));
-        let times = [
-            time(start, || winograd.forward(&weight, &x, &mut y, n, |_| ())),
-            time(start, || winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx))),
-            time(start, || (0..10).for_each(|_| product(1.0, a, b, 0.0, &mut c, size))),
-        ];
-        if repetition > 0 {
-            (forward, backward, products) = (forward + times[0], backward + times[1], products + times[2]);
-        }
-    }
-    let [forward, backward, products] = [forward, backward, products].map(|time| time / repetitions as f64);
-    let peak = 20e-9 * (size as f64).powi(3) / products;
-    let flops = 2e-9 * (n * g.places() * g.taps() * out) as f64;
-    println!(
-        "{:3} -> {out:3} @{:2} k{}: forward {:6.2} ms {:4.0} GF/s = {:.2} peak; backward {:6.2} ms {:4.0} GF/s = {:.2} \
-         peak; both {:.2} peak ({peak:.0}); group {}",
-        g.channels,
-        g.height,
-        g.kernel,
-        forward * 1e3,
-        flops / forward,
-        flops / forward / peak,
-        backward * 1e3,
-        2.0 * flops / backward,
-        2.0 * flops / backward / peak,
-        3.0 * flops / (forward + backward) / peak,
-        winograd.group,
-    );
+    let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
+    let [mut plain, mut finished] = [vec![0.0; n * out * g.places()], vec![0.0; n * out * g.places()]];
+    winograd.forward(&weight, &x, &mut plain, n, |_| ());
+    winograd.forward(&weight, &x, &mut finished, n, |image| {
+        assert_eq!(image.len(), out * g.places());
+        image.iter_mut().for_each(|value| *value += 1.0);
+    });
+    assert!(plain.iter().zip(&finished).all(|(plain, finished)| plain + 1.0 == *finished));
+}
+
+#[test]
+fn other_convolutions_are_refused() {
+    let with = |kernel, stride| Geometry::of(&[64, 9, 9], kernel, stride, 1);
+    assert!(Winograd::new(with(3, 2), 64, &Workspace::default()).is_none() && !pays(with(3, 2), 64));
+    assert!(Winograd::new(with(1, 1), 64, &Workspace::default()).is_none() && !pays(with(1, 1), 64));
+    assert!(Winograd::new(with(3, 1), 64, &Workspace::default()).is_some() && pays(with(3, 1), 64));
+    assert!(!pays(with(3, 1), 1) && !pays(geometry(64, (2, 2), 3, 1), 64));
 }

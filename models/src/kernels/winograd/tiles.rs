@@ -71,7 +71,7 @@ impl<A: Axis<SIDE, POINTS>, const SIDE: usize> WithSimd for Spread<'_, A, SIDE> 
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { frame, width, used, tiling, mut slabs, row, .. } = self;
+        let Self { frame, width, used, tiling, slabs, row, .. } = self;
         let (width, point) = (width / S::F32_LANES, row.point / S::F32_LANES);
         let (frame, _) = S::as_simd_f32s(frame);
         for down in 0..tiling.rows {

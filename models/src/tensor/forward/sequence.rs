@@ -51,18 +51,13 @@ impl Lstm {
             let gates =
                 (from_input.narrow(1, position, 1)?.squeeze(1)? + linear(&h, &self.weight_hh, None)?)?;
             let gate = |index: usize| gates.narrow(1, index * hidden, hidden);
-            let [i, f, o] = [gate(0)?, gate(1)?, gate(3)?].map(|gate| sigmoid(&gate));
+            let [i, f, o] = [gate(0)?, gate(1)?, gate(3)?].map(|gate| candle_nn::ops::sigmoid(&gate));
             c = ((f? * &c)? + (i? * gate(2)?.tanh()?)?)?;
             h = (o? * c.tanh()?)?;
             states.push(h.clone());
         }
         Tensor::stack(&states, 1)
     }
-}
-
-/// `1 / (1 + e^-x)`, which is `(1 + tanh(x/2)) / 2`: finite everywhere, and its gradient too.
-fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    ((x * 0.5)?.tanh()? * 0.5)? + 0.5
 }
 
 #[cfg(test)]

@@ -1,0 +1,115 @@
+//! After a restart: a round that was to be closed is closed as it was decided.
+
+use super::*;
+
+/// Round 2 had asked clients 1, 2 and 3, and was to close with 1 and 2 because its time was over.
+fn decided(tally: Tally, accepted: &[u8]) -> Resume {
+    let clients = |of: &[u8]| of.iter().map(|&n| client(n)).collect();
+    let reopened = Reopened {
+        opening: opening(2, &[1, 2, 3], &[1, 2, 3]),
+        accepted: clients(accepted),
+        closing: Some(Closing { contributors: clients(&[1, 2]), tally }),
+    };
+    Resume { closed: 1, roster: shares(&[1, 2, 3]), open: Some(reopened) }
+}
+
+fn in_time() -> Tally {
+    tally(3, 2, WaitedFor::MaxTime)
+}
+
+#[test]
+fn a_decision_is_carried_out_before_anybody_comes() {
+    let mut bench = Bench::resume(policy(3), decided(in_time(), &[1, 2]));
+    assert_eq!(bench.drain(), [Action::Close { round: 2, tally: in_time() }]);
+    assert_eq!(bench.status(), "round 2: writing to disk");
+}
+
+#[test]
+fn a_straggler_does_not_get_into_a_round_that_is_decided() {
+    let mut bench = Bench::resume(policy(3), decided(in_time(), &[1, 2]));
+    bench.drain();
+    let straggler = bench.joins_holding(3, spec().run, 2);
+    assert_eq!(straggler, [welcome(bench.peer(3), None)]);
+    let late = bench.uploads(3, 2, report(3));
+    let verdict = Verdict::Discarded(Discard::Late);
+    assert_eq!(late, [Action::Drop { upload: UploadId(1) }, receipt(bench.peer(3), 2, verdict)]);
+}
+
+#[test]
+fn the_round_after_a_decided_one_waits_for_the_known_clients() {
+    let mut bench = Bench::resume(policy(3), decided(in_time(), &[1, 2]));
+    bench.joins(1);
+    assert_eq!(bench.closed(2), [], "the restart has cut every connection");
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(REGATHER));
+    bench.joins(2);
+    assert_eq!(bench.at(just_before(REGATHER)), []);
+    let all = bench.joins(3);
+    assert_eq!(all[1..], [Action::Open(opening(3, &[1, 2, 3], &[1, 2, 3]))]);
+}
+
+#[test]
+fn so_does_the_round_after_one_that_a_restart_interrupted() {
+    let reopened = Reopened {
+        opening: opening(2, &[1, 2, 3], &[1, 2, 3]),
+        accepted: [1, 2].map(client).into(),
+        closing: None,
+    };
+    let resume = Resume { closed: 1, roster: shares(&[1, 2, 3]), open: Some(reopened) };
+    let mut bench = Bench::resume(policy(3), resume);
+    bench.joins(3);
+    bench.delivers(3, 2);
+    assert_eq!(bench.closed(2), [], "clients 1 and 2 are on their way");
+    assert_eq!(bench.at(REGATHER), [Action::Open(opening(3, &[3], &[1, 2, 3]))]);
+}
+
+#[test]
+fn without_one_of_its_updates_a_decision_waits_for_that_one_and_no_other() {
+    let mut bench = Bench::resume(policy(3), decided(in_time(), &[1]));
+    assert_eq!(bench.drain(), []);
+    let straggler = bench.joins_holding(3, spec().run, 2);
+    assert_eq!(straggler, [welcome(bench.peer(3), None)]);
+    let late = bench.uploads(3, 2, report(3));
+    let verdict = Verdict::Discarded(Discard::Late);
+    assert_eq!(late, [Action::Drop { upload: UploadId(1) }, receipt(bench.peer(3), 2, verdict)]);
+    let wanted = bench.joins(2);
+    assert_eq!(wanted, [welcome(bench.peer(2), Some(2)), bench.task(2, 2)]);
+    let end = bench.delivers(2, 2);
+    let tally = Tally { discarded: 1, ..tally(3, 2, WaitedFor::Cohort) };
+    assert_eq!(end, [bench.accepted(2, 2), Action::Close { round: 2, tally }]);
+}
+
+#[test]
+fn a_void_round_needs_none_of_its_updates() {
+    let void = Tally { void: true, ..tally(3, 2, WaitedFor::MinCount) };
+    let mut bench = Bench::resume(policy(3), decided(void, &[]));
+    assert_eq!(bench.drain(), [Action::Close { round: 2, tally: void }]);
+}
+
+#[test]
+fn a_last_round_that_was_decided_ends_the_run() {
+    let mut resume = decided(in_time(), &[1, 2]);
+    resume.closed = 2;
+    if let Some(reopened) = &mut resume.open {
+        reopened.opening.round = 3;
+    }
+    let mut bench = Bench::resume(policy(3), resume);
+    bench.drain();
+    assert_eq!(bench.closed(3), [Action::Finish(Outcome::Completed)]);
+}
+
+#[test]
+fn a_void_last_round_says_where_its_reasons_are() {
+    let void = Tally { void: true, ..tally(3, 2, WaitedFor::MinCount) };
+    let one = RunSpec { rounds: 1, ..spec() };
+    let mut resume = decided(void, &[1, 2]);
+    resume.closed = 0;
+    if let Some(reopened) = &mut resume.open {
+        reopened.opening.round = 1;
+    }
+    let mut bench = Bench::new(policy(3));
+    bench.coordinator = Coordinator::new(one, policy(3), resume, bench.now);
+    bench.drain();
+    let end = bench.closed(1);
+    let [Action::Finish(Outcome::Fruitless { rounds: 1, reasons })] = &end[..] else { panic!("{end:?}") };
+    assert!(reasons.join("").contains("was restarted"), "{reasons:?}");
+}

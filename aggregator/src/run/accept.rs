@@ -1,0 +1,65 @@
+//! Step *accept*: an update becomes durable and part of the sums.
+
+use std::path::Path;
+
+use shared::algorithm::Checked;
+use shared::id::ClientId;
+use shared::message::{Rejection, UpdateHeader};
+
+use super::error::disk;
+use super::{Run, RunError, update_file};
+use crate::files::Reading;
+
+impl Run {
+    /// Step *accept*, if the update in the spool file `upload` is believable; then it is part of the sums. The bytes of
+    /// `upload` have been synced by whoever received them.
+    pub fn fold(
+        &mut self,
+        round: u32,
+        client: ClientId,
+        upload: &Path,
+    ) -> Result<Result<(), Rejection>, RunError> {
+        let (header, update) = match self.read_update(round, upload)? {
+            Ok(checked) => checked,
+            Err(rejection) => {
+                self.files.remove(upload).map_err(disk("remove", upload))?;
+                return Ok(Err(rejection));
+            }
+        };
+        let path = self.directory.accepted_update(round, client);
+        self.files.rename(upload, &path).map_err(disk("move an update to", &path))?;
+        let accepted = self.directory.accepted(round);
+        self.files.sync_dir(&accepted).map_err(disk("sync", &accepted))?;
+        self.add(client, header, update);
+        Ok(Ok(()))
+    }
+
+    pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Checked) {
+        let mut sums = self.open.take().expect("updates are folded between open and close");
+        let round = self.round(sums.opening.round, sums.scale);
+        let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
+        let weight = self.config.spec.weights.of(header.report.samples);
+        self.algorithm.fold(&mut partial, client, weight, header.report, update);
+        sums.partial = Some(partial);
+        sums.losses.insert(client, header.report.loss);
+        self.open = Some(sums);
+    }
+
+    /// Reads and checks an update. The outer error is this machine's, the inner one the update's.
+    pub(super) fn read_update(
+        &self,
+        round: u32,
+        path: &Path,
+    ) -> Result<Result<(UpdateHeader, Checked), Rejection>, RunError> {
+        let sums = self.open.as_ref().expect("updates are read between open and close");
+        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
+        let read = update_file::read(&mut input, self.max_payload());
+        let read = input.judge(read).map_err(disk("read", path))?;
+        Ok(read.and_then(|(header, parcel)| {
+            if header.round != round {
+                return Err(Rejection::UnknownRound { round: header.round, current: round });
+            }
+            Ok((header, self.algorithm.check(&self.round(round, sums.scale), parcel)?))
+        }))
+    }
+}

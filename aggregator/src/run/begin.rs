@@ -1,0 +1,50 @@
+//! Beginning a run: what a directory must hold before it is one.
+
+use std::sync::Arc;
+
+use models::ParamSet;
+
+use super::directory::RunDirectory;
+use super::error::disk;
+use super::{Run, RunError, TestSet};
+use crate::config::Config;
+use crate::files::{FileLayer, create_dir_durably, write_durably};
+
+impl Run {
+    /// Begins a run in `directory`: writes the configuration and the initial model.
+    pub fn begin(
+        files: Arc<dyn FileLayer>,
+        directory: RunDirectory,
+        config: Config,
+        tests: Option<TestSet>,
+    ) -> Result<Self, RunError> {
+        let run = Self::assemble(files, directory, config, tests)?;
+        let files = &*run.files;
+        let spool = run.directory.spool();
+        create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
+        // They may be there already, left by a process that was killed before it synced them.
+        let root = run.directory.root();
+        for folder in [crate::files::parent(root), root] {
+            files.sync_dir(folder).map_err(disk("sync", folder))?;
+        }
+        let path = run.directory.config();
+        let text = run.config.effective.to_toml();
+        write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;
+        let initial = run.initial_params();
+        let global = run.algorithm.init(initial);
+        run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
+        run.write_checkpoint(0, &run.algorithm.store(global))?;
+        let path = run.directory.identity();
+        let identity =
+            serde_json::json!({ "run": run.config.spec.run, "version": env!("CARGO_PKG_VERSION") });
+        write_durably(files, &path, |out| out.write_all(format!("{identity}\n").as_bytes()))
+            .map_err(disk("write", &path))?;
+        Ok(run)
+    }
+
+    pub(super) fn initial_params(&self) -> ParamSet {
+        let seed = self.config.spec.root_seed().derive("initial parameters");
+        let initialised = self.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng());
+        initialised.expect("a configuration's architecture was checked when it was read")
+    }
+}

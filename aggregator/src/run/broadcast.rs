@@ -1,0 +1,78 @@
+//! What a round's cohort is sent.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use shared::frame;
+use shared::message::ToClient;
+use shared::parcel::Parcel;
+
+use super::error::disk;
+use super::{Run, RunError, SMALL, Traffic};
+
+/// What a round's cohort is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broadcast {
+    /// The round.
+    pub round: u32,
+    /// The file that holds it.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its bytes, shared by all who send it, if they are few.
+    pub content: Option<Bytes>,
+}
+
+impl Broadcast {
+    /// Bytes of the task on the wire.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u64 {
+        frame::encode(&ToClient::Task { round: self.round }, self.length).len() as u64 + self.length
+    }
+}
+
+impl Run {
+    /// What is known of the traffic that the open round had caused before this process took it over: every durable
+    /// update was received, and its client was sent the task. Other messages are forgotten.
+    #[must_use]
+    pub fn earlier_traffic(&self, broadcast: &Broadcast) -> Traffic {
+        self.open.as_ref().map_or(Traffic::default(), |sums| Traffic {
+            down: sums.losses.len() as u64 * broadcast.wire_bytes(),
+            up: sums.received,
+        })
+    }
+
+    /// What the cohort of `round` is sent, made from the checkpoint if the file is gone.
+    pub fn broadcast(&self, round: u32) -> Result<Broadcast, RunError> {
+        let path = self.directory.broadcast(round);
+        let present = self.files.length(&path).map_err(disk("look at", &path))?;
+        let length = match present {
+            Some(length) => length,
+            None => self.write_broadcast(round, &self.algorithm.broadcast(&self.load(round - 1)?))?,
+        };
+        let mut content = None;
+        if length <= SMALL {
+            let mut bytes = Vec::with_capacity(length as usize);
+            let mut file = self.files.open(&path).map_err(disk("open", &path))?;
+            file.read_to_end(&mut bytes).map_err(disk("read", &path))?;
+            content = Some(bytes.into());
+        }
+        Ok(Broadcast { round, path, length, content })
+    }
+
+    /// Not durable: it can be made again from the checkpoint.
+    pub(super) fn write_broadcast(&self, round: u32, parcel: &Parcel) -> Result<u64, RunError> {
+        let path = self.directory.broadcast(round);
+        let partial = crate::files::partial(&path);
+        let precision = self.config.spec.precision.broadcast;
+        let write = || {
+            let mut file = self.files.create(&partial)?;
+            parcel.write_to(precision, &mut *file)?;
+            file.flush()?;
+            drop(file);
+            self.files.rename(&partial, &path)
+        };
+        write().map_err(disk("write", &path))?;
+        Ok(parcel.encoded_len(precision))
+    }
+}

@@ -1,0 +1,46 @@
+//! The server's state on disk, and what it supersedes.
+
+use models::{Limits, Precision};
+use shared::algorithm::Global;
+use shared::parcel::Parcel;
+
+use super::directory::round_in;
+use super::error::{damaged, disk};
+use super::{Run, RunError};
+use crate::files::{Reading, write_durably};
+
+impl Run {
+    pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
+        let path = self.directory.checkpoint(round);
+        let mut input = Reading::open(&*self.files, &path).map_err(disk("open", &path))?;
+        let parcel = Parcel::read_from(&mut input, Limits { max_bytes: u64::MAX, ..Limits::default() });
+        let parcel = input.judge(parcel).map_err(disk("read", &path))?.map_err(damaged(&path))?;
+        Ok(self.algorithm.restore(parcel)?)
+    }
+
+    pub(super) fn write_checkpoint(&self, round: u32, state: &Parcel) -> Result<(), RunError> {
+        let path = self.directory.checkpoint(round);
+        write_durably(&*self.files, &path, |out| state.write_to(Precision::F32, out))
+            .map_err(disk("write", &path))
+    }
+
+    /// Removes what closed rounds left. Nothing waits for it: the driver does it while clients train.
+    pub fn tidy(&self) -> Result<(), RunError> {
+        let closed = self.closed;
+        let state = self.directory.state();
+        for name in self.files.list(&state).map_err(disk("list", &state))? {
+            let path = state.join(&name);
+            let superseded = round_in(&name, "checkpoint-", ".safetensors")
+                .is_some_and(|round| round < closed)
+                || round_in(&name, "broadcast-", ".safetensors").is_some_and(|round| round <= closed)
+                || round_in(&name, "round-", ".json").is_some_and(|round| round < closed)
+                || name.ends_with(".partial");
+            if superseded {
+                self.files.remove(&path).map_err(disk("remove", &path))?;
+            } else if round_in(&name, "accepted-", "").is_some_and(|round| round <= closed) {
+                self.files.remove_dir(&path).map_err(disk("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Step *close*: the sums become the next model.
+
+use std::collections::BTreeMap;
+
+use models::Precision;
+use shared::id::ClientId;
+
+use super::error::disk;
+use super::opening::Decision;
+use super::{Run, RunError, SMALL, Traffic};
+use crate::coordinator::{Closing, Tally};
+use crate::files::append_durably;
+use crate::report::{RoundRecord, jsonl};
+
+impl Run {
+    /// Step *close*: the decision, then the new model, its evaluation, the next broadcast, the record, the checkpoint.
+    /// A decision of an earlier process is carried out as it was made.
+    pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
+        let sums = self.open.take().expect("a round is closed after it was opened");
+        let decision = if let Some(decision) = sums.decision {
+            decision
+        } else {
+            let contributors = sums.losses.keys().copied().collect();
+            let closing = Closing { contributors, tally: *tally };
+            let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
+            self.write_opening(&sums.opening, Some(&decision))?;
+            decision
+        };
+        let (tally, traffic) = (decision.closing.tally, decision.traffic);
+        let mut global = match self.resident.take() {
+            Some(state) => self.algorithm.restore(state)?,
+            None => self.load(round - 1)?,
+        };
+        if let (Some(partial), false) = (sums.partial, tally.void) {
+            self.algorithm.close(&mut global, partial, &self.round(round, sums.scale))?;
+        }
+        let due = self.config.evaluate.after(round, self.config.spec.rounds);
+        let evaluation = match (&self.tests, due) {
+            (Some(tests), true) => {
+                Some(tests.evaluate(&self.config.spec.architecture, self.algorithm.published(&global))?)
+            }
+            _ => None,
+        };
+        if round < self.config.spec.rounds {
+            self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
+        }
+        let record = RoundRecord {
+            round,
+            accuracy: evaluation.map(|evaluation| evaluation.accuracy),
+            loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
+            train_loss: mean(&sums.losses),
+            sampled: tally.sampled,
+            accepted: tally.accepted,
+            rejected: tally.rejected,
+            discarded: tally.discarded,
+            failed: tally.failed,
+            lost: tally.lost,
+            bytes_down: traffic.down,
+            bytes_up: traffic.up,
+            seconds: decision.seconds,
+            waited_for: tally.waited_for,
+        };
+        let path = self.directory.rounds();
+        let line = jsonl::line(&record);
+        append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
+        let state = self.algorithm.store(global);
+        self.write_checkpoint(round, &state)?;
+        self.closed = round;
+        if state.encoded_len(Precision::F32) <= SMALL {
+            self.resident = Some(state);
+        }
+        self.records.push(record.clone());
+        Ok(record)
+    }
+}
+
+/// In the order of the clients, so that it does not depend on who came first.
+fn mean(losses: &BTreeMap<ClientId, f64>) -> Option<f64> {
+    (!losses.is_empty()).then(|| losses.values().sum::<f64>() / losses.len() as f64)
+}

@@ -1,0 +1,55 @@
+//! What a run leaves for people.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use models::ParamSet;
+
+use super::error::disk;
+use super::{Run, RunError};
+use crate::files::write_durably;
+
+impl Run {
+    /// The model that would be published now.
+    pub fn published(&self) -> Result<ParamSet, RunError> {
+        let global = self.load(self.closed)?;
+        Ok(self.algorithm.published(&global).clone())
+    }
+
+    /// Writes `model.safetensors`.
+    pub fn write_model(&self) -> Result<PathBuf, RunError> {
+        let path = self.directory.model();
+        let params = self.published()?;
+        let spec = &self.config.spec;
+        let mut extra = BTreeMap::new();
+        extra.insert("run".to_owned(), spec.name.clone());
+        extra.insert("data".to_owned(), self.config.data.set.name().to_owned());
+        extra.insert("rounds".to_owned(), self.closed.to_string());
+        let mut failure = None;
+        let written = write_durably(&*self.files, &path, |out| {
+            models::write_model(&spec.architecture, &params, &extra, out).map_err(|error| {
+                let text = error.to_string();
+                failure = Some(error);
+                std::io::Error::other(text)
+            })
+        });
+        match (written, failure) {
+            (Ok(()), _) => Ok(path),
+            (Err(_), Some(failure)) => Err(failure.into()),
+            (Err(source), None) => Err(disk("write", &path)(source)),
+        }
+    }
+
+    /// Writes `report.html` and, if the run is `complete`, the mark that says so: last, since a process that dies before
+    /// is continued, and writes its model and report then.
+    pub fn write_report(&self, page: &str, complete: bool) -> Result<PathBuf, RunError> {
+        let path = self.directory.report();
+        write_durably(&*self.files, &path, |out| out.write_all(page.as_bytes()))
+            .map_err(disk("write", &path))?;
+        if complete {
+            let finished = self.directory.finished();
+            write_durably(&*self.files, &finished, |_| Ok(())).map_err(disk("write", &finished))?;
+        }
+        Ok(path)
+    }
+}

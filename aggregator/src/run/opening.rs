@@ -1,0 +1,70 @@
+//! Step *open*, and its file, which also holds the decision to close.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _};
+
+use serde::{Deserialize, Serialize};
+use shared::id::ClientId;
+
+use super::broadcast::Broadcast;
+use super::error::{damaged, disk};
+use super::{Run, RunError, Traffic};
+use crate::coordinator::{Closing, Opening};
+use crate::files::write_durably;
+
+/// The opening of a round, on disk.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OpeningRecord {
+    pub(super) cohort: BTreeMap<ClientId, u64>,
+    pub(super) roster: BTreeMap<ClientId, u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) decision: Option<Decision>,
+}
+
+/// The decision to close a round, and what only the process that made it knew.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Decision {
+    pub(super) closing: Closing,
+    pub(super) traffic: Traffic,
+    pub(super) seconds: f64,
+}
+
+impl Run {
+    /// Step *open*. Reopening a round with a larger cohort keeps its sums.
+    pub fn open(&mut self, opening: &Opening) -> Result<Broadcast, RunError> {
+        let accepted = self.directory.accepted(opening.round);
+        self.files.create_dir(&accepted).map_err(disk("create", &accepted))?;
+        self.write_opening(opening, None)?;
+        match &mut self.open {
+            Some(sums) if sums.opening.round == opening.round => sums.opening = opening.clone(),
+            _ => self.open = Some(self.sums(opening)),
+        }
+        self.broadcast(opening.round)
+    }
+
+    pub(super) fn write_opening(
+        &self,
+        opening: &Opening,
+        decision: Option<&Decision>,
+    ) -> Result<(), RunError> {
+        let path = self.directory.opening(opening.round);
+        let record = OpeningRecord {
+            cohort: opening.cohort.clone(),
+            roster: opening.roster.clone(),
+            decision: decision.cloned(),
+        };
+        let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");
+        write_durably(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
+    }
+
+    pub(super) fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
+        let path = self.directory.opening(round);
+        let mut json = Vec::new();
+        match self.files.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(disk("open", &path)(error)),
+            Ok(mut file) => file.read_to_end(&mut json).map_err(disk("read", &path))?,
+        };
+        serde_json::from_slice(&json).map(Some).map_err(damaged(&path))
+    }
+}

@@ -1,0 +1,41 @@
+//! What is to happen, and when.
+
+use std::time::Duration;
+
+use aggregator::coordinator::PeerId;
+use bytes::Bytes;
+use shared::message::{ToClient, ToServer};
+
+use crate::device::Trained;
+
+#[derive(Debug)]
+pub(super) enum Happening {
+    ToServer { peer: PeerId, message: ToServer, payload: Option<Bytes> },
+    ToDevice { peer: PeerId, message: Box<ToClient>, payload: Option<Bytes> },
+    ServerLearnsOfCut(PeerId),
+    DeviceLearnsOfCut(PeerId),
+    Connected(PeerId),
+    Trained { device: usize, trained: Box<Trained> },
+    DeviceStarts(usize),
+    ServerStarts,
+}
+
+/// A moment, a number that keeps what falls on one moment in order, and what happens.
+pub(super) struct Scheduled(pub(super) Duration, pub(super) u64, pub(super) Happening);
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}

@@ -1,0 +1,176 @@
+//! What a restart makes of a damaged disk: it mends what can be had again and says so, or says what to do.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::coordinator::{Outcome, WaitingFor};
+use aggregator::files::Disk;
+use aggregator::report::jsonl;
+use aggregator::run::{Run, RunError};
+use federation_tests::scenario::Scenario;
+use federation_tests::server::Server;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use models::ParamSet;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+fn world(directory: &Path) -> World {
+    let scenario = Scenario::small(&["run.rounds=2", "round.count.min=4"]);
+    World::new(scenario, Weather::CALM, 0, directory)
+}
+
+fn calm() -> ParamSet {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    world.model()
+}
+
+/// So many rounds are closed and so many updates of the next are in.
+fn stands_at(rounds: u32, updates: usize) -> impl Fn(&Server) -> bool {
+    move |server| {
+        let status = server.coordinator().status(Duration::ZERO);
+        let accepted = match status.waiting_for {
+            WaitingFor::Updates { accepted, .. } => accepted,
+            _ => 0,
+        };
+        status.closed == rounds && accepted == updates
+    }
+}
+
+/// The aggregator is killed in round 2 with two updates in; `meddle` is given the run's directory. Then it goes on.
+fn meddled(meddle: impl Fn(&Path)) -> (World, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(directory.path());
+    world.run_until(stands_at(1, 2));
+    world.kill_server();
+    meddle(world.run_directory().root());
+    world.forgiving = true;
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    (world, directory)
+}
+
+/// What the disk makes of a file's content.
+type Damage<T> = fn(&T) -> Vec<u8>;
+
+fn accepted_updates(root: &Path) -> Vec<PathBuf> {
+    let folder = fs::read_dir(root.join("state/accepted-000002")).unwrap();
+    let mut updates: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+    updates.sort();
+    updates
+}
+
+fn mended(world: &World) -> String {
+    world.server().unwrap().run().mended().join("\n")
+}
+
+#[test]
+fn an_undamaged_run_says_nothing() {
+    let (world, _folder) = meddled(|_| {});
+    assert_eq!(mended(&world), "");
+    assert_eq!(world.resumes[0].open.as_ref().unwrap().accepted.len(), 2);
+}
+
+#[test]
+fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
+    let calm = calm();
+    let damages: [Damage<[u8]>; 5] = [
+        |_| Vec::new(),
+        |bytes| bytes[..bytes.len() / 2].to_vec(),
+        |bytes| bytes[..bytes.len() - 1].to_vec(),
+        |bytes| vec![0; bytes.len()],
+        |bytes| [&bytes[..bytes.len() - 4], &f32::NAN.to_le_bytes()].concat(),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let (world, _folder) = meddled(|root| {
+            let update = &accepted_updates(root)[0];
+            fs::write(update, damage(&fs::read(update).unwrap())).unwrap();
+        });
+        let mended = mended(&world);
+        assert!(mended.contains("asked for it again"), "damage {number}: {mended:?}");
+        assert_eq!(world.resumes[0].open.as_ref().unwrap().accepted.len(), 1, "damage {number}");
+        assert_eq!(world.model(), calm, "damage {number}");
+    }
+}
+
+#[test]
+fn the_traffic_of_a_killed_process_counts_what_is_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(directory.path());
+    world.run_until(stands_at(1, 2));
+    let updates = accepted_updates(world.run_directory().root());
+    let bytes: u64 = updates.iter().map(|update| fs::metadata(update).unwrap().len()).sum();
+    world.kill_server();
+    world.run_until(|_| true);
+    let run = world.server().unwrap().run();
+    let broadcast = run.broadcast(2).unwrap();
+    let earlier = run.earlier_traffic(&broadcast);
+    assert_eq!((earlier.up, earlier.down), (bytes, 2 * broadcast.wire_bytes()));
+    assert!(broadcast.wire_bytes() > broadcast.length && bytes > 0);
+}
+
+#[test]
+fn a_torn_last_line_of_rounds_is_taken_back() {
+    for torn in ["{", "{\"round\":2,\"accura", "\0\0\0", "\u{fffd}"] {
+        let (world, _folder) = meddled(|root| {
+            let path = root.join("rounds.jsonl");
+            fs::write(&path, fs::read_to_string(&path).unwrap() + torn).unwrap();
+        });
+        assert!(mended(&world).contains("half-written last line"), "{torn:?}: {:?}", mended(&world));
+        let text = fs::read_to_string(world.run_directory().rounds()).unwrap();
+        let rounds = jsonl::read(&text).unwrap();
+        assert_eq!((rounds.records.len(), rounds.torn), (2, None), "{text}");
+    }
+}
+
+#[test]
+fn a_line_of_a_round_that_is_not_closed_is_taken_back() {
+    let (world, _folder) = meddled(|root| {
+        let path = root.join("rounds.jsonl");
+        let line = fs::read_to_string(&path).unwrap();
+        fs::write(&path, line.clone() + &line.replace("\"round\":1", "\"round\":2")).unwrap();
+    });
+    assert_eq!(mended(&world), "", "that is how a kill between the line and the checkpoint looks");
+    let text = fs::read_to_string(world.run_directory().rounds()).unwrap();
+    assert_eq!(jsonl::read(&text).unwrap().records.len(), 2, "{text}");
+}
+
+#[test]
+fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
+    let calm = calm();
+    let damages: [(&str, Damage<str>); 4] = [
+        ("line 2 is not a round", |line| format!("{line}what?\n").into_bytes()),
+        ("line 1 is not a round", |line| format!("\n{line}").into_bytes()),
+        ("line 2 holds round 1, out of order", |line| format!("{line}{line}").into_bytes()),
+        ("it is not text", |line| [line.as_bytes(), b"\xff\xfe\n"].concat()),
+    ];
+    for (reason, damage) in damages {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = world(directory.path());
+        world.run_until(stands_at(1, 2));
+        world.kill_server();
+        let run = world.run_directory();
+        let line = fs::read_to_string(run.rounds()).unwrap();
+        let damaged = damage(&line);
+        fs::write(run.rounds(), &damaged).unwrap();
+
+        let config = Scenario::small(&["run.rounds=2", "round.count.min=4"]).config;
+        let error = Run::resume(Arc::new(Disk), run.clone(), config, None).err().unwrap();
+        assert!(matches!(error, RunError::Rounds { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(reason) && text.contains("move this file away"), "{text}");
+        assert_eq!(fs::read(run.rounds()).unwrap(), damaged, "it is the operator's to look at");
+
+        fs::rename(run.rounds(), directory.path().join("away")).unwrap();
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{reason}");
+        assert_eq!(world.model(), calm, "{reason}");
+        assert!(mended(&world).contains("the report begins anew"), "{:?}", mended(&world));
+        let rounds: Vec<_> =
+            world.server().unwrap().run().records().iter().map(|record| record.round).collect();
+        assert_eq!(rounds, [2]);
+    }
+}

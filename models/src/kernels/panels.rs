@@ -50,14 +50,10 @@ impl Panels {
         }
     }
 
-    /// Room for the matrix; columns that fill up the last panel are zeros.
+    /// Room for the matrix. What fills up the last panel may hold anything: no column of a result is made of it.
     fn resize(&mut self, depth: usize, columns: usize) {
-        let length = columns.div_ceil(PANEL) * PANEL * depth;
-        if (self.depth, self.columns) != (depth, columns) {
-            self.values.clear();
-            (self.depth, self.columns) = (depth, columns);
-        }
-        self.values.resize(length, 0.0);
+        (self.depth, self.columns) = (depth, columns);
+        self.values.resize(columns.div_ceil(PANEL) * PANEL * depth, 0.0);
     }
 
     /// `c <- c + a P` for `rows` rows, of which those of `a` begin `a_stride` apart and those of `c` `c_stride`.

@@ -3,8 +3,8 @@
 /// Values in a vector of AVX-512 and in a cache line.
 const LINE: usize = 16;
 
-/// Scratch that begins at a cache line: a vector that crosses two of them takes twice as long to load. (The allocator
-/// puts large blocks 16 bytes after a page.)
+/// Scratch that begins at a cache line: a vector that crosses two of them takes twice as long to load. (The
+/// allocator puts large blocks 16 bytes after a page.)
 #[derive(Debug, Default)]
 pub(super) struct Aligned {
     values: Vec<f32>,

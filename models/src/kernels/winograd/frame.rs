@@ -9,8 +9,8 @@ use pulp::{Simd, WithSimd};
 /// Channels that are exchanged at a time: those of one vector of AVX-512, or of several smaller ones.
 pub(super) const LANES: usize = 16;
 
-/// Copies up to [`LANES`] planes into a frame that begins at their channel. Lanes without a plane become zero; pixels
-/// of the frame that no place names stay as they are.
+/// Copies up to [`LANES`] planes into a frame that begins at their channel. Lanes without a plane become
+/// zero; pixels of the frame that no place names stay as they are.
 pub(super) struct Interleave<'a> {
     /// The first plane, and what follows it.
     pub(super) planes: &'a [f32],
@@ -126,8 +126,8 @@ fn masks<S: Simd>(simd: S) -> [S::m32s; 4] {
     [mask(8), mask(4), mask(2), mask(1)]
 }
 
-/// Transposes the first vectors, as many as one has lanes. Each step exchanges one bit of the row's number with the same
-/// bit of the column's (J. O. Eklundh, *A Fast Computer Method for Matrix Transposing*, 1972).
+/// Transposes the first vectors, as many as one has lanes. Each step exchanges one bit of the row's number
+/// with the same bit of the column's (J. O. Eklundh, *A Fast Computer Method for Matrix Transposing*, 1972).
 #[inline(always)]
 fn transpose<S: Simd>(simd: S, masks: &[S::m32s; 4], square: &mut [S::f32s; LANES]) {
     exchange::<S, 8>(simd, masks[0], square);
@@ -154,47 +154,56 @@ fn exchange<S: Simd, const DISTANCE: usize>(simd: S, mask: S::m32s, square: &mut
 mod tests {
     use super::*;
 
-    #[test]
-    fn channels_become_neighbours_and_planes_again() {
+    /// Checks both ways with one set of instructions.
+    fn check(dispatch: &dyn Fn(Result<Interleave, Separate>)) {
         for (pixels, count) in [(1, 1), (3, 16), (7, 5), (16, 16), (17, 16), (40, 3), (196, 13)] {
             let stride = pixels + 3;
             let planes: Vec<f32> = (0..stride * count).map(|i| i as f32 + 1.0).collect();
             let places: Vec<u32> = (0..pixels as u32).map(|pixel| 2 * pixel + 1).collect();
-            let mut frame = vec![-1.0; (2 * pixels + 1) * LANES];
-            let (planes_in, frame_out) = (&planes[..], &mut frame[..]);
-            let simd = pulp::Arch::new();
-            simd.dispatch(Interleave {
-                planes: planes_in,
-                stride,
-                count,
-                places: &places,
-                frame: frame_out,
-                width: LANES,
-            });
-            for (place, channels) in frame.chunks(LANES).enumerate() {
-                for (channel, value) in channels.iter().enumerate() {
-                    let expected = match place % 2 {
-                        0 => -1.0,
-                        _ if channel < count => planes[channel * stride + place / 2],
-                        _ => 0.0,
-                    };
-                    assert_eq!(*value, expected, "{pixels} pixels, place {place}, channel {channel}");
-                }
+            let (places, width) = (&places[..], 2 * LANES);
+            let mut frame = vec![-1.0; (2 * pixels + 1) * width];
+            let beginning = &mut frame[LANES..];
+            dispatch(Ok(Interleave { planes: &planes, stride, count, places, frame: beginning, width }));
+            for (at, value) in frame.iter().enumerate() {
+                let (place, channel) = (at / width, (at % width).checked_sub(LANES));
+                let expected = match channel {
+                    Some(channel) if place % 2 == 1 && channel < count => {
+                        planes[channel * stride + place / 2]
+                    }
+                    Some(_) if place % 2 == 1 => 0.0,
+                    _ => -1.0,
+                };
+                assert_eq!(*value, expected, "{pixels} pixels, place {place}, channel {channel:?}");
             }
             let mut back = vec![-2.0; planes.len()];
-            let (frame, planes_out) = (&frame[..], &mut back[..]);
-            simd.dispatch(Separate {
-                frame,
-                width: LANES,
-                places: &places,
-                planes: planes_out,
-                stride,
-                count,
-            });
+            let frame = &frame[LANES..];
+            dispatch(Err(Separate { frame, width, places, planes: &mut back, stride, count }));
             for (at, value) in back.iter().enumerate() {
                 let expected = if at % stride < pixels { planes[at] } else { -2.0 };
                 assert_eq!(*value, expected, "{pixels} pixels, at {at}");
             }
+        }
+    }
+
+    fn with<S: Simd>(simd: S, way: Result<Interleave, Separate>) {
+        match way {
+            Ok(interleave) => simd.vectorize(interleave),
+            Err(separate) => simd.vectorize(separate),
+        }
+    }
+
+    #[test]
+    fn channels_become_neighbours_and_planes_again() {
+        check(&|way| match way {
+            Ok(interleave) => pulp::Arch::new().dispatch(interleave),
+            Err(separate) => pulp::Arch::new().dispatch(separate),
+        });
+        check(&|way| with(pulp::Scalar, way));
+        check(&|way| with(pulp::Scalar128b, way));
+        check(&|way| with(pulp::Scalar256b, way));
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            check(&|way| with(simd, way));
         }
     }
 }

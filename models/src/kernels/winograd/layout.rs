@@ -31,8 +31,8 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// All of them. A row is an odd number of cache lines, lest the same channel of many tiles falls into the same set
-    /// of a cache.
+    /// All of them. A row is an odd number of cache lines, lest the same channel of many tiles falls into the
+    /// same set of a cache.
     pub(super) fn all(count: usize) -> Self {
         let point = count.next_multiple_of(LANES);
         Self { first: 0, count, row: Row { point, tile: POINTS * point + LANES } }
@@ -45,7 +45,8 @@ impl Channels {
 }
 
 impl Layout {
-    /// Planes of `height` x `width` with a border of `padding` zeros, under `rows` x `columns` tiles for `kernel`.
+    /// Planes of `height` x `width` with a border of `padding` zeros, under `rows` x `columns` tiles for
+    /// `kernel`.
     pub(super) fn inputs(
         kernel: usize,
         (rows, columns): (usize, usize),
@@ -158,7 +159,8 @@ fn places((height, width): (usize, usize), padding: usize, line: usize) -> Vec<u
     (0..height).flat_map(|row| (0..width).map(move |column| place(row, column))).collect()
 }
 
-/// Runs `f` on this thread's frame, of any content. It stays in the caches from one image and layer to the next.
+/// Runs `f` on this thread's frame, of any content. It stays in the caches from one image and layer to the
+/// next.
 fn with_frame<T>(values: usize, f: impl FnOnce(&mut [f32]) -> T) -> T {
     thread_local! {
         static FRAME: Cell<Aligned> = Cell::default();

@@ -1,49 +1,50 @@
-//! Convolutions of stride 1 with few multiplications: F(4x4, 3x3) for kernels of size 3 and F(2x2, 5x5) for size 5.
+//! Convolutions of stride 1 with few multiplications: F(4x4, 3x3) for kernels of size 3 and F(2x2, 5x5) for
+//! size 5.
 //!
-//! Both cut the images into tiles of 6 x 6 inputs, `d`, that give `m x m` outputs, `m = 7 - kernel`, and compute them as
-//! `y = A^T [sum over channels of (G g G^T) . (B^T d B)] A` with 36 multiplications per pair of channels instead of 144
-//! or 100 (see `points`). Over all tiles, the multiplications and the sum over channels are 36 products of matrices,
-//! one per pair of points: `[tiles, in]` by `[in, out]`. The gradients are the transposes:
+//! Both cut the images into tiles of 6 x 6 inputs, `d`, that give `m x m` outputs, `m = 7 - kernel`, and
+//! compute them as `y = A^T [sum over channels of (G g G^T) . (B^T d B)] A` with 36 multiplications per pair
+//! of channels instead of 144 or 100 (see `points`). Over all tiles, the multiplications and the sum over
+//! channels are 36 products of matrices, one per pair of points: `[tiles, in]` by `[in, out]`. The gradients
+//! are the transposes:
 //!
 //! * for the weights `G^T [sum over tiles of (A dy A^T) . (B^T d B)] G`,
 //! * for the images `B [sum over outputs of (G g G^T) . (A dy A^T)] B^T`, where tiles overlap added.
 //!
-//! A group of images at a time goes through the three phases (transform, products, transform), in slabs `[tiles,
-//! channels]`, one per pair of points. Images and slabs are shared out to the threads of the current rayon pool; each is
-//! computed by one thread, and sums over groups are in order, so the results do not depend on the number of threads.
+//! A group of images at a time goes through the three phases (transform, products, transform), in slabs
+//! `[tiles, channels]`, one per pair of points. Images and slabs are shared out to the threads of the current
+//! rayon pool; each is computed by one thread, and sums over groups are in order, so the results do not
+//! depend on the number of threads.
 
 mod aligned;
 mod frame;
 mod layout;
 mod points;
+mod slabs;
 #[cfg(test)]
 mod tests;
 mod tiles;
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::geometry::Geometry;
-use super::product::{Matrix, product};
+use super::product::product;
 use aligned::Aligned;
 use frame::LANES;
 use layout::{Channels, Layout};
 use points::POINTS;
-use tiles::{Row, SLABS};
+use slabs::Slabs;
 
-/// About the most values in the slabs of a group of images, unless more tiles are needed: 4 MiB, a few times what two
-/// cores have for themselves. Measured: twice as much is slower by a fifth for 64 -> 128 channels at 32 x 32.
+/// About the most values in the slabs of a group of images, unless more tiles are needed: 4 MiB, a few times
+/// what two cores have for themselves. Measured: twice as much is slower by a fifth for 64 -> 128 channels at
+/// 32 x 32.
 const GROUP: usize = 1 << 20;
 
-/// The fewest tiles in a group, as far as there are images. With many channels it takes as many tiles as channels, for
-/// each group reads the transformed weights and reads and writes their gradient. Measured: for 256 -> 512 channels, four
-/// groups instead of one take half as much time again.
+/// The fewest tiles in a group, as far as there are images. With many channels it takes as many tiles as
+/// channels, for each group reads the transformed weights and reads and writes their gradient. Measured: for
+/// 256 -> 512 channels, four groups instead of one take half as much time again.
 const TILES: usize = 128;
-
-/// The fewest rows of a piece of a slab.
-const PIECE: usize = 64;
 
 /// Kernels' inputs that are transformed at a time.
 const BLOCK: usize = 16;
@@ -54,14 +55,15 @@ const COLUMNS: usize = 64;
 /// Multiplications in a group from which it is shared out to threads: about 100 microseconds.
 const PARALLEL: usize = 5_000_000;
 
-/// Whether [`Winograd`] is expected to take less time than the other ways: it applies, has fewer multiplications, and the
-/// channels fill a vector on both sides. With fewer, [`super::direct::Direct`] wins: for 8 -> 16 channels at 14 x 14 with
-/// kernel 3 a step of `cnn-small` takes 0.25 ms instead of 0.31.
+/// Whether [`Winograd`] is expected to take less time than the other ways: it applies, has fewer
+/// multiplications, and the channels fill a vector on both sides. With fewer, [`super::direct::Direct`] wins:
+/// for 8 -> 16 channels at 14 x 14 with kernel 3 a step of `cnn-small` takes 0.25 ms instead of 0.31.
 ///
-/// Measured with 64 images on one core with AVX-512, forward and backward together, against columns and products: 1.5
-/// times as fast for 8 -> 16 channels at 14 x 14 with kernel 5, 2.7 for 16 -> 16, 3.1 for 8 -> 8 at 32 x 32 with kernel 3,
-/// 6 for 16 -> 16, 2.5 to 3.5 for more channels. Against products alone at their peak, without columns, it only wins from
-/// 16 channels on. With 3 input channels both take about the same time.
+/// Measured with 64 images on one core with AVX-512, forward and backward together, against columns and
+/// products: 1.5 times as fast for 8 -> 16 channels at 14 x 14 with kernel 5, 2.7 for 16 -> 16, 3.1 for 8 ->
+/// 8 at 32 x 32 with kernel 3, 6 for 16 -> 16, 2.5 to 3.5 for more channels. Against products alone at their
+/// peak, without columns, it only wins from 16 channels on. With 3 input channels both take about the same
+/// time.
 pub(crate) fn pays(geometry: Geometry, out: usize) -> bool {
     let Geometry { channels, kernel, stride, rows, columns, .. } = geometry;
     if stride != 1 || !matches!(kernel, 3 | 5) {
@@ -72,8 +74,8 @@ pub(crate) fn pays(geometry: Geometry, out: usize) -> bool {
     channels.min(out) >= 16 && POINTS * POINTS * tiles < per_place * geometry.places()
 }
 
-/// Scratch memory that the convolutions of one network share: they run one after the other, and in the largest network of
-/// 512 channels each would have 75 MB of its own.
+/// Scratch memory that the convolutions of one network share: they run one after the other, and in the
+/// largest network of 512 channels each would have 75 MB of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workspace(Arc<Mutex<[Aligned; 4]>>);
 
@@ -97,71 +99,6 @@ pub(crate) struct Winograd {
     products: Slabs,
 }
 
-/// A matrix per pair of points, in one slab per row of points.
-#[derive(Debug)]
-struct Slabs {
-    values: Aligned,
-    /// Of each matrix.
-    rows: usize,
-    columns: Channels,
-}
-
-impl Slabs {
-    fn new(columns: usize) -> Self {
-        Self { values: Aligned::default(), rows: 0, columns: Channels::all(columns) }
-    }
-
-    /// Makes room for matrices of `rows` rows. What they hold is lost if their number changes.
-    fn prepare(&mut self, rows: usize) {
-        self.rows = rows;
-        self.values.prepare(SLABS * self.stride());
-    }
-
-    /// From a slab to the next.
-    fn stride(&self) -> usize {
-        self.rows * self.columns.row.tile
-    }
-
-    fn slab(&self, slab: usize) -> &[f32] {
-        &self.values.get()[slab * self.stride()..][..self.stride()]
-    }
-
-    /// The slabs from a row on.
-    fn from(&self, row: usize) -> [&[f32]; SLABS] {
-        std::array::from_fn(|slab| &self.slab(slab)[row * self.columns.row.tile..])
-    }
-
-    /// Some of the rows of the matrix of a pair of points.
-    fn matrix(&self, slab: usize, point: usize, rows: Range<usize>) -> Matrix<'_> {
-        let Row { point: stride, tile } = self.columns.row;
-        let values = &self.slab(slab)[rows.start * tile + point * stride..];
-        Matrix::strided(values, rows.len(), self.columns.count, tile)
-    }
-
-    /// All slabs, cut into parts of `rows` rows.
-    fn parts(&mut self, rows: usize) -> impl Iterator<Item = [&mut [f32]; SLABS]> {
-        let (stride, part) = (self.stride(), rows * self.columns.row.tile);
-        let all = &mut self.values.get_mut()[..SLABS * stride];
-        let mut slabs: Vec<_> = all.chunks_mut(stride).map(|slab| slab.chunks_mut(part)).collect();
-        (0..self.rows.div_ceil(rows)).map(move |_| {
-            std::array::from_fn(|slab| slabs[slab].next().expect("a slab has as many parts as its rows give"))
-        })
-    }
-
-    /// Each slab in pieces, to be written by different threads: its number, its rows and their values.
-    fn pieces(&mut self) -> impl Iterator<Item = (usize, Range<usize>, &mut [f32])> {
-        let (stride, tile, rows) = (self.stride(), self.columns.row.tile, self.rows);
-        let piece = if rows >= 2 * PIECE { rows.div_ceil(2).next_multiple_of(LANES) } else { rows };
-        let all = &mut self.values.get_mut()[..SLABS * stride];
-        all.chunks_mut(stride).enumerate().flat_map(move |(slab, values)| {
-            let pieces = values.chunks_mut(piece * tile).enumerate();
-            pieces.map(move |(index, values)| {
-                (slab, index * piece..index * piece + values.len() / tile, values)
-            })
-        })
-    }
-}
-
 impl Winograd {
     /// A convolution to `out` channels; `None` if it is not of stride 1 with a kernel of size 3 or 5.
     pub(crate) fn new(geometry: Geometry, out: usize, workspace: &Workspace) -> Option<Self> {
@@ -172,7 +109,7 @@ impl Winograd {
         let side = 7 - kernel;
         let grid = (rows.div_ceil(side), columns.div_ceil(side));
         let tiles = grid.0 * grid.1;
-        let size = SLABS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
+        let size = POINTS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
         let fewest = TILES.max(channels.min(out)).div_ceil(tiles.max(1));
         // Even, for two threads.
         let group = (GROUP / size.max(1)).max(fewest).max(1).next_multiple_of(2);
@@ -190,8 +127,9 @@ impl Winograd {
         })
     }
 
-    /// The images `x [n, in, height, width]` convolved with `weight [out, in, kernel, kernel]`, written to
-    /// `y [n, out, rows, columns]`. Calls `finish` once for each image's result while it is in a cache, on any thread.
+    /// The images `x [n, in, height, width]` convolved with `weight [out, in, kernel, kernel]`, written to `y
+    /// [n, out, rows, columns]`. Calls `finish` once for each image's result while it is in a cache, on any
+    /// thread.
     pub(crate) fn forward(
         &mut self,
         weight: &[f32],
@@ -248,7 +186,8 @@ impl Winograd {
         }
     }
 
-    /// The gradients for the weights and, if wanted, for the images, given that for the result. Both are overwritten.
+    /// The gradients for the weights and, if wanted, for the images, given that for the result. Both are
+    /// overwritten.
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],

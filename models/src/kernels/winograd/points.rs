@@ -1,10 +1,10 @@
 //! The transforms along one axis: polynomials of degree 5 and their values at six points.
 //!
-//! A correlation of 6 inputs with `r` taps has `m = 7 - r` outputs. Toom and Cook's algorithm multiplies polynomials by
-//! their values at the points `0, a, -a, b, -b` and infinity; its transpose is the correlation
-//! `y = A^T [(G g) . (B^T d)]` (S. Winograd, *Arithmetic Complexity of Computations*, 1980; A. Lavin and S. Gray,
-//! *Fast Algorithms for Convolutional Neural Networks*, 2016). With `M(x) = x (x^2 - a^2) (x^2 - b^2)` and
-//! `N_p = M'(p)`, the rows belonging to a point `p` are
+//! A correlation of 6 inputs with `r` taps has `m = 7 - r` outputs. Toom and Cook's algorithm multiplies
+//! polynomials by their values at the points `0, a, -a, b, -b` and infinity; its transpose is the correlation
+//! `y = A^T [(G g) . (B^T d)]` (S. Winograd, *Arithmetic Complexity of Computations*, 1980; A. Lavin and S.
+//! Gray, *Fast Algorithms for Convolutional Neural Networks*, 2016). With `M(x) = x (x^2 - a^2) (x^2 - b^2)`
+//! and `N_p = M'(p)`, the rows belonging to a point `p` are
 //!
 //! * of `A`: the powers `p^0 .. p^(m-1)`; for infinity the last of them alone,
 //! * of `G`: the powers `p^0 .. p^(r-1)`, divided by `N_p`; for infinity the last of them alone,
@@ -19,8 +19,8 @@ use pulp::Simd;
 /// Points, and inputs of a tile, along one axis.
 pub(super) const POINTS: usize = 6;
 
-/// The positive points, `a` and `b`: reciprocal, so that no coefficient is much larger than the others. Their error was
-/// the smallest of eleven pairs measured, less than half of that of the usual 1 and 2.
+/// The positive points, `a` and `b`: reciprocal, so that no coefficient is much larger than the others. Their
+/// error was the smallest of eleven pairs measured, less than half of that of the usual 1 and 2.
 const NEAR: f64 = FRAC_1_SQRT_2;
 const FAR: f64 = SQRT_2;
 
@@ -90,7 +90,8 @@ impl Axis<POINTS, POINTS> for InputsTransposed {
     }
 }
 
-/// The powers of the points with a factor for each: the values of a polynomial of `L` coefficients, and the transpose.
+/// The powers of the points with a factor for each: the values of a polynomial of `L` coefficients, and the
+/// transpose.
 struct Powers<const L: usize> {
     zero: f32,
     near: [f32; L],

@@ -7,6 +7,10 @@ fn geometry(channels: usize, (height, width): (usize, usize), kernel: usize, pad
     Geometry::of(&[channels, height, width], kernel, 1, padding)
 }
 
+fn winograd(geometry: Geometry, out: usize) -> Winograd {
+    Winograd::new(geometry, out, &Workspace::default()).unwrap()
+}
+
 /// Numbers in [-1, 1) without structure.
 fn noise(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -38,8 +42,8 @@ fn terms(g: Geometry, out: usize, n: usize, mut term: impl FnMut(usize, usize, u
     }
 }
 
-/// The largest difference from a sum, relative to the sum of the magnitudes of its terms; or, for sums of few terms,
-/// relative to the largest of these: the terms of a tile share their errors.
+/// The largest difference from a sum, relative to the sum of the magnitudes of its terms; or, for sums of few
+/// terms, relative to the largest of these: the terms of a tile share their errors.
 fn error(values: &[f32], expected: &[(f64, f64)], largest: bool) -> f64 {
     assert_eq!(values.len(), expected.len());
     let most = expected.iter().fold(0.0, |most, (_, magnitude)| magnitude.max(most));
@@ -52,10 +56,10 @@ fn error(values: &[f32], expected: &[(f64, f64)], largest: bool) -> f64 {
 }
 
 /// The errors of the result and of the gradients for the weights and the images.
-fn errors(g: Geometry, out: usize, n: usize, largest: bool) -> [f64; 3] {
+fn errors(mut winograd: Winograd, n: usize, largest: bool) -> [f64; 3] {
+    let (g, out) = (winograd.geometry, winograd.out);
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
     let dy = noise(n * out * g.places(), 3);
-    let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
     let (mut y, mut dweight, mut dx) =
         (vec![f32::NAN; dy.len()], vec![f32::NAN; weight.len()], vec![f32::NAN; x.len()]);
     winograd.forward(&weight, &x, &mut y, n, |_| ());
@@ -83,8 +87,7 @@ fn results_and_gradients_are_those_of_a_convolution() {
         (17, 5, (7, 9), 3, 0, 2),
         (64, 48, (4, 4), 3, 1, 70),
     ] {
-        let errors = errors(geometry(channels, size, kernel, padding), out, n, false);
-        println!("{channels} -> {out}, {size:?}, kernel {kernel}: {errors:?}");
+        let errors = errors(winograd(geometry(channels, size, kernel, padding), out), n, false);
         assert!(errors.iter().all(|&error| error < 2e-6), "{channels} -> {out}, kernel {kernel}: {errors:?}");
     }
 }
@@ -92,14 +95,18 @@ fn results_and_gradients_are_those_of_a_convolution() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Images smaller and larger than tiles, with all borders, and channels that do not fill vectors.
+    /// Images smaller and larger than tiles, with all borders, channels that do not fill vectors, and groups
+    /// of which the last is not full.
     #[test]
-    fn sizes_that_fit_no_tile((channels, out, n) in (1usize..20, 1usize..20, 1usize..4),
+    fn sizes_that_fit_no_tile((channels, out) in (1usize..20, 1usize..20),
+                              (n, group) in (1usize..5, 1usize..5),
                               size in (1usize..11, 1usize..11),
                               kernel in prop_oneof![Just(3usize), Just(5)],
                               padding in 0usize..5) {
         prop_assume!(size.0.min(size.1) + 2 * padding >= kernel);
-        let errors = errors(geometry(channels, size, kernel, padding), out, n, true);
+        let mut winograd = winograd(geometry(channels, size, kernel, padding), out);
+        winograd.group = group;
+        let errors = errors(winograd, n, true);
         prop_assert!(errors.iter().all(|&error| error < 5e-6), "{:?}", errors);
     }
 }
@@ -110,7 +117,7 @@ fn in_pool(threads: usize, g: Geometry, out: usize, n: usize) -> [Vec<f32>; 3] {
     let [mut y, mut dweight, mut dx] = [&dy, &weight, &x].map(|like| vec![f32::NAN; like.len()]);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     pool.install(|| {
-        let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
+        let mut winograd = winograd(g, out);
         winograd.forward(&weight, &x, &mut y, n, |_| ());
         winograd.backward(&weight, &x, &dy, n, &mut dweight, Some(&mut dx));
     });
@@ -119,10 +126,13 @@ fn in_pool(threads: usize, g: Geometry, out: usize, n: usize) -> [Vec<f32>; 3] {
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
-    // The first has several groups with a smaller one at the end, both share out their weights, and products in pieces.
-    for (channels, out, size, kernel, n) in [(128, 136, (16, 16), 3, 19), (136, 128, (6, 6), 5, 5)] {
+    // Several groups of many images, of few, and one; weights shared out by blocks, and products in pieces.
+    for (channels, out, size, kernel, n) in
+        [(16, 16, (32, 32), 3, 27), (128, 136, (16, 16), 3, 19), (136, 128, (6, 6), 5, 5)]
+    {
         let g = geometry(channels, size, kernel, kernel / 2);
-        assert!(Winograd::new(g, out, &Workspace::default()).unwrap().parallel(5));
+        let one = winograd(g, out);
+        assert!(one.parallel(one.group.min(n)), "work for several threads");
         let bits = |threads| {
             in_pool(threads, g, out, n).map(|values| values.into_iter().map(f32::to_bits).collect())
         };
@@ -132,11 +142,12 @@ fn the_number_of_threads_changes_no_bit() {
     }
 }
 
-/// Batches of other sizes, gradients without a forward pass, with other weights, and without one for the images.
+/// Batches of other sizes, gradients without a forward pass, with other weights, and without one for the
+/// images.
 #[test]
 fn nothing_stays_from_one_call_to_the_next() {
     let (g, out) = (geometry(20, (9, 6), 3, 1), 33);
-    let mut used = Winograd::new(g, out, &Workspace::default()).unwrap();
+    let mut used = winograd(g, out);
     for (n, seed, forward, wanted) in [
         (3, 1, true, true),
         (40, 2, true, false),
@@ -154,7 +165,7 @@ fn nothing_stays_from_one_call_to_the_next() {
             winograd.backward(&weight, &x, &dy, n, &mut dweight, wanted.then_some(&mut dx));
             [y, dweight, dx].map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
         };
-        let fresh = run(&mut Winograd::new(g, out, &Workspace::default()).unwrap());
+        let fresh = run(&mut winograd(g, out));
         assert!(run(&mut used) == fresh, "{n} images");
         if n == 0 {
             assert!(fresh[1].iter().all(|&bits| bits == 0), "no images, no gradient");
@@ -166,7 +177,7 @@ fn nothing_stays_from_one_call_to_the_next() {
 fn each_complete_result_is_finished_once() {
     let (g, out, n) = (geometry(5, (10, 7), 3, 1), 18, 9);
     let (x, weight) = (noise(n * g.image(), 1), noise(out * g.taps(), 2));
-    let mut winograd = Winograd::new(g, out, &Workspace::default()).unwrap();
+    let mut winograd = winograd(g, out);
     let [mut plain, mut finished] = [vec![0.0; n * out * g.places()], vec![0.0; n * out * g.places()]];
     winograd.forward(&weight, &x, &mut plain, n, |_| ());
     winograd.forward(&weight, &x, &mut finished, n, |image| {

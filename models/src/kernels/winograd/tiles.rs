@@ -11,8 +11,8 @@ use super::points::{
 /// Slabs: one per row of transformed tiles.
 pub(super) const SLABS: usize = POINTS;
 
-/// The rows of slabs. A slab is `[tiles, points, channels]`: a row of it is a row of a transformed tile, so that tiles are
-/// written in few pieces, and the matrix `[tiles, channels]` of a point has the row's stride.
+/// The rows of slabs. A slab is `[tiles, points, channels]`: a row of it is a row of a transformed tile, so
+/// that tiles are written in few pieces, and the matrix `[tiles, channels]` of a point has the row's stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     /// From a point to the next: all channels, in whole vectors.
@@ -216,5 +216,44 @@ pub(super) fn collect(
         (Content::Outputs, _) => dispatch!(OutputsTransposed, 2, false),
         (Content::Taps, 3) => dispatch!(TapsTransposed, 3, false),
         (Content::Taps, _) => dispatch!(TapsTransposed, 5, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::LANES;
+    use super::*;
+
+    /// Two tiles of a frame in slabs, and back in a frame.
+    fn there_and_back<S: Simd>(simd: S) -> (Vec<f32>, Vec<f32>) {
+        let tiling = Tiling { rows: 1, columns: 2, down: 0, across: 4, line: 10 };
+        let (width, row) = (2 * LANES, Row { point: 2 * LANES, tile: 13 * LANES });
+        let frame: Vec<f32> = (0..60 * width).map(|i| (i * i % 101) as f32 - 50.0).collect();
+        let mut values = vec![0.0; SLABS * 2 * row.tile];
+        let mut slabs = values.chunks_mut(2 * row.tile);
+        let slabs = std::array::from_fn(|_| slabs.next().expect("as many slabs as chunks"));
+        let (used, axis) = (width, PhantomData::<Inputs>);
+        simd.vectorize(Spread::<_, 6> { frame: &frame, width, used, tiling, slabs, row, axis });
+        let slabs = std::array::from_fn(|slab| &values[slab * 2 * row.tile..][..2 * row.tile]);
+        let (mut frame, axis) = (vec![0.0; frame.len()], PhantomData::<InputsTransposed>);
+        let to = &mut frame[..];
+        simd.vectorize(Collect::<_, 6, true> { slabs, row, tiling, frame: to, width, used, axis });
+        (values, frame)
+    }
+
+    #[test]
+    fn all_instructions_do_the_same() {
+        let expected = there_and_back(pulp::Scalar);
+        let close = |(values, frame): (Vec<f32>, Vec<f32>)| {
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() < 0.05;
+            values.iter().zip(&expected.0).all(near) && frame.iter().zip(&expected.1).all(near)
+        };
+        assert!(expected.1.iter().any(|value| value.abs() > 100.0));
+        assert!(close(there_and_back(pulp::Scalar128b)) && close(there_and_back(pulp::Scalar256b)));
+        #[cfg(target_arch = "x86_64")]
+        {
+            assert!(pulp::x86::V3::try_new().is_none_or(|simd| close(there_and_back(simd))));
+            assert!(pulp::x86::V4::try_new().is_none_or(|simd| close(there_and_back(simd))));
+        }
     }
 }

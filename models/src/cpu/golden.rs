@@ -9,11 +9,14 @@ use serde_json::Value;
 use super::operator::Shared;
 use super::parameter::{Descent, Parameter};
 use super::plan::Planner;
-use crate::architecture::Layer;
+use crate::architecture::{Architecture, Layer};
+use crate::batch::Batch;
+use crate::device::Backend;
 use crate::loss::cross_entropy;
 use crate::mode::Mode;
-use crate::params::Array;
+use crate::params::{Array, ParamSet};
 use crate::sgd::Sgd;
+use crate::train::Learner;
 
 /// One file of cases.
 struct Golden {
@@ -291,6 +294,53 @@ fn long_short_term_memory() {
             for kind in ["ih", "hh"] {
                 let gradient = &pass.gradients[&format!("p.l{layer}.weight-{kind}")];
                 case.check(&format!("grad_weight_{kind}_l{layer}"), gradient);
+            }
+        }
+    }
+}
+
+/// Noise in `[-1, 1)` from a hash of the position, as in `golden_file.py`.
+fn noise(stream: u32, count: usize) -> impl Iterator<Item = f32> {
+    (0..count as u32).map(move |position| {
+        let mut x = (stream << 20) + position;
+        x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+        x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
+        x ^= x >> 16;
+        (x >> 8) as f32 / (1 << 23) as f32 - 1.0
+    })
+}
+
+#[test]
+fn three_steps_of_a_network() {
+    for case in Golden::open("training").cases() {
+        let architecture = Architecture::by_name(&case.name, &[1, 28, 28], 10).unwrap();
+        let mut params = ParamSet::new();
+        for (stream, spec) in architecture.parameter_specs().unwrap().into_iter().enumerate() {
+            let bound = 1.0 / (spec.fan_in as f32).sqrt();
+            let count = spec.shape.iter().product();
+            let values = noise(stream as u32, count).map(|value| value * bound).collect();
+            params.insert(spec.name, Array::new(spec.shape, values).unwrap());
+        }
+        let samples = case.setting("samples");
+        let labels = case.values("labels").iter().map(|&label| label as u32).collect();
+        let batch = Batch::new(noise(100, samples * 784).collect(), [samples, 1, 28, 28], labels).unwrap();
+        let sgd = Sgd::plain(case.settings["rate"].as_f64().unwrap());
+        let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+
+        let (_, first) = learner.gradient(&batch).unwrap();
+        let mut losses: Vec<f32> =
+            (0..case.setting("steps")).map(|_| learner.step(&batch).unwrap()).collect();
+        let after = learner.params().unwrap();
+        losses.push(learner.gradient(&batch).unwrap().0);
+        case.check("losses", &losses);
+        for (what, set) in [("first_gradient", &first), ("after", &after)] {
+            for (name, array) in set {
+                let values = array.values();
+                let indices = case.values(&format!("{name}.indices"));
+                let chosen: Vec<f32> = indices.iter().map(|&index| values[index as usize]).collect();
+                case.check(&format!("{name}.{what}.values"), &chosen);
+                let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+                case.check(&format!("{name}.{what}.sum_of_squares"), &[squares as f32]);
             }
         }
     }

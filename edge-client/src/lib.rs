@@ -8,7 +8,7 @@
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
 //! | [`link`] | the channels between the driver and a transport |
 //! | [`quic`], [`trust`] | the real transport, and which server it believes |
-//! | [`bench`] | the speed of training on this device |
+//! | [`mod@bench`] | the speed of training on this device |
 //! | [`memory`] | how much memory was used; giving freed memory back |
 //! | [`store`] | what must survive a restart |
 //! | [`predict`] | using a trained model |

@@ -42,7 +42,7 @@ pub enum Layer {
     /// may overlap, and rows and columns that fill no window are dropped. Among equal maxima the first gets the gradient,
     /// as in `PyTorch`.
     MaxPool {
-        /// Height and width of the window in pixels.
+        /// Height and width of the window in pixels, at most 255.
         size: usize,
         /// Pixels between windows.
         stride: usize,

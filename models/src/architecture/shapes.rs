@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Architecture, ArchitectureError, Layer, MAX_NESTING};
+use crate::kernels::pooling::MAX_WINDOW;
 use crate::params::element_count;
 
 /// The most parameters of one architecture and the most values between two layers for one sample: 2^30.
@@ -194,6 +195,9 @@ impl Inference {
                     return Err(place.wrong("`size` and `stride` must be at least 1"));
                 }
                 let [channels, height, width] = place.image()?;
+                if matches!(layer, Layer::MaxPool { .. }) && size > MAX_WINDOW {
+                    return Err(place.wrong("`size` of the maximum must be at most 255"));
+                }
                 if height < size || width < size {
                     return Err(place.needs(format!("at least {size} x {size} pixels")));
                 }
@@ -231,6 +235,9 @@ impl Inference {
             return Err(place.needs(format!("at least {kernel} x {kernel} pixels with the padding")));
         };
         let weights = self.affine(place.label, &[out, channels, kernel, kernel], bias)?;
+        // The windows of a row of outputs are laid out side by side: large kernels with wide padding make much out of a
+        // small image.
+        check_size(place.label, &[channels, kernel, kernel, columns])?;
         // Saturates, because the produced shape is checked only once it is known.
         self.multiply((rows as u64).saturating_mul(columns as u64), weights);
         Ok(vec![out, rows, columns])
@@ -482,6 +489,7 @@ mod tests {
             conv(1, 2, 1, 2),
             linear(0),
             Layer::MaxPool { size: 0, stride: 1 },
+            Layer::MaxPool { size: 256, stride: 1 },
             Layer::AvgPool { size: 1, stride: 0 },
             Layer::Lstm { name: "l".into(), hidden: 0 },
             Layer::Embedding { name: "e".into(), vocabulary: 0, dim: 1 },
@@ -617,6 +625,8 @@ mod tests {
             network(&[huge], vec![Layer::Embedding { name: "e".into(), vocabulary: 2, dim: huge }], vec![]),
             network(&[1 << 20, 2], vec![Layer::Lstm { name: "l".into(), hidden: huge }], vec![]),
             network(&[1 << 20, 2], vec![Layer::Lstm { name: "l".into(), hidden: 257 }], vec![]),
+            // 4 027 windows of 4 000 x 4 000 in a row.
+            network(&[1, 28, 28], vec![conv(1, 4000, 1, 3999)], vec![]),
             // 2^30 weights applied 2^45 times.
             network(&[1, 1 << 30, 1], vec![conv(1, 1 << 15, 1, (1 << 15) - 1)], vec![]),
         ] {

@@ -54,8 +54,9 @@ impl Windows {
 
 /// In place of the place of a maximum: the rectifier lets nothing through.
 const NOWHERE: u16 = u16::MAX;
-/// Windows have fewer pixels than [`NOWHERE`].
-const LARGEST: usize = 255;
+/// The most rows and columns of a window of [`MaxPool`]: it has fewer pixels than [`NOWHERE`]. Architectures with larger
+/// ones are refused.
+pub(crate) const MAX_WINDOW: usize = 255;
 
 /// The maxima of windows, which remembers where they were; if wanted, rectified: `max(x, 0)`.
 ///
@@ -80,7 +81,7 @@ impl MaxPool {
     /// None for windows of more than 255 x 255.
     pub(crate) fn new(windows: Windows, rectify: bool) -> Option<Self> {
         assert!(windows.size > 0 && windows.stride > 0, "windows have pixels and differ");
-        (windows.size <= LARGEST).then(|| Self { windows, rectify, groups: Vec::new() })
+        (windows.size <= MAX_WINDOW).then(|| Self { windows, rectify, groups: Vec::new() })
     }
 
     /// `y` `[n, channels, rows, columns]` from `x` `[n, channels, height, width]`.

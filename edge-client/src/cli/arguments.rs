@@ -177,10 +177,10 @@ pub struct BenchArguments {
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
     /// Samples in a batch; may be repeated
-    #[arg(long = "batch", value_name = "N", default_values = ["10", "64"])]
+    #[arg(long = "batch", value_name = "N", default_values = ["10", "64"], value_parser = samples)]
     pub batches: Vec<NonZeroUsize>,
     /// Threads for training; may be repeated [default: as many as this machine runs at once]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Vec<NonZeroUsize>,
     /// Shape of a sample, as in 1x28x28 [default: what each network is meant for]
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
@@ -268,6 +268,10 @@ fn parse_address(text: &str) -> Result<String, String> {
         Ok(1..) => Ok(text.to_owned()),
         _ => Err(format!("{port:?} is not a port: a number from 1 to 65535")),
     }
+}
+
+fn samples(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "give a whole number, at least 1".to_owned())
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {

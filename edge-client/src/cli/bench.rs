@@ -59,6 +59,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if arguments.in_process {
         return measure_here(&architectures[0], arguments.batches[0], threads[0], arguments);
     }
+    backend(arguments.device)?;
     let mut out = io::stdout().lock();
     if !arguments.json {
         heading(&mut out).map_err(CliError::Output)?;

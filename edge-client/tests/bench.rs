@@ -1,0 +1,66 @@
+//! `edge-client bench` as a program.
+
+#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
+
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_edge-client")).arg("bench").args(arguments).output().unwrap()
+}
+
+/// Little to do, so that the test is over soon.
+const QUICK: [&str; 9] =
+    ["--model", "linear", "--input", "1x4x4", "--batch", "2", "--seconds", "0.01", "--device=cpu"];
+
+#[test]
+fn a_table_has_a_row_for_every_choice() {
+    let output = bench(&[&QUICK[..], &["--model", "mlp-2nn", "--threads", "1", "--threads", "2"]].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{table}");
+    let words = |line: &str| line.split_whitespace().take(4).map(str::to_owned).collect::<Vec<_>>();
+    let rows: Vec<_> = table.lines().skip(1).map(words).collect();
+    let expected = [("linear", "1"), ("linear", "2"), ("mlp-2nn", "1"), ("mlp-2nn", "2")]
+        .map(|(model, threads)| [model, "cpu", "2", threads].map(str::to_owned).to_vec());
+    assert_eq!(rows, expected, "{table}");
+}
+
+#[test]
+fn programs_get_one_object_per_row() {
+    let output = bench(&[&QUICK[..], &["--threads", "1", "--json"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!((&row["model"], &row["batch"], &row["threads"]), (&"linear".into(), &2.into(), &1.into()));
+    for figure in
+        ["ms_per_step", "samples_per_s", "gflops", "peak_share", "peak_mb", "first_step_ms", "steps"]
+    {
+        // Other systems do not say how much memory a process has used.
+        let absent = figure == "peak_mb" && !cfg!(target_os = "linux");
+        assert!(absent || row[figure].as_f64().unwrap() > 0.0, "{figure}: {text}");
+    }
+}
+
+#[test]
+fn noise_is_pixels_or_tokens() {
+    for model in ["char-lstm", "lenet-5"] {
+        let output =
+            bench(&["--model", model, "--batch", "1", "--seconds", "0.01", "--device", "cpu", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{model}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_measured() {
+    for (arguments, said) in [
+        (&["--model", "lenet"][..], "known are"),
+        (&["--model", "lenet-5", "--input", "1x3x3"], "extractor.conv2"),
+        (&["--input", "3x"], "1x28x28"),
+        (&["--batch", "0"], "at least 1"),
+        (&["--threads", "0"], "at least 1"),
+        (&["--seconds", "0"], "seconds"),
+    ] {
+        let output = bench(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(said) && output.stdout.is_empty(), "{arguments:?}: {error}");
+    }
+}

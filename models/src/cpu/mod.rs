@@ -110,10 +110,16 @@ impl Engine {
         let learns: [bool; 3] = std::array::from_fn(|index| parts[..index].iter().any(Sequence::learns));
         gradient.clear();
         for index in (0..3).rev() {
+            if !learns[index] && !parts[index].learns() {
+                break;
+            }
             let (before, rest) = parts.split_at_mut(index);
             let x = before.iter().fold(x.as_slice(), |x, part| part.output(x));
             let part = &mut rest[0];
             let length = *n * part.outputs();
+            if let Some(given) = by_output[index] {
+                assert_eq!(given.len(), length, "a gradient as long as its output");
+            }
             match by_output[index] {
                 Some(given) if gradient.is_empty() => gradient.extend_from_slice(given),
                 Some(given) => gradient.iter_mut().zip(given).for_each(|(sum, given)| *sum += given),
@@ -121,7 +127,6 @@ impl Engine {
                 None if gradient.is_empty() => gradient.resize(length, 0.0),
                 None => {}
             }
-            debug_assert_eq!(gradient.len(), length, "a gradient as long as its output");
             part.backward(parameters, x, gradient, *n, learns[index], descent);
         }
     }

@@ -5,8 +5,8 @@ use crate::kernels::softmax;
 /// The mean over all rows of `-log softmax(logits)[label]`, in nats, and its gradient by the logits.
 ///
 /// `logits` is `[n, classes]`, `labels` has `n` labels below `classes`. The gradient, `(softmax(logits) - onehot) / n`, is
-/// written to `gradient`, as long as `logits`. The maximum is subtracted first, so that no logit is too large; logits that
-/// are not finite give a loss that is not finite.
+/// written to `gradient`, as long as `logits`. The maximum is subtracted first, so that no logit is too large. A logit that
+/// is not a number or positively infinite, or that of the label if it is not finite, gives a loss that is not finite.
 ///
 /// # Panics
 /// If there are no labels, or the lengths do not fit.

@@ -103,7 +103,7 @@ fn log_total(logits: &[f32]) -> f64 {
 fn largest(logits: &[f32]) -> usize {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
+        if logit > logits[best] || (logits[best].is_nan() && !logit.is_nan()) {
             best = index;
         }
     }
@@ -154,6 +154,18 @@ mod tests {
         assert_eq!((merged.samples, merged.correct, merged.accuracy), (3, 2, together.accuracy));
         assert_eq!(together.merge(Evaluation::default()), Evaluation { loss: together.loss, ..together });
         assert_eq!(evaluate(&mut network, Vec::<Batch>::new()).unwrap(), Evaluation::default());
+    }
+
+    #[test]
+    fn a_logit_that_is_not_a_number_is_never_the_largest() {
+        for (logits, expected) in [
+            ([f32::NAN, 1.0, 2.0], 2),
+            ([f32::NAN, -1.0, -2.0], 1),
+            ([3.0, f32::NAN, 3.0], 0),
+            ([f32::NAN; 3], 0),
+        ] {
+            assert_eq!(largest(&logits), expected, "{logits:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::cpu::{self, Descent};
 use crate::device::Backend;
 use crate::error::ModelError;
 use crate::mode::Mode;
-use crate::params::{Mismatch, ParamSet};
+use crate::params::{Mismatch, ParamSet, element_count};
 use crate::sgd::Sgd;
 use crate::tensor;
 
@@ -118,6 +118,9 @@ impl Network {
     /// # Errors
     /// [`ModelError::Input`] for samples of another shape, [`ModelError::Token`] for tokens that are not in the
     /// vocabulary, [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the device fails.
+    ///
+    /// # Panics
+    /// If `x` has not as many values as the shape says.
     pub fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
         let n = match *shape {
             [n, ref sample @ ..] if *sample == self.architecture.input => n,
@@ -128,7 +131,7 @@ impl Network {
                 });
             }
         };
-        assert_eq!(x.len(), shape.iter().product::<usize>(), "as many values as the shape says");
+        assert_eq!(Some(x.len()), element_count(shape), "as many values as the shape says");
         match &mut self.engine {
             Engine::Cpu(engine) => engine.forward(x, n, mode),
             Engine::Tensor(engine) => engine.forward(x, shape, mode),
@@ -166,6 +169,9 @@ impl Network {
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
+    ///
+    /// # Panics
+    /// If a gradient is not as long as its output.
     pub fn backward(&mut self, gradients: OutputGradients<'_>) -> Result<(), ModelError> {
         self.propagate(gradients, Descent::Keep)
     }
@@ -344,6 +350,32 @@ mod tests {
             };
             let [a, b, c] = gradients(all);
             assert_eq!((a, b, c), (vec![-1.0, -1.0, 0.0, 0.0], vec![-3.0, 0.0], vec![9.0]));
+        }
+    }
+
+    #[test]
+    fn parts_that_learn_nothing_may_change_the_shape() {
+        let fc = Layer::Linear { name: "fc".into(), out: 1, bias: false };
+        let architecture = Architecture {
+            name: "test".into(),
+            input: vec![1, 2, 2],
+            classes: 1,
+            extractor: vec![Layer::Relu],
+            projection: vec![Layer::GlobalAvgPool],
+            head: vec![fc],
+        };
+        let mut params = ParamSet::new();
+        params.insert("head.fc.weight", Array::new([1, 1], vec![3.0]).unwrap());
+        for backend in [Backend::cpu(), Backend::tensors()] {
+            let mut network = Network::new(&architecture, &params, &backend).unwrap();
+            network.forward(&[1.0, 2.0, -9.0, 5.0], &[1, 1, 2, 2], Mode::Training).unwrap();
+            for features in [None, Some(&[1.0; 4][..])] {
+                let gradients =
+                    OutputGradients { features, logits: Some(&[0.5]), ..OutputGradients::default() };
+                network.backward(gradients).unwrap();
+                let found = network.gradients().unwrap();
+                assert_eq!(found.get("head.fc.weight").unwrap().values(), [1.0]);
+            }
         }
     }
 

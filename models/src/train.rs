@@ -116,8 +116,11 @@ impl Learner {
         &mut self.network
     }
 
-    /// The multiply-adds of a forward pass of a batch.
+    /// The multiply-adds that a forward pass of a batch has for the threads of the CPU.
     fn work(&self, batch: &Batch) -> u64 {
+        if self.network.backend().tensor_device().is_some() {
+            return 0;
+        }
         self.multiply_adds.saturating_mul(batch.len() as u64)
     }
 
@@ -223,6 +226,25 @@ mod tests {
                 let expected = (loss_at(step) - loss_at(-step)) / f64::from(2.0 * step);
                 assert!((f64::from(found) - expected).abs() < 5e-4, "{name}[{index}]: {found}, {expected}");
             }
+        }
+    }
+
+    #[test]
+    fn a_step_follows_its_own_batch_alone() {
+        let head = vec![linear("a", 4, true), Layer::Relu, linear("b", 3, true)];
+        let (architecture, params, batch) = start(&[5], vec![], head);
+        for sgd in [Sgd::plain(0.1), Sgd { rate: 0.1, momentum: 0.9, decay: 0.0 }] {
+            let learner = || Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+            let mut plain = learner();
+            plain.step(&batch).unwrap();
+            // The gradient of some other loss was computed before, and nobody read it.
+            let mut used = learner();
+            let network = used.network();
+            network.forward(batch.x(), batch.shape(), Mode::Training).unwrap();
+            let other = vec![1.0; network.logits().len()];
+            network.backward(OutputGradients { logits: Some(&other), ..OutputGradients::default() }).unwrap();
+            used.step(&batch).unwrap();
+            assert_eq!(used.params().unwrap(), plain.params().unwrap());
         }
     }
 

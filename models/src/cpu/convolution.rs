@@ -90,6 +90,8 @@ impl Operator for Convolution {
             let (gradient, weight) = parameter.renew();
             return self.gradients((weight, x, dy), n, gradient, dx);
         };
+        // An earlier gradient that was never applied must not come after this one.
+        parameter.fresh = false;
         // Into memory that the next layer uses again, and from there into the weights while it is in the cache.
         let mut gradient = free.pop().unwrap_or_default();
         gradient.resize(parameter.values.len(), 0.0);

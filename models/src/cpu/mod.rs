@@ -112,10 +112,16 @@ impl Engine {
         let mut gradient = free.pop().unwrap_or_default();
         gradient.clear();
         for index in (0..3).rev() {
+            if !learns[index] && !parts[index].learns() {
+                break;
+            }
             let (before, rest) = parts.split_at_mut(index);
             let x = before.iter().fold(x.as_slice(), |x, part| part.output(x));
             let part = &mut rest[0];
             let length = *n * part.outputs();
+            if let Some(given) = by_output[index] {
+                assert_eq!(given.len(), length, "a gradient as long as its output");
+            }
             match by_output[index] {
                 Some(given) if gradient.is_empty() => gradient.extend_from_slice(given),
                 Some(given) => gradient.iter_mut().zip(given).for_each(|(sum, given)| *sum += given),
@@ -123,13 +129,9 @@ impl Engine {
                 None if gradient.is_empty() => gradient.resize(length, 0.0),
                 None => {}
             }
-            debug_assert_eq!(gradient.len(), length, "a gradient as long as its output");
+            debug_assert_eq!(gradient.len(), length, "what a part gives back is as long as its input");
             let shared = &mut Shared { n: *n, descent, free };
             gradient = part.backward(parameters, x, gradient, learns[index], shared);
-            if !learns[index] {
-                // Nothing before this part learns.
-                break;
-            }
         }
         free.push(gradient);
     }

@@ -33,7 +33,7 @@ impl Operator for BatchNorm {
         let [weight, bias, mean, var] = parameters.map(|parameter| &mut parameter.values);
         let affine = (weight.values(), bias.values());
         match mode {
-            Mode::Training if x.len() == weight.len() => {
+            Mode::Training if x.len() <= weight.len() => {
                 return Err(ModelError::OneValue { layer: self.label.clone() });
             }
             Mode::Training => self.kernel.train(affine, (mean.values_mut(), var.values_mut()), x, y, n),

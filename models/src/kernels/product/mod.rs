@@ -42,7 +42,8 @@ impl<'a> Matrix<'a> {
     /// Rows that begin `row_stride` elements apart.
     pub(crate) fn strided(values: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
         let matrix = Self { values, rows, columns, row_stride, column_stride: 1 };
-        assert!(matrix.extent() <= values.len(), "{rows} x {columns} by {row_stride} in {}", values.len());
+        let fits = matrix.extent().is_some_and(|extent| extent <= values.len());
+        assert!(fits, "{rows} x {columns} by {row_stride} in {}", values.len());
         matrix
     }
 
@@ -64,12 +65,13 @@ impl<'a> Matrix<'a> {
         Self { values: &self.values[start..], rows: rows.len(), ..self }
     }
 
-    /// One past the last element's index.
-    fn extent(&self) -> usize {
+    /// One past the last element's index, if that is a number at all.
+    fn extent(&self) -> Option<usize> {
         if self.rows == 0 || self.columns == 0 {
-            return 0;
+            return Some(0);
         }
-        (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride + 1
+        let last_row = (self.rows - 1).checked_mul(self.row_stride)?;
+        (self.columns - 1).checked_mul(self.column_stride)?.checked_add(last_row)?.checked_add(1)
     }
 }
 
@@ -126,7 +128,8 @@ fn run(
         return;
     }
     assert!(b.columns <= row_stride || a.rows == 1, "the rows of a product overlap");
-    assert!((a.rows - 1) * row_stride + b.columns <= c.len(), "a product larger than its place");
+    let extent = (a.rows - 1).checked_mul(row_stride).and_then(|last| last.checked_add(b.columns));
+    assert!(extent.is_some_and(|extent| extent <= c.len()), "a product larger than its place");
     if rows::applies(a, b) {
         rows::product(alpha, a, b, beta, c, row_stride, parallelism);
     } else {
@@ -143,7 +146,8 @@ fn call(
     row_stride: usize,
     parallelism: Parallelism,
 ) {
-    // Strides are below the length of a slice, which is at most `isize::MAX`.
+    // A stride that leads anywhere is below the length of a slice, which is at most `isize::MAX`; that of a single row or
+    // column leads nowhere, whatever it is.
     let stride = usize::cast_signed;
     // SAFETY: every element `i * row_stride + j * column_stride` with `i < rows` and `j < columns` is below `extent`,
     // which the constructors checked against the slice for `a` and `b`, and `run` for `c`, whose rows do not overlap.
@@ -255,6 +259,13 @@ mod tests {
             let one = bits(1);
             assert!([2, 3, 5].into_iter().all(|threads| bits(threads) == one), "{m} x {n} x {k}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = " in 0")]
+    fn sizes_whose_product_wraps_around_are_no_matrix() {
+        // The last element's index plus one is 2^64.
+        Matrix::new(&[], 1 << 33, 1 << 31);
     }
 
     #[test]

@@ -127,6 +127,7 @@ impl Engine {
                 None if gradient.is_empty() => gradient.resize(length, 0.0),
                 None => {}
             }
+            debug_assert_eq!(gradient.len(), length, "what a part gives back is as long as its input");
             part.backward(parameters, x, gradient, *n, learns[index], descent);
         }
     }

@@ -170,7 +170,8 @@ def pytorch_turn(python: pathlib.Path, row: Row, seconds: float) -> dict:
 
 def our_turn(binary: pathlib.Path, row: Row) -> dict:
     counts = ["--batch", row.batch, "--threads", row.threads]
-    return turn([binary.resolve(), "bench", *MODELS[row.model].ours, *counts, "--json"], row)
+    options = [*counts, "--device", "cpu", "--json"]
+    return turn([binary.resolve(), "bench", *MODELS[row.model].ours, *options], row)
 
 
 def turn(command: list, row: Row) -> dict:

@@ -211,6 +211,35 @@ fn ctrl_c_and_sigterm_leave_cleanly() {
 }
 
 #[test]
+fn a_measurement_is_one_object_per_row_with_the_promised_keys() {
+    let arguments = ["bench", "--model", "linear", "--batch", "1", "--batch", "3", "--threads", "1"];
+    let output = edge_client(&[&arguments[..], &["--seconds", "0.01", "--device", "cpu", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    for row in rows {
+        assert_eq!((row["model"].as_str(), row["threads"].as_u64()), (Some("linear"), Some(1)), "{row}");
+        for key in ["ms_per_step", "samples_per_s", "gflops", "peak_mb", "first_step_ms"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
+        }
+        let seconds = row["ms_per_step"].as_f64().unwrap() / 1e3;
+        let samples = row["samples_per_s"].as_f64().unwrap() * seconds;
+        assert!((samples - row["batch"].as_f64().unwrap()).abs() < 1e-6, "{row}");
+    }
+}
+
+#[test]
+fn mistakes_about_what_is_measured_are_told_before_anything_is() {
+    assert_fails(&["bench", "--model", "linear", "--model", "nope"], 2, &["no model `nope`", "mlp-2nn"]);
+    assert_fails(&["bench", "--model", "lenet-5", "--input", "3x2x2"], 2, &["extractor."]);
+    for wrong in [["--batch", "0"], ["--threads", "0"], ["--seconds", "0"], ["--input", "3x0"]] {
+        let output = edge_client(&[&["bench"], &wrong[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn usage_errors_exit_with_2_and_help_with_0() {
     for arguments in [&[][..], &["join"], &["predict", "--model", "m"], &["leave"]] {
         let output = edge_client(arguments);

@@ -18,6 +18,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -41,6 +42,9 @@ pub const SEND_WINDOW: u64 = 1 << 20;
 /// Bytes that a peer must bring, of an upload, or take, of a task, within the listener's patience. One that
 /// brings less keeps others from their turn.
 pub const PROGRESS: u64 = 16 << 10;
+/// Within so many times the listener's patience an upload must be over, whatever its length, as long as somebody waits
+/// for a turn: peers that are slow on purpose cannot keep all turns for hours.
+pub const SPANS: u64 = 32;
 /// Messages that may wait for a peer that does not read. An honest client is sent a few per round.
 pub const MESSAGES: usize = 64;
 /// Messages of a peer that may wait for the driver. The next one is left on the line, so that nobody talks faster
@@ -63,6 +67,8 @@ pub(super) struct Limits {
     pub(super) strangers: Arc<Semaphore>,
     /// Turns at uploading, given in the order in which they were asked for.
     pub(super) uploads: Semaphore,
+    /// Peers that wait for a turn.
+    pub(super) waiting: AtomicUsize,
 }
 
 impl Limits {
@@ -74,6 +80,15 @@ impl Limits {
             connections: Arc::new(Semaphore::new(connections)),
             strangers: Arc::new(Semaphore::new(STRANGERS.min(connections))),
             uploads: Semaphore::new(UPLOADS),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// The bytes of an upload of `payload` that must arrive within the listener's patience from now on.
+    pub(super) fn progress(&self, payload: u64) -> u64 {
+        match self.waiting.load(Ordering::Relaxed) {
+            0 => PROGRESS,
+            _ => PROGRESS.max(payload.div_ceil(SPANS)),
         }
     }
 }
@@ -81,4 +96,19 @@ impl Limits {
 /// Places for connections in a federation of `clients`.
 pub(super) fn connections(clients: usize) -> usize {
     CONNECTIONS.max(clients.saturating_mul(2)).min(Semaphore::MAX_PERMITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_a_turn_must_hurry_while_others_wait() {
+        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1);
+        assert_eq!(limits.progress(100 << 20), PROGRESS);
+        limits.waiting.store(1, Ordering::Relaxed);
+        assert_eq!(limits.progress(100 << 20) * SPANS, 100 << 20);
+        // A small one is over sooner anyway.
+        assert_eq!(limits.progress(1), PROGRESS);
+    }
 }

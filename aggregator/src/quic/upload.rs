@@ -9,13 +9,14 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quinn::{RecvStream, VarInt};
 use shared::frame::{self, FrameError};
 use shared::message::ToServer;
 use tokio::sync::SemaphorePermit;
 
-use super::limits::{IDLE_WINDOW, PROGRESS, STREAM_WINDOW};
+use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
 
@@ -38,6 +39,22 @@ impl Drop for Unfinished {
             // What cannot be removed now is removed by a restart, which empties the spool.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Counted among those that wait for a turn as long as it lives.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -64,6 +81,7 @@ impl Peer {
 
     /// Waits for a turn at uploading.
     async fn turn(&self) -> Result<SemaphorePermit<'_>, PeerError> {
+        let _waits = Waits::new(&self.limits.waiting);
         let turn = self.limits.uploads.acquire();
         tokio::pin!(turn);
         let mut signs = tokio::time::interval(self.limits.patience / 4);
@@ -98,7 +116,7 @@ impl Peer {
                 self.connection.set_receive_window(VarInt::from_u32(IDLE_WINDOW));
                 narrow = true;
             }
-            let until = left.saturating_sub(PROGRESS);
+            let until = left.saturating_sub(self.limits.progress(payload));
             within(self.limits.patience, PeerError::Halted, async {
                 while left > until {
                     let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);

@@ -127,6 +127,8 @@ impl Learner {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -141,6 +143,15 @@ mod tests {
 
     fn linear(name: &str, out: usize, bias: bool) -> Layer {
         Layer::Linear { name: name.into(), out, bias }
+    }
+
+    /// Images of which the convolutions of [`uneven`] leave over more on one axis than on the other, or nothing.
+    const UNEVEN: [[usize; 3]; 4] = [[1, 6, 5], [1, 7, 6], [1, 8, 8], [1, 1, 4]];
+
+    fn uneven() -> Vec<Layer> {
+        let layers = [("a", 3, 1, 1), ("b", 3, 2, 1), ("d", 2, 3, 1)];
+        let conv = |(name, kernel, stride, padding)| conv(name, 2, kernel, stride, padding, true);
+        layers.map(conv).into_iter().chain([Layer::Flatten]).collect()
     }
 
     fn start(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> (Architecture, ParamSet, Batch) {
@@ -223,11 +234,9 @@ mod tests {
                 vec![conv("a", 2, 3, 1, 1, true), conv("b", 2, 3, stride, padding, false), Layer::Flatten];
             check_gradient(&[2, size, size], extractor, vec![linear("c", 3, true)]);
         }
-        check_gradient(
-            &[1, 6, 5],
-            vec![conv("a", 2, 3, 1, 1, true), Layer::Flatten],
-            vec![linear("c", 3, true)],
-        );
+        for input in UNEVEN {
+            check_gradient(&input, uneven(), vec![linear("c", 3, true)]);
+        }
     }
 
     #[test]
@@ -325,6 +334,39 @@ mod tests {
         assert!(matches!(fresh.apply(&bad), Err(ModelError::Mismatch(_))));
     }
 
+    /// Candle's operations on the CPU, and on the CUDA device where there is one: says so where there is none.
+    fn other_backends() -> Vec<Backend> {
+        let mut backends = vec![Backend::tensors()];
+        if cfg!(feature = "cuda") {
+            match Backend::cuda() {
+                Ok(cuda) => backends.push(cuda),
+                Err(error) => eprintln!("skipped on CUDA: {error}: {:?}", error.source()),
+            }
+        }
+        backends
+    }
+
+    /// Compares the loss of a batch and its gradient with those of our own engine.
+    fn check_agreement(architecture: &Architecture, params: &ParamSet, batch: &Batch) {
+        let gradient = |backend: &Backend| {
+            let mut learner = Learner::new(architecture, params, Sgd::plain(0.1), backend).unwrap();
+            learner.gradient(batch).unwrap()
+        };
+        let (loss, ours) = gradient(&Backend::cpu());
+        for backend in other_backends() {
+            let subject = format!("{} on {}", architecture.name, backend.name());
+            let (expected, theirs) = gradient(&backend);
+            assert!((loss - expected).abs() < 1e-5, "{subject}: {loss} {expected}");
+            for (name, array) in &theirs {
+                let scale = array.values().iter().fold(0.0f32, |max, value| max.max(value.abs()));
+                for (found, expected) in ours.get(name).unwrap().values().iter().zip(array.values()) {
+                    let error = (found - expected).abs();
+                    assert!(error <= 1e-4 * scale, "{subject}, {name}: {found} {expected}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn both_engines_agree() {
         for built_in in crate::architecture::BUILT_INS {
@@ -334,21 +376,44 @@ mod tests {
             }
             let params =
                 architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
-            let batch = noise(&architecture, 3);
-            let gradient = |backend: &Backend| {
-                let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), backend).unwrap();
-                learner.gradient(&batch).unwrap()
-            };
-            let (loss, ours) = gradient(&Backend::cpu());
-            let (expected, theirs) = gradient(&Backend::tensors());
-            assert!((loss - expected).abs() < 1e-5, "{}: {loss} {expected}", built_in.name);
-            for (name, array) in &theirs {
-                let scale = array.values().iter().fold(0.0f32, |max, value| max.max(value.abs()));
-                for (found, expected) in ours.get(name).unwrap().values().iter().zip(array.values()) {
-                    let error = (found - expected).abs();
-                    assert!(error <= 1e-4 * scale, "{} {name}: {found} {expected}", built_in.name);
-                }
+            check_agreement(&architecture, &params, &noise(&architecture, 3));
+        }
+    }
+
+    #[test]
+    fn both_engines_agree_on_what_convolutions_leave_over() {
+        for input in UNEVEN {
+            let (architecture, params, batch) = start(&input, uneven(), vec![linear("c", 3, true)]);
+            check_agreement(&architecture, &params, &batch);
+        }
+    }
+
+    #[test]
+    fn both_engines_learn_alike() {
+        let block = vec![conv("b", 4, 3, 1, 1, false), Layer::BatchNorm { name: "n".into() }, Layer::Relu];
+        let layers = vec![
+            conv("a", 4, 3, 2, 1, true),
+            Layer::Relu,
+            Layer::Residual { body: block, shortcut: vec![] },
+            Layer::MaxPool { size: 2, stride: 2 },
+            Layer::Flatten,
+        ];
+        let (architecture, params, batch) = start(&[2, 9, 8], layers, vec![linear("c", 3, true)]);
+        let sgd = Sgd { rate: 0.05, momentum: 0.9, decay: 0.01 };
+        let train = |backend: &Backend| {
+            let mut learner = Learner::new(&architecture, &params, sgd, backend).unwrap();
+            let losses: Vec<f32> = (0..10).map(|_| learner.step(&batch).unwrap()).collect();
+            (losses, learner.params().unwrap())
+        };
+        let (losses, ours) = train(&Backend::cpu());
+        assert!(losses[9] < losses[0] / 2.0, "{losses:?}");
+        for backend in other_backends() {
+            let (expected, theirs) = train(&backend);
+            for (found, expected) in losses.iter().zip(&expected) {
+                assert!((found - expected).abs() < 1e-4, "{}: {losses:?} {expected:?}", backend.name());
             }
+            let distance = ours.difference(&theirs).unwrap().l2_norm();
+            assert!(distance < 1e-4 * ours.l2_norm(), "{}: {distance}", backend.name());
         }
     }
 

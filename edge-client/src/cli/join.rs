@@ -4,13 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use models::Backend;
 use shared::data::{View, idx};
 use tokio::sync::watch;
 
 use super::arguments::{JoinArguments, default_state};
 use super::error::CliError;
 use super::event::{Event, Output};
+use super::processor;
 use super::signals::Signals;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         data,
-        backend: Backend::best(),
+        backend: processor::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,
     };

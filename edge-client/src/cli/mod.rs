@@ -11,6 +11,7 @@ mod generate;
 mod join;
 mod log;
 mod predict;
+mod processor;
 mod signals;
 
 pub use arguments::{Arguments, BenchArguments, Command, JoinArguments, PredictArguments};

@@ -1,5 +1,6 @@
 //! What each kind of layer computes, in candle's operations.
 
+mod convolution;
 mod normalisation;
 mod pooling;
 mod sequence;
@@ -12,6 +13,7 @@ use crate::architecture::Layer;
 use crate::error::ModelError;
 use crate::mode::Mode;
 
+use convolution::convolution;
 use normalisation::{BatchNorm, GroupNorm};
 use sequence::{Embedding, Lstm};
 
@@ -106,7 +108,7 @@ impl Step {
     fn compute(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Conv { weight, bias, stride, padding } => {
-                let y = x.conv2d(weight, *padding, *stride, 1, 1)?;
+                let y = convolution(x, weight, *stride, *padding)?;
                 match bias {
                     Some(bias) => y.broadcast_add(&bias.reshape((1, bias.elem_count(), 1, 1))?),
                     None => Ok(y),

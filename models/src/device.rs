@@ -27,13 +27,6 @@ impl Backend {
         Ok(Self { tensors: Some(device) })
     }
 
-    /// The first CUDA device if the crate was built with the `cuda` feature and one answers, the CPU otherwise. Show
-    /// [`Backend::name`] to say which it became.
-    #[must_use]
-    pub fn best() -> Self {
-        Self::cuda().unwrap_or_else(|_| Self::cpu())
-    }
-
     /// `cpu` or `cuda`.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -48,17 +41,5 @@ impl Backend {
     #[cfg(test)]
     pub(crate) fn tensors() -> Self {
         Self { tensors: Some(Device::Cpu) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_always_a_backend() {
-        assert_eq!(Backend::cpu().name(), "cpu");
-        let best = Backend::best().name();
-        assert_eq!(best, if Backend::cuda().is_ok() { "cuda" } else { "cpu" });
     }
 }

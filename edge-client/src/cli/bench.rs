@@ -8,11 +8,12 @@ use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use models::{Architecture, BUILT_INS, Backend};
+use models::{Architecture, BUILT_INS};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{BenchArguments, Processor};
 use super::error::CliError;
+use super::processor;
 use crate::bench::{Subject, measure};
 use crate::workshop::NoThreads;
 
@@ -59,7 +60,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if arguments.in_process {
         return measure_here(&architectures[0], arguments.batches[0], threads[0], arguments);
     }
-    backend(arguments.device)?;
+    processor::backend(arguments.device)?;
     let mut out = io::stdout().lock();
     if !arguments.json {
         heading(&mut out).map_err(CliError::Output)?;
@@ -87,14 +88,6 @@ fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture,
         Ok(Architecture::by_name(model, input, CHARACTERS)?)
     } else {
         Ok(images)
-    }
-}
-
-fn backend(device: Option<Processor>) -> Result<Backend, CliError> {
-    match device {
-        Some(Processor::Cpu) => Ok(Backend::cpu()),
-        Some(Processor::Cuda) => Backend::cuda().map_err(CliError::NoCuda),
-        None => Ok(Backend::best()),
     }
 }
 
@@ -157,7 +150,7 @@ fn measure_here(
         .num_threads(threads.get())
         .build()
         .map_err(|error| NoThreads::from(error.to_string()))?;
-    let backend = backend(arguments.device)?;
+    let backend = processor::backend(arguments.device)?;
     let subject =
         Subject { architecture: architecture.clone(), batch: batch.get(), duration: arguments.seconds };
     let mut told = Ok(());

@@ -163,7 +163,7 @@ impl CliError {
 }
 
 /// An error with its causes. Some errors print their cause themselves; it is not printed twice.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use models::Backend;
 use shared::data::{View, idx};
 use tokio::sync::watch;
 
@@ -12,6 +11,7 @@ use super::arguments::{JoinArguments, default_state};
 use super::error::CliError;
 use super::event::{Event, Output};
 use super::harvest::Harvest;
+use super::processor;
 use super::screen;
 use super::signals::Signals;
 use crate::driver::{self, Notice, Participant};
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         data,
-        backend: Backend::best(),
+        backend: processor::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,
         progress: output.progress(),

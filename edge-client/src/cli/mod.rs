@@ -13,6 +13,7 @@ mod harvest;
 mod join;
 mod log;
 mod predict;
+mod processor;
 mod screen;
 mod signals;
 mod status;

@@ -4,12 +4,12 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use models::Backend;
 use serde_json::json;
 use shared::data::{View, idx};
 
 use super::arguments::PredictArguments;
 use super::error::CliError;
+use super::processor;
 use crate::predict::{PredictError, Predictor, Row, Score};
 
 /// Rows of the table if no limit is given.
@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 }
 
 fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut predictor = Predictor::open(&arguments.model, &Backend::best())?;
+    let mut predictor = Predictor::open(&arguments.model, &processor::best())?;
     let classes = predictor.architecture().classes;
     let data =
         idx::load_split(&arguments.data, arguments.split.into(), classes).map_err(PredictError::Data)?;

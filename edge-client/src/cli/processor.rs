@@ -1,0 +1,40 @@
+//! Which processor to train on.
+
+use models::{Backend, ModelError};
+
+use super::arguments::Processor;
+use super::error::{CliError, chain};
+
+/// The processor that was asked for; if none was, the first CUDA device where this program was built for CUDA and one
+/// answers, and else the CPU. Why no device answered is logged.
+pub(super) fn backend(asked: Option<Processor>) -> Result<Backend, CliError> {
+    match asked {
+        Some(Processor::Cpu) => Ok(Backend::cpu()),
+        Some(Processor::Cuda) => Backend::cuda().map_err(CliError::NoCuda),
+        None => Ok(best()),
+    }
+}
+
+/// As [`backend`] if none was asked for.
+pub(super) fn best() -> Backend {
+    if cfg!(feature = "cuda") { or_cpu(Backend::cuda()) } else { Backend::cpu() }
+}
+
+fn or_cpu(cuda: Result<Backend, ModelError>) -> Backend {
+    cuda.unwrap_or_else(|error| {
+        tracing::warn!("no CUDA device answers, so the CPU does the work: {}", chain(&error));
+        Backend::cpu()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_cuda_device_the_cpu_does_the_work() {
+        assert_eq!(or_cpu(Backend::cuda()).name(), if Backend::cuda().is_ok() { "cuda" } else { "cpu" });
+        assert_eq!(backend(Some(Processor::Cpu)).unwrap().name(), "cpu");
+        assert_eq!(backend(Some(Processor::Cuda)).is_ok(), Backend::cuda().is_ok());
+    }
+}

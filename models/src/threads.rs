@@ -7,8 +7,11 @@ use rayon::Yield;
 /// Multiply-adds of a forward pass from which it is worth more than one thread: about 50 microseconds of training.
 const WORTH_THREADS: u64 = 1 << 20;
 
-/// How often a waiting thread looks away between two looks for work: well under a microsecond.
+/// How often a waiting thread looks away between two looks for work: about a microsecond.
 const PATIENCE: usize = 64;
+/// Looks in vain after which a waiting thread lets others have its core between two looks, if there are any: more threads
+/// than cores are several clients on one machine.
+const GENEROSITY: usize = 32;
 
 /// Runs `step`, which takes so many multiply-adds in its forward pass, while the other threads of the pool look for parts
 /// of its work.
@@ -16,6 +19,9 @@ const PATIENCE: usize = 64;
 /// A step is a row of parallel sections of some ten microseconds each. A thread that falls asleep between two of them takes
 /// longer to wake up than the next one lasts, above all in a virtual machine; so the threads stay awake until the step
 /// ends. A small step runs alone, and lets them sleep.
+///
+/// The pool is to be this step's alone: a thread that helps may take on whatever else is in the pool, and the step would
+/// wait for that too.
 pub(crate) fn attended<R: Send>(multiply_adds: u64, step: impl FnOnce() -> R + Send) -> R {
     let others = rayon::current_num_threads() - 1;
     let home = rayon::current_thread_index();
@@ -38,9 +44,16 @@ fn attend(home: Option<usize>, over: &AtomicBool) {
     if rayon::current_thread_index() == home {
         return;
     }
+    let mut in_vain = 0;
     while !over.load(Ordering::Acquire) {
-        if rayon::yield_now() != Some(Yield::Executed) {
-            (0..PATIENCE).for_each(|_| std::hint::spin_loop());
+        if rayon::yield_now() == Some(Yield::Executed) {
+            in_vain = 0;
+            continue;
+        }
+        (0..PATIENCE).for_each(|_| std::hint::spin_loop());
+        in_vain += 1;
+        if in_vain > GENEROSITY {
+            std::thread::yield_now();
         }
     }
 }

@@ -211,8 +211,10 @@ fn shape(text: &str) -> Result<Shape, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0 && seconds <= 3600.0);
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds from 0 to 3600".to_owned())
+    let seconds = text.parse().ok().filter(|seconds| (0.001..=3600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give a number of seconds from 0.001 to 3600".to_owned())
 }
 
 /// Where to train.
@@ -270,8 +272,12 @@ fn parse_address(text: &str) -> Result<String, String> {
     }
 }
 
+/// The largest batch that is measured.
+const MOST_SAMPLES: usize = 1 << 16;
+
 fn samples(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "give a whole number, at least 1".to_owned())
+    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_SAMPLES);
+    number.ok_or_else(|| format!("give a whole number, at least 1 and at most {MOST_SAMPLES}"))
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {

@@ -2,8 +2,9 @@
 //!
 //! An architecture becomes a [`Sequence`] of [`Operator`]s for each of its parts. A forward pass leaves what every
 //! operator gave in its buffer, a backward pass goes through them in reverse, and the optimiser changes the parameters
-//! where they are. Nothing is allocated from step to step. All kernels divide their work by shapes alone, so that
-//! results have the same bits for any number of threads; the threads are those of the rayon pool that the caller runs in.
+//! where they are. What is allocated from step to step is small: lists of tasks, and the packing of matrices. All kernels
+//! divide their work by shapes alone, so that results have the same bits for any number of threads; the threads are those
+//! of the rayon pool that the caller runs in.
 
 mod convolution;
 mod embedding;

@@ -9,9 +9,10 @@ const WORTH_THREADS: u64 = 1 << 20;
 
 /// How often a waiting thread looks away between two looks for work: about a microsecond.
 const PATIENCE: usize = 64;
-/// Looks in vain after which a waiting thread lets others have its core between two looks, if there are any: more threads
-/// than cores are several clients on one machine.
-const GENEROSITY: usize = 32;
+/// Looks in vain, about a millisecond of them, after which a waiting thread lets others have its core between two looks, if
+/// there are any: more threads than cores are several clients on one machine. Sooner, and whatever runs in the background
+/// would slow every step down: measured, `lenet-5` in batches of 64 took twice as long with 32.
+const GENEROSITY: usize = 1000;
 
 /// Runs `step`, which takes so many multiply-adds in its forward pass, while the other threads of the pool look for parts
 /// of its work.

@@ -1,10 +1,13 @@
 //! The data sets that a configuration names.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
-use shared::data::{DataError, Dataset, PartitionError, Split, View, glyphs, idx};
+use shared::data::cifar::Cifar;
+use shared::data::{DataError, Dataset, PartitionError, Split, View, glyphs, idx, text};
 
-use crate::config::{Config, Source};
+use crate::config::{Config, DataSet, Source};
 use crate::run::TestSet;
 
 /// Why there is no data. The operator's to mend.
@@ -26,12 +29,23 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             glyphs::generate(&config.spec.root_seed(), split, count)
         }
         Source::Files { folder, limit } => {
-            let whole = idx::load_split(folder, split, config.data.set.classes())?;
+            let whole = read(config.data.set, folder, split)?;
             match limit {
                 Some(limit) if split == Split::Train => whole.limit(*limit),
                 _ => Ok(whole),
             }
         }
+    }
+}
+
+fn read(set: DataSet, folder: &Path, split: Split) -> Result<Dataset, DataError> {
+    match set {
+        DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => {
+            idx::load_split(folder, split, set.classes())
+        }
+        DataSet::Cifar10 => Cifar::Ten.load_split(folder, split),
+        DataSet::Cifar100 => Cifar::Hundred.load_split(folder, split),
+        DataSet::Shakespeare => text::load_split(folder, split),
     }
 }
 
@@ -48,8 +62,12 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
 pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
     let dataset = Arc::new(load(config, Split::Train)?);
     let seed = config.spec.root_seed().derive("partition");
-    let parts =
-        config.data.partition.split(dataset.labels(), dataset.classes(), config.data.clients, &seed)?;
+    // Text has no classes; the partitions that go by them are refused with the configuration.
+    let (labels, classes) = match dataset.labels_each() {
+        1 => (Cow::Borrowed(dataset.labels()), dataset.classes()),
+        _ => (Cow::Owned(vec![0; dataset.len()]), 1),
+    };
+    let parts = config.data.partition.split(&labels, classes, config.data.clients, &seed)?;
     let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
     Ok(views.collect::<Result<_, _>>()?)
 }

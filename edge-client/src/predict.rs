@@ -62,7 +62,7 @@ pub enum PredictError {
     Network(#[source] ModelError),
 }
 
-/// What a model says about one sample.
+/// What a model says about one sample, or about one position of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// The sample's position in the data, counted from 0.
@@ -78,14 +78,14 @@ pub struct Row {
 /// How often the predictions were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
-    /// Samples looked at.
+    /// Predictions looked at: one for each sample, or for each position of a text.
     pub samples: usize,
-    /// Samples whose predicted class is their label.
+    /// Predictions whose class is the label.
     pub correct: usize,
 }
 
 impl Score {
-    /// The share of samples classified correctly, 0 to 1; 0 without samples.
+    /// The share of predictions that are right, 0 to 1; 0 without samples.
     #[must_use]
     pub fn accuracy(self) -> f64 {
         if self.samples == 0 { 0.0 } else { self.correct as f64 / self.samples as f64 }
@@ -134,7 +134,9 @@ impl Predictor {
             let shape = [&[chunk.len()], data.shape()].concat();
             let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
             let predictions = models::predict(&mut self.network, &batch).map_err(PredictError::Network)?;
-            for ((&sample, &label), prediction) in chunk.iter().zip(batch.y()).zip(&predictions) {
+            let each = batch.y().len() / chunk.len();
+            for (at, (&label, prediction)) in batch.y().iter().zip(&predictions).enumerate() {
+                let sample = chunk[at / each];
                 let class = prediction.class;
                 // One value that is not a number makes the sum, and so every probability, not a number.
                 let probability = prediction.probabilities[class as usize];

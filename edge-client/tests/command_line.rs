@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use models::{Architecture, Array, ParamSet, write_model};
-use shared::data::Dataset;
-use shared::data::idx::{Split, write_split};
+use shared::data::idx::write_split;
+use shared::data::{Dataset, Split};
 
 fn edge_client(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_edge-client"))
@@ -138,7 +138,7 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     fs::write(&images, &whole[..whole.len() - 1]).unwrap();
     predict(&model, &data, &[], &["t10k-images-idx3-ubyte", "truncated"]);
     fs::write(&images, &whole).unwrap();
-    let three = Dataset::new(vec![1, 1, 2], vec![0; 6], vec![0, 2, 1], 3).unwrap();
+    let three = Dataset::new(vec![1, 1, 2], vec![0; 6], vec![0_u8, 2, 1], 3).unwrap();
     write_split(folder.0.path(), Split::Test, &three).unwrap();
     predict(&model, &data, &[], &["t10k-labels-idx1-ubyte", "label 2"]);
 }
@@ -154,7 +154,7 @@ fn joining_without_data_or_state_says_what_to_mend() {
     let state = folder.name("state");
     join(&absent, &["--state", &state], &[&absent, "no such directory"]);
     join(&data, &["--state", &state], &["train-images-idx3-ubyte"]);
-    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0, 1], 2).unwrap();
+    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
     write_split(folder.0.path(), Split::Train, &train).unwrap();
     join(&data, &["--classes", "1", "--state", &state], &["train-labels-idx1-ubyte", "label 1"]);
     join(&data, &[], &["--state DIR"]);
@@ -177,7 +177,7 @@ fn joining_without_data_or_state_says_what_to_mend() {
 fn stopped_by(signal: &str) -> (Option<i32>, Vec<String>) {
     use std::io::{BufRead, BufReader};
     let folder = Folder::new();
-    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0, 1], 2).unwrap();
+    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
     write_split(folder.0.path(), Split::Train, &train).unwrap();
     // Bound and never read: packets to it vanish.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -272,7 +272,7 @@ fn on_a_terminal(arguments: &str, until: &str) -> Option<String> {
 #[test]
 fn a_terminal_shows_what_the_client_does_in_a_line_that_is_written_over() {
     let folder = Folder::new();
-    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0, 1], 2).unwrap();
+    let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
     write_split(folder.0.path(), Split::Train, &train).unwrap();
     let arguments = format!("join 127.0.0.1:9 --data {} --state {}", folder.name(""), folder.name("state"));
     let Some(seen) = on_a_terminal(&arguments, "connecting to") else {

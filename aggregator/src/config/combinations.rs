@@ -48,8 +48,20 @@ impl Combinations<'_> {
         let available = raw.data.limit.map_or(u64::MAX, u64::from);
         let samples = match raw.data.set {
             DataSet::Glyphs if raw.data.limit.is_some() => available,
-            set => available.min(set.training_samples() as u64),
+            set => available.min(set.training_samples().map_or(u64::MAX, |samples| samples as u64)),
         };
+        let by_class = match raw.data.partition {
+            Partition::Shards { .. } => Some("data.partition.shards"),
+            Partition::Dirichlet { .. } => Some("data.partition.dirichlet"),
+            Partition::Iid {} => None,
+        };
+        if let Some(key) = by_class
+            && raw.data.set.is_text()
+        {
+            let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
+            let reason = "text has no classes to divide it by; use another partition, or another data set";
+            self.refuse(&[set, (key, key.to_owned())], reason);
+        }
         let clients = u64::from(raw.data.clients);
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
         // What the number of samples comes from.

@@ -155,8 +155,9 @@ pub enum ConfigError {
     },
     /// A data set of files, and no files.
     #[error(
-        "{origin}: `data.set` = \"{set}\" is read from files, and `data.path` is unset: set it to the folder of the IDX files, or set \
+        "{origin}: `data.set` = \"{set}\" is read from files, and `data.path` is unset: set it to the folder of {}, or set \
          {DATA_VARIABLE} to a folder that has {set}/ ({})",
+        set.files(),
         variable.as_ref().map_or_else(
             || "it is not set".to_owned(),
             |folder| format!("it is {}, which has no {set}/", folder.display())

@@ -73,12 +73,16 @@ pub const KEYS: &[Key] = &[
     ),
     key("run.rounds", POSITIVE, "communication rounds T"),
     key("run.seed", Kind::Whole(0, i64::MAX), "root of every random choice: same seed, same bytes"),
-    key("data.set", Kind::OneOf(&["glyphs", "mnist", "fashion-mnist"]), "glyphs, mnist or fashion-mnist"),
+    key(
+        "data.set",
+        Kind::OneOf(&["glyphs", "mnist", "fashion-mnist", "cifar-10", "cifar-100", "shakespeare"]),
+        "the data set, by name; glyphs are drawn, all others read from files",
+    ),
     optional(
         "data.path",
         Kind::Text(4096),
         "the set's folder in FEDERATION_DATA",
-        "folder of the IDX files, relative to this file",
+        "folder of its files, relative to this file",
     ),
     key("data.clients", POSITIVE, "clients K: simulated, or devices expected to join (more may)"),
     key(

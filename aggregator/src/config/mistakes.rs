@@ -146,6 +146,15 @@ fn out_of_range() {
 }
 
 #[test]
+fn text_is_not_divided_by_class() {
+    let text = "data = { set = \"shakespeare\", path = \"x\", partition.dirichlet.alpha = 0.5 }\nmodel.name = \"char-lstm\"";
+    says(&in_file(text), &["shakespeare", "data.partition.dirichlet", "text has no classes"]);
+    let images =
+        all("data = { set = \"cifar-10\", path = \"x\" }\nmodel.name = \"char-lstm\"", &[]).to_string();
+    assert!(images.contains("shape [3, 32, 32]"), "{images}");
+}
+
+#[test]
 fn unknown_names() {
     says(
         &set(&["data.set=minst"]),

@@ -66,7 +66,7 @@ pub enum Source {
         /// Test samples.
         test: usize,
     },
-    /// IDX files.
+    /// The files of the set.
     Files {
         /// The folder they are in; absolute, and not yet looked into.
         folder: PathBuf,

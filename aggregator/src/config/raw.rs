@@ -8,7 +8,7 @@ use models::Sgd;
 use models::params::Precision;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::Weights;
-use shared::data::Partition;
+use shared::data::{Partition, cifar, glyphs, text};
 
 /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
 ///
@@ -81,7 +81,7 @@ impl Default for RunTable {
 pub struct DataTable {
     /// Which data set.
     pub set: DataSet,
-    /// Folder of its IDX files.
+    /// Folder of its files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Clients in the federation, K: so many are simulated, or expected to join.
@@ -99,7 +99,7 @@ impl Default for DataTable {
     }
 }
 
-/// The data sets that a configuration can name. All have ten classes of grey 28x28 images.
+/// The data sets that a configuration can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataSet {
@@ -109,11 +109,20 @@ pub enum DataSet {
     Mnist,
     /// Articles of clothing (Xiao et al. 2017), from IDX files.
     FashionMnist,
+    /// Photographs in colour of ten kinds of things (Krizhevsky 2009), from the binary files.
+    #[serde(rename = "cifar-10")]
+    Cifar10,
+    /// The same of a hundred kinds.
+    #[serde(rename = "cifar-100")]
+    Cifar100,
+    /// The plays, whose roles are the clients (`McMahan` et al. 2017), from a text file.
+    Shakespeare,
 }
 
 impl DataSet {
     /// Every data set.
-    pub const ALL: [Self; 3] = [Self::Glyphs, Self::Mnist, Self::FashionMnist];
+    pub const ALL: [Self; 6] =
+        [Self::Glyphs, Self::Mnist, Self::FashionMnist, Self::Cifar10, Self::Cifar100, Self::Shakespeare];
 
     /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
     #[must_use]
@@ -122,37 +131,59 @@ impl DataSet {
             Self::Glyphs => "glyphs",
             Self::Mnist => "mnist",
             Self::FashionMnist => "fashion-mnist",
+            Self::Cifar10 => "cifar-10",
+            Self::Cifar100 => "cifar-100",
+            Self::Shakespeare => "shakespeare",
         }
     }
 
-    /// The shape of one sample: `[channels, height, width]`.
+    /// The shape of one sample: `[channels, height, width]` of images, `[characters]` of text.
     #[must_use]
-    pub fn shape(self) -> [usize; 3] {
-        [1, 28, 28]
+    pub fn shape(self) -> &'static [usize] {
+        match self {
+            Self::Glyphs | Self::Mnist | Self::FashionMnist => &[1, 28, 28],
+            Self::Cifar10 | Self::Cifar100 => &cifar::SHAPE,
+            Self::Shakespeare => &[text::WINDOW],
+        }
     }
 
-    /// The number of classes.
+    /// The number of classes; of text, of different characters.
     #[must_use]
     pub fn classes(self) -> usize {
-        10
-    }
-
-    /// Training samples when no limit is set. Glyphs are drawn, so for them this is a choice: enough to learn from
-    /// in a few minutes on two cores.
-    #[must_use]
-    pub fn training_samples(self) -> usize {
         match self {
-            Self::Glyphs => 6_000,
-            Self::Mnist | Self::FashionMnist => 60_000,
+            Self::Glyphs | Self::Mnist | Self::FashionMnist | Self::Cifar10 => 10,
+            Self::Cifar100 => 100,
+            Self::Shakespeare => text::VOCABULARY,
         }
     }
 
-    /// Test samples.
+    /// Training samples when no limit is set, where the set has a known number of them. Glyphs are drawn, so for them this
+    /// is a choice: enough to learn from in a few minutes on two cores.
     #[must_use]
-    pub fn test_samples(self) -> usize {
+    pub fn training_samples(self) -> Option<usize> {
         match self {
-            Self::Glyphs => 2_000,
-            Self::Mnist | Self::FashionMnist => 10_000,
+            Self::Glyphs => Some(glyphs::TRAINING_SAMPLES),
+            Self::Mnist | Self::FashionMnist => Some(60_000),
+            Self::Cifar10 | Self::Cifar100 => Some(50_000),
+            Self::Shakespeare => None,
+        }
+    }
+
+    /// Whether its samples are text, which has no class.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        self == Self::Shakespeare
+    }
+
+    /// The files that it is read from.
+    #[must_use]
+    pub fn files(self) -> &'static str {
+        match self {
+            Self::Glyphs => "none",
+            Self::Mnist | Self::FashionMnist => "the IDX files",
+            Self::Cifar10 => "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
+            Self::Cifar100 => "train.bin and test.bin",
+            Self::Shakespeare => "the text file",
         }
     }
 }

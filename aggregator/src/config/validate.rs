@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use models::Architecture;
 use shared::algorithm::registry;
+use shared::data::glyphs;
 use shared::id::RunId;
 use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
 
@@ -132,7 +133,7 @@ fn architecture(name: &str, set: DataSet, checks: &mut Combinations<'_>) -> Opti
     if ["model.name", "data.set"].iter().any(|key| checks.findings.is_doubtful(key)) {
         return None;
     }
-    let found = Architecture::by_name(name, &set.shape(), set.classes());
+    let found = Architecture::by_name(name, set.shape(), set.classes());
     let note = |source| {
         let origin = checks.origin("model.name");
         checks.findings.add(ConfigError::Model {
@@ -161,8 +162,8 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
                 "glyphs are drawn from run.seed and not read from files; name the set that lies there as data.set, or leave data.path out (--set data.path=)",
             );
         }
-        let train = raw.data.limit.map_or(set.training_samples(), |limit| limit as usize);
-        return Some(Source::Drawn { train, test: set.test_samples() });
+        let train = raw.data.limit.map_or(glyphs::TRAINING_SAMPLES, |limit| limit as usize);
+        return Some(Source::Drawn { train, test: glyphs::TEST_SAMPLES });
     }
     let folder = match (&raw.data.path, data_root) {
         (Some(path), _) => PathBuf::from(path),
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(config.policy.start, 7);
         assert_eq!(config.spec.name, "glyphs-fedavg");
         assert_eq!(config.spec.precision.broadcast, Precision::BF16);
-        assert_eq!(config.data.source, Source::Drawn { train: 70, test: DataSet::Glyphs.test_samples() });
+        assert_eq!(config.data.source, Source::Drawn { train: 70, test: glyphs::TEST_SAMPLES });
         let explicit = valid(&["data.clients=7", "round.start=2", "update.broadcast=f16"]);
         assert_eq!((explicit.policy.start, explicit.spec.precision.broadcast), (2, Precision::F16));
         assert_eq!(explicit.spec.precision.update, Precision::F32);
@@ -305,6 +306,10 @@ mod tests {
             (raw.data.clients, raw.data.limit, raw.data.set) = (clients, limit, set);
             (raw.run.seed, raw.run.name) = (seed, name);
             raw.data.path = (set != DataSet::Glyphs).then_some(path);
+            let partition = if set.is_text() { "" } else { partition };
+            if set.is_text() {
+                raw.model.name = "char-lstm".to_owned();
+            }
             raw.data.partition = match partition {
                 "" => Partition::Iid {},
                 "dirichlet" => Partition::Dirichlet { alpha },

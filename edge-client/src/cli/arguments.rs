@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use shared::data::idx;
+use shared::data::Split;
 
 use crate::store::parse_fingerprint;
 use crate::trust::Fingerprint;
@@ -235,7 +235,7 @@ pub enum Half {
     Test,
 }
 
-impl From<Half> for idx::Split {
+impl From<Half> for Split {
     fn from(half: Half) -> Self {
         match half {
             Half::Train => Self::Train,

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::data::{View, idx};
+use shared::data::{Split, View, idx};
 use tokio::sync::watch;
 
 use super::arguments::{JoinArguments, default_state};
@@ -24,7 +24,7 @@ use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let output = Output::new(arguments.json);
-    let data = idx::load_split(&arguments.data, idx::Split::Train, usize::from(arguments.classes))?;
+    let data = idx::load_split(&arguments.data, Split::Train, usize::from(arguments.classes))?;
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state_directory(arguments)?)?;
     let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;

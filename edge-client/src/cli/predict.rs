@@ -31,18 +31,19 @@ fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliErr
     let shown = if arguments.json || arguments.limit.is_some() { limit } else { TABLE_ROWS };
 
     let mut written = Ok(());
+    let (mut first, each) = (true, view.dataset().labels_each());
     let mut row = |row: Row| {
         if row.sample < shown {
-            let first = row.sample == 0;
+            let first = std::mem::take(&mut first);
             written = if arguments.json { write_json(&row, out) } else { write_row(&row, first, out) };
         }
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let score = predictor.predict(&view, &mut row)?;
     written
-        .and_then(
-            |()| if arguments.json { write_json_score(score, out) } else { write_score(score, shown, out) },
-        )
+        .and_then(|()| {
+            if arguments.json { write_json_score(score, out) } else { write_score(score, shown * each, out) }
+        })
         .and_then(|()| out.flush())
         .map_err(CliError::Output)
 }

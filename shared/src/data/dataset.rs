@@ -1,134 +1,201 @@
-//! Labelled images in memory.
+//! Labelled samples in memory.
 
 use std::fmt;
 
-use super::DataError;
+use super::{DataError, Samples};
 
-/// `n` samples of one shape `[channels, height, width]` with one label each.
+/// The most classes there can be: a token has 16 bits, and so has every label in the files of this crate.
+pub const MAX_CLASSES: usize = 1 << 16;
+
+/// `n` samples of one shape with their labels: one for each sample, or for text one for each position of it.
 ///
-/// Pixels are bytes in row-major order, sample after sample; labels are class numbers below [`Self::classes`].
-/// A data set is never empty.
-#[derive(Clone, PartialEq, Eq)]
+/// Labels are class numbers below [`Self::classes`]. A data set is never empty.
+#[derive(Clone, PartialEq)]
 pub struct Dataset {
     shape: Vec<usize>,
-    pixels: Vec<u8>,
-    labels: Vec<u8>,
+    samples: Samples,
+    labels: Vec<u32>,
+    count: usize,
     classes: usize,
+    /// Who each sample is by, counted from 0 without gaps, in ascending order; empty if nobody knows.
+    authors: Vec<u32>,
 }
 
 impl Dataset {
-    /// Checks that everything fits together.
+    /// Images: `shape` is one sample's `[channels, height, width]`, `pixels` holds a byte for each, sample after sample.
     ///
-    /// `shape` is one sample's `[channels, height, width]`, `pixels` holds `labels.len()` samples of that shape,
-    /// and every label is below `classes`, which is at most 256.
-    pub fn new(
+    /// # Errors
+    /// [`DataError`] if something does not fit together: `pixels` must be as many as `labels` and `shape` say, and every
+    /// label below `classes`.
+    pub fn new<L: Into<u32>>(
         shape: Vec<usize>,
         pixels: Vec<u8>,
-        labels: Vec<u8>,
+        labels: impl IntoIterator<Item = L>,
         classes: usize,
     ) -> Result<Self, DataError> {
         if shape.len() != 3 || shape.contains(&0) {
             return Err(DataError::Shape { found: shape });
         }
-        if !(1..=256).contains(&classes) {
+        Self::checked(shape, Samples::Bytes(pixels), labels.into_iter().map(Into::into).collect(), 1, classes)
+    }
+
+    /// Features: finite numbers of any shape, such as `[13]` for 13 columns of a table.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`DataError::NotFinite`] for a value that is not.
+    pub fn features(
+        shape: Vec<usize>,
+        values: Vec<f32>,
+        labels: Vec<u32>,
+        classes: usize,
+    ) -> Result<Self, DataError> {
+        if shape.is_empty() || shape.contains(&0) {
+            return Err(DataError::EmptyShape { found: shape });
+        }
+        Self::checked(shape, Samples::Floats(values), labels, 1, classes)
+    }
+
+    /// Text: each sample is `length` tokens, and each token is labelled with the one that follows it. The classes are the
+    /// vocabulary, so tokens are below `classes` like labels.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn text(
+        length: usize,
+        tokens: Vec<u16>,
+        labels: Vec<u32>,
+        classes: usize,
+    ) -> Result<Self, DataError> {
+        if length == 0 {
+            return Err(DataError::EmptyShape { found: vec![length] });
+        }
+        Self::checked(vec![length], Samples::Tokens(tokens), labels, length, classes)
+    }
+
+    fn checked(
+        shape: Vec<usize>,
+        samples: Samples,
+        labels: Vec<u32>,
+        labels_each: usize,
+        classes: usize,
+    ) -> Result<Self, DataError> {
+        if !(1..=MAX_CLASSES).contains(&classes) {
             return Err(DataError::Classes { found: classes });
         }
         if labels.is_empty() {
             return Err(DataError::Empty);
         }
-        if u32::try_from(labels.len()).is_err() {
-            return Err(DataError::TooManySamples { found: labels.len() });
+        let count = labels.len() / labels_each;
+        if u32::try_from(count).is_err() {
+            return Err(DataError::TooManySamples { found: count });
         }
-        let needed = shape.iter().try_fold(labels.len(), |product, &side| product.checked_mul(side));
-        if needed != Some(pixels.len()) {
-            return Err(DataError::PixelCount { labels: labels.len(), shape, pixels: pixels.len() });
+        let needed = shape.iter().try_fold(count, |product, &side| product.checked_mul(side));
+        if needed != Some(samples.len()) || count * labels_each != labels.len() {
+            return Err(DataError::ValueCount { labels: labels.len(), shape, values: samples.len() });
         }
-        if let Some(row) = labels.iter().position(|&label| usize::from(label) >= classes) {
-            return Err(DataError::Label { row, label: labels[row], classes });
+        if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
+            return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
         }
-        Ok(Self { shape, pixels, labels, classes })
+        samples.check(samples.len() / count, classes)?;
+        Ok(Self { shape, samples, labels, count, classes, authors: Vec::new() })
+    }
+
+    /// Says who each sample is by, as numbers from 0 without gaps in ascending order.
+    ///
+    /// # Panics
+    /// If there is not one for each sample, or the numbers are not ascending without gaps: a mistake of the caller.
+    #[must_use]
+    pub fn by_authors(mut self, authors: Vec<u32>) -> Self {
+        assert_eq!(authors.len(), self.count, "an author for each sample");
+        let in_turn = authors.first() == Some(&0) && authors.windows(2).all(|pair| pair[1] - pair[0] <= 1);
+        assert!(in_turn, "authors are numbered from 0 without gaps, in order");
+        self.authors = authors;
+        self
     }
 
     /// Number of samples, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a data set is never empty")]
     pub fn len(&self) -> usize {
-        self.labels.len()
+        self.count
     }
 
-    /// Shape of one sample: `[channels, height, width]`.
+    /// Shape of one sample: `[channels, height, width]` of images, `[length]` of text, any of features.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Number of pixels of one sample: the product of its shape.
+    /// Number of values of one sample: the product of its shape.
     #[must_use]
     pub fn sample_len(&self) -> usize {
-        self.pixels.len() / self.labels.len()
+        self.samples.len() / self.count
     }
 
-    /// Number of classes, between 1 and 256. A class may have no sample.
+    /// Number of classes, at least 1 and at most [`MAX_CLASSES`]. A class may have no sample.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Class of sample `index`.
+    /// Labels of each sample: 1, or for text as many as it has positions.
+    #[must_use]
+    pub fn labels_each(&self) -> usize {
+        self.labels.len() / self.count
+    }
+
+    /// Labels of sample `index`: one, or for text one for each position.
     ///
     /// # Panics
     /// If there is no such sample.
     #[must_use]
-    pub fn label(&self, index: usize) -> u8 {
-        self.labels[index]
+    pub fn labels_of(&self, index: usize) -> &[u32] {
+        let each = self.labels_each();
+        &self.labels[index * each..][..each]
     }
 
-    /// The classes of all samples, in order.
+    /// The labels of all samples, in order: [`Self::labels_each`] for each.
     #[must_use]
-    pub fn labels(&self) -> &[u8] {
+    pub fn labels(&self) -> &[u32] {
         &self.labels
     }
 
-    /// Pixels of sample `index`: channel by channel, row by row.
-    ///
-    /// # Panics
-    /// If there is no such sample.
+    /// Who each sample is by, as numbers from 0 without gaps in ascending order; empty if nobody knows. Text is by the role
+    /// that speaks it.
     #[must_use]
-    pub fn pixels(&self, index: usize) -> &[u8] {
-        let length = self.sample_len();
-        &self.pixels[index * length..][..length]
+    pub fn authors(&self) -> &[u32] {
+        &self.authors
     }
 
-    /// All pixels, sample after sample.
-    pub(super) fn all_pixels(&self) -> &[u8] {
-        &self.pixels
+    /// The inputs of all samples.
+    #[must_use]
+    pub fn samples(&self) -> &Samples {
+        &self.samples
     }
 
     /// The first `count` samples, or all of them if there are fewer. Zero samples are refused.
     pub fn limit(&self, count: usize) -> Result<Self, DataError> {
-        let count = count.min(self.len());
-        Self::new(
-            self.shape.clone(),
-            self.pixels[..count * self.sample_len()].to_vec(),
-            self.labels[..count].to_vec(),
-            self.classes,
-        )
+        let mut limited = self.subset(&(0..count.min(self.len())).collect::<Vec<_>>())?;
+        limited.authors = self.authors.iter().copied().take(count).collect();
+        Ok(limited)
     }
 
-    /// Copies the named samples, in the order named. No samples, or one that does not exist, are refused.
+    /// Copies the named samples, in the order named. No samples, or one that does not exist, are refused. Who they are by
+    /// is no longer known.
     pub fn subset(&self, indices: &[usize]) -> Result<Self, DataError> {
         if let Some(&index) = indices.iter().find(|&&index| index >= self.len()) {
             return Err(DataError::Index { index, samples: self.len() });
         }
-        Self::new(
+        Self::checked(
             self.shape.clone(),
-            indices.iter().flat_map(|&index| self.pixels(index)).copied().collect(),
-            indices.iter().map(|&index| self.label(index)).collect(),
+            self.samples.select(indices, self.sample_len()),
+            indices.iter().flat_map(|&index| self.labels_of(index)).copied().collect(),
+            self.labels_each(),
             self.classes,
         )
     }
 
-    /// Number of samples of each class.
+    /// Number of labels of each class.
     #[must_use]
     pub fn histogram(&self) -> Vec<usize> {
         histogram(self.labels.iter().copied(), self.classes)
@@ -136,10 +203,10 @@ impl Dataset {
 }
 
 /// Counts labels, all of which are below `classes`.
-pub(super) fn histogram(labels: impl Iterator<Item = u8>, classes: usize) -> Vec<usize> {
+pub(super) fn histogram(labels: impl Iterator<Item = u32>, classes: usize) -> Vec<usize> {
     let mut counts = vec![0; classes];
     for label in labels {
-        counts[usize::from(label)] += 1;
+        counts[label as usize] += 1;
     }
     counts
 }
@@ -147,6 +214,7 @@ pub(super) fn histogram(labels: impl Iterator<Item = u8>, classes: usize) -> Vec
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
+            .field("of", &self.samples.kind())
             .field("samples", &self.len())
             .field("shape", &self.shape)
             .field("classes", &self.classes)
@@ -159,18 +227,27 @@ mod tests {
     use super::*;
 
     fn three() -> Dataset {
-        Dataset::new(vec![1, 1, 2], vec![0, 1, 10, 11, 20, 21], vec![2, 0, 2], 3).unwrap()
+        Dataset::new(vec![1, 1, 2], vec![0, 1, 10, 11, 20, 21], [2_u8, 0, 2], 3).unwrap()
     }
 
     #[test]
     fn samples_are_found_where_they_were_put() {
         let data = three();
-        assert_eq!((data.len(), data.classes(), data.sample_len()), (3, 3, 2));
+        assert_eq!((data.len(), data.classes(), data.sample_len(), data.labels_each()), (3, 3, 2, 1));
         assert_eq!(data.shape(), [1, 1, 2]);
-        assert_eq!(data.pixels(1), [10, 11]);
-        assert_eq!(data.label(2), 2);
+        assert_eq!(data.labels_of(2), [2]);
         assert_eq!(data.labels(), [2, 0, 2]);
         assert_eq!(data.histogram(), [1, 0, 2]);
+    }
+
+    #[test]
+    fn text_has_a_label_for_each_position() {
+        let data = Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap();
+        assert_eq!((data.len(), data.shape(), data.labels_each()), (2, &[2][..], 2));
+        assert_eq!(data.labels_of(1), [2, 0]);
+        let second = data.subset(&[1]).unwrap();
+        assert_eq!((second.samples(), second.labels()), (&Samples::Tokens(vec![300, 2]), &[2, 0][..]));
+        assert_eq!(data.histogram().iter().sum::<usize>(), 4);
     }
 
     #[test]
@@ -178,12 +255,17 @@ mod tests {
         let data = three();
         let back = data.subset(&[2, 0, 2]).unwrap();
         assert_eq!(back.labels(), [2, 2, 2]);
-        assert_eq!(back.all_pixels(), [20, 21, 0, 1, 20, 21]);
+        assert_eq!(back.samples(), &Samples::Bytes(vec![20, 21, 0, 1, 20, 21]));
         assert_eq!(data.limit(2).unwrap(), data.subset(&[0, 1]).unwrap());
         assert_eq!(data.limit(9).unwrap(), data);
+        let authored = data.clone().by_authors(vec![0, 0, 1]);
+        assert_eq!(authored.limit(2).unwrap().authors(), [0, 0]);
+        assert!(authored.subset(&[2, 1]).unwrap().authors().is_empty());
         assert!(matches!(data.limit(0), Err(DataError::Empty)));
         assert!(matches!(data.subset(&[]), Err(DataError::Empty)));
         assert!(matches!(data.subset(&[0, 3]), Err(DataError::Index { index: 3, samples: 3 })));
+        let features = Dataset::features(vec![2], vec![0.5, -1.0, 2.0, 3.0], vec![1, 0], 2).unwrap();
+        assert_eq!(features.subset(&[1]).unwrap().samples(), &Samples::Floats(vec![2.0, 3.0]));
     }
 
     #[test]
@@ -195,11 +277,26 @@ mod tests {
         assert!(matches!(new(&[1, 0, 2], 0, &[0], 1), DataError::Shape { .. }));
         assert!(matches!(new(&[1, 1, 1], 0, &[], 1), DataError::Empty));
         assert!(matches!(new(&[1, 1, 1], 1, &[0], 0), DataError::Classes { found: 0 }));
-        assert!(matches!(new(&[1, 1, 1], 1, &[0], 257), DataError::Classes { found: 257 }));
-        assert!(matches!(new(&[1, 2, 2], 7, &[0, 0], 1), DataError::PixelCount { pixels: 7, .. }));
-        assert!(matches!(new(&[2, usize::MAX, 2], 7, &[0, 0], 1), DataError::PixelCount { .. }));
+        assert!(matches!(new(&[1, 1, 1], 1, &[0], 65_537), DataError::Classes { found: 65_537 }));
+        assert!(matches!(new(&[1, 2, 2], 7, &[0, 0], 1), DataError::ValueCount { values: 7, .. }));
+        assert!(matches!(new(&[2, usize::MAX, 2], 7, &[0, 0], 1), DataError::ValueCount { .. }));
         let error = new(&[1, 1, 1], 3, &[0, 4, 9], 4);
         assert!(matches!(error, DataError::Label { row: 1, label: 4, classes: 4 }));
         assert_eq!(error.to_string(), "sample 1 has label 4, but with 4 classes labels run from 0 to 3");
+
+        let features = |values: &[f32]| Dataset::features(vec![2], values.to_vec(), vec![0, 0], 1);
+        let error = features(&[0.0, 1.0, 2.0, f32::NAN]).unwrap_err();
+        assert!(matches!(error, DataError::NotFinite { row: 1, column: 1 }), "{error}");
+        assert!(matches!(features(&[0.0; 3]).unwrap_err(), DataError::ValueCount { .. }));
+        let empty = Dataset::features(vec![], vec![1.0], vec![0], 1).unwrap_err();
+        assert!(matches!(empty, DataError::EmptyShape { .. }), "{empty}");
+
+        let text = |length, tokens: &[u16], labels: &[u32]| {
+            Dataset::text(length, tokens.to_vec(), labels.to_vec(), 3).unwrap_err()
+        };
+        assert!(matches!(text(0, &[], &[]), DataError::EmptyShape { .. }));
+        assert!(matches!(text(2, &[0, 1, 2], &[1, 2, 0]), DataError::ValueCount { .. }));
+        assert!(matches!(text(2, &[0, 1, 2, 3], &[0; 4]), DataError::Label { row: 1, label: 3, .. }));
+        assert!(matches!(text(2, &[0, 1], &[0, 3]), DataError::Label { row: 0, label: 3, .. }));
     }
 }

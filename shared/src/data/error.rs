@@ -1,9 +1,11 @@
 //! What can be wrong with data: each variant says what was found, and what would be right.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+use super::dataset::MAX_CLASSES;
 
 /// Why data cannot be used. All of these are for the person who supplied the data or named its folder.
 #[derive(Debug, Error)]
@@ -110,18 +112,32 @@ pub enum DataError {
         /// The shape found.
         found: Vec<usize>,
     },
-    /// The number of pixels does not fit the number of labels and the shape.
-    #[error("{labels} labels with samples of shape {shape:?} need another number of pixels than {pixels}")]
-    PixelCount {
+    /// The shape of a sample has no axis, or one without values.
+    #[error("a sample has at least one value; found shape {found:?}")]
+    EmptyShape {
+        /// The shape found.
+        found: Vec<usize>,
+    },
+    /// The number of values does not fit the number of labels and the shape.
+    #[error("{labels} labels with samples of shape {shape:?} need another number of values than {values}")]
+    ValueCount {
         /// Number of labels.
         labels: usize,
         /// Shape of a sample.
         shape: Vec<usize>,
-        /// Number of pixels.
-        pixels: usize,
+        /// Number of values.
+        values: usize,
     },
-    /// The number of classes is zero, or more than a label byte can tell apart.
-    #[error("{found} classes: between 1 and 256 are possible")]
+    /// A feature is NaN or infinite.
+    #[error("value {column} of sample {row} is not a finite number (both counted from 0)")]
+    NotFinite {
+        /// The sample, counted from 0.
+        row: usize,
+        /// The value within it, counted from 0.
+        column: usize,
+    },
+    /// The number of classes is zero, or more than labels can tell apart.
+    #[error("{found} classes: between 1 and {MAX_CLASSES} are possible")]
     Classes {
         /// The number of classes asked for.
         found: usize,
@@ -132,7 +148,7 @@ pub enum DataError {
         /// The sample, counted from 0.
         row: usize,
         /// Its label.
-        label: u8,
+        label: u32,
         /// The number of classes.
         classes: usize,
     },
@@ -144,11 +160,57 @@ pub enum DataError {
         /// The number of samples.
         samples: usize,
     },
-    /// IDX files of this family hold grey images only.
-    #[error("images of {channels} channels cannot be written as IDX images, which have one")]
-    NotGrey {
-        /// Channels of the data set.
-        channels: usize,
+    /// IDX files of this family hold grey images of at most 256 classes only.
+    #[error(
+        "{kind} of shape {shape:?} with {classes} classes cannot be written as IDX files, which hold grey images of at most 256"
+    )]
+    NotIdx {
+        /// What the samples are.
+        kind: &'static str,
+        /// Shape of one.
+        shape: Vec<usize>,
+        /// Their classes.
+        classes: usize,
+    },
+    /// A file of fixed-size records has another length than a whole number of them.
+    #[error(
+        "has {found} bytes, which is no whole number of records of {record} bytes, at least one: is the copy complete?"
+    )]
+    Records {
+        /// Bytes of a record.
+        record: usize,
+        /// Bytes found.
+        found: u64,
+    },
+    /// A text is not UTF-8.
+    #[error("is not UTF-8 text: byte {at} begins no character")]
+    NotUtf8 {
+        /// The first byte that is wrong, counted from 0.
+        at: usize,
+    },
+    /// A folder of text holds none, or several.
+    #[error("{}: holds {found} files whose names end in .txt; put one text into it", .directory.display())]
+    NotOneText {
+        /// The folder.
+        directory: PathBuf,
+        /// How many there are.
+        found: usize,
+    },
+    /// Nobody says enough for a sample.
+    #[error(
+        "no role says more than {window} characters in this split, which a sample takes: the text is too short"
+    )]
+    ShortText {
+        /// Characters of a sample.
+        window: usize,
+    },
+    /// A folder lacks a file of the data set.
+    #[error("{}: contains no `{name}`", .directory.display())]
+    NoFile {
+        /// The folder that was searched.
+        directory: PathBuf,
+        /// The file's name.
+        name: String,
     },
 }
 
@@ -156,5 +218,15 @@ impl DataError {
     /// Adds which file the problem is in.
     pub(super) fn in_file(self, path: impl Into<PathBuf>) -> Self {
         Self::InFile { path: path.into(), problem: Box::new(self) }
+    }
+}
+
+/// Whether there is such a folder.
+pub(super) fn check_directory(directory: &Path) -> Result<(), DataError> {
+    let path = directory.to_path_buf();
+    match (directory.is_dir(), directory.exists()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(DataError::NotDirectory { path }),
+        (false, false) => Err(DataError::DirectoryAbsent { path }),
     }
 }

@@ -14,32 +14,22 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use super::{DataError, Dataset};
+use super::{DataError, Dataset, Samples, Split};
 
 /// The most bytes of pixels or labels that one file may declare: 2 GiB, forty times the MNIST training images.
 pub const MAX_CONTENT: u64 = 2 << 30;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Which half of a data set: the names of its two files follow from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// What is trained on: `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`.
-    Train,
-    /// What is evaluated on: `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
-    Test,
-}
-
-impl Split {
-    fn file_name(self, kind: Kind) -> String {
-        let split = match self {
-            Self::Train => "train",
-            Self::Test => "t10k",
-        };
-        match kind {
-            Kind::Images => format!("{split}-images-idx3-ubyte"),
-            Kind::Labels => format!("{split}-labels-idx1-ubyte"),
-        }
+/// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
+fn file_name(split: Split, kind: Kind) -> String {
+    let split = match split {
+        Split::Train => "train",
+        Split::Test => "t10k",
+    };
+    match kind {
+        Kind::Images => format!("{split}-images-idx3-ubyte"),
+        Kind::Labels => format!("{split}-labels-idx1-ubyte"),
     }
 }
 
@@ -94,15 +84,7 @@ pub fn read_labels(bytes: &[u8]) -> Result<Vec<u8>, DataError> {
 /// Each of the two files may be plain or have `.gz` appended to its name; the plain one is preferred.
 /// Every error names the file it is about.
 pub fn load_split(directory: &Path, split: Split, classes: usize) -> Result<Dataset, DataError> {
-    if !directory.is_dir() {
-        let path = directory.into();
-        let there = directory.exists();
-        return Err(if there {
-            DataError::NotDirectory { path }
-        } else {
-            DataError::DirectoryAbsent { path }
-        });
-    }
+    super::error::check_directory(directory)?;
     let images_path = find(directory, split, Kind::Images)?;
     let labels_path = find(directory, split, Kind::Labels)?;
     let images = open(&images_path).and_then(images).map_err(|error| error.in_file(&images_path))?;
@@ -124,24 +106,35 @@ pub fn load_split(directory: &Path, split: Split, classes: usize) -> Result<Data
     })
 }
 
-/// Writes a grey data set as the two plain IDX files of one split, replacing files of these names.
+/// Whether [`write_split`] can write these samples: grey images of at most 256 classes.
+#[must_use]
+pub fn fits(dataset: &Dataset) -> bool {
+    matches!((dataset.samples(), dataset.shape()), (Samples::Bytes(_), [1, _, _])) && dataset.classes() <= 256
+}
+
+/// Writes a grey data set as the two plain IDX files of one split, replacing files of these names. Others are refused, see
+/// [`fits`].
 pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<(), DataError> {
-    let &[channels, height, width] = dataset.shape() else {
-        return Err(DataError::Shape { found: dataset.shape().to_vec() });
+    let (Samples::Bytes(pixels), &[_, height, width], true) =
+        (dataset.samples(), dataset.shape(), fits(dataset))
+    else {
+        return Err(DataError::NotIdx {
+            kind: dataset.samples().kind(),
+            shape: dataset.shape().to_vec(),
+            classes: dataset.classes(),
+        });
     };
-    if channels != 1 {
-        return Err(DataError::NotGrey { channels });
-    }
+    let labels: Vec<u8> = dataset.labels().iter().map(|&label| label as u8).collect();
     let write = |kind: Kind, dimensions: &[usize], content: &[u8]| {
-        let path = directory.join(split.file_name(kind));
+        let path = directory.join(file_name(split, kind));
         write_file(&path, kind, dimensions, content).map_err(|error| error.in_file(path))
     };
-    write(Kind::Images, &[dataset.len(), height, width], dataset.all_pixels())?;
-    write(Kind::Labels, &[dataset.len()], dataset.labels())
+    write(Kind::Images, &[dataset.len(), height, width], pixels)?;
+    write(Kind::Labels, &[dataset.len()], &labels)
 }
 
 fn find(directory: &Path, split: Split, kind: Kind) -> Result<PathBuf, DataError> {
-    let plain = split.file_name(kind);
+    let plain = file_name(split, kind);
     [directory.join(&plain), directory.join(format!("{plain}.gz"))]
         .into_iter()
         .find(|path| path.is_file())
@@ -271,7 +264,7 @@ mod tests {
     }
 
     fn small() -> Dataset {
-        Dataset::new(vec![1, 2, 3], (0..24).collect(), vec![3, 0, 1, 3], 4).unwrap()
+        Dataset::new(vec![1, 2, 3], (0..24).collect(), [3_u8, 0, 1, 3], 4).unwrap()
     }
 
     #[test]
@@ -374,13 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_not_written_as_grey() {
+    fn what_idx_files_cannot_say_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let colour = Dataset::new(vec![3, 1, 1], vec![1, 2, 3], vec![0], 1).unwrap();
-        assert!(matches!(
-            write_split(directory.path(), Split::Train, &colour),
-            Err(DataError::NotGrey { channels: 3 })
-        ));
+        let write = |dataset| write_split(directory.path(), Split::Train, &dataset).unwrap_err().to_string();
+        let colour = Dataset::new(vec![3, 1, 1], vec![1, 2, 3], [0_u8], 1).unwrap();
+        let error = write(colour);
+        assert!(error.contains("images of shape [3, 1, 1]"), "{error}");
+        let many = Dataset::new(vec![1, 1, 1], vec![1], [256_u16], 257).unwrap();
+        assert!(write(many).contains("257 classes"));
+        let features = Dataset::features(vec![1, 1, 1], vec![0.5], vec![0], 1).unwrap();
+        assert!(write(features).contains("features"));
     }
 
     #[test]

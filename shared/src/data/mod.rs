@@ -1,7 +1,9 @@
-//! Data: labelled images, where they come from, and how a simulation divides them among clients.
+//! Data: labelled samples, where they come from, and how a simulation divides them among clients.
 //!
-//! * [`dataset`]: labelled images in memory, and a client's share of them without a copy;
+//! * [`dataset`]: labelled images, features or text in memory, and a client's share of them without a copy;
 //! * [`idx`]: the IDX files of MNIST and its relatives, plain or compressed;
+//! * [`cifar`]: the binary files of CIFAR-10 and CIFAR-100;
+//! * [`text`]: text by role, a character at a time;
 //! * [`glyphs`]: a data set drawn from a seed, for runs that should need no download;
 //! * [`partition`]: which sample goes to which client, from IID to strong label skew;
 //! * [`error`]: what can be wrong with data, and where.
@@ -9,15 +11,20 @@
 //! Pixels are bytes in memory and on disk; they become `f32` in `[0, 1]` only batch by batch, in
 //! [`View::fill`].
 
+pub mod cifar;
 pub mod dataset;
 pub mod error;
 pub mod glyphs;
 pub mod idx;
 pub mod partition;
+pub mod samples;
+mod split;
+pub mod text;
 pub mod view;
 
 pub use dataset::Dataset;
 pub use error::DataError;
-pub use idx::Split;
 pub use partition::{Partition, PartitionError};
+pub use samples::Samples;
+pub use split::Split;
 pub use view::View;

@@ -48,13 +48,13 @@ impl View {
         self.indices.is_empty()
     }
 
-    /// Class of the sample at `position`.
+    /// Labels of the sample at `position`: one, or for text one for each position of it.
     ///
     /// # Panics
     /// If `position` is not below [`Self::len`].
     #[must_use]
-    pub fn label(&self, position: usize) -> u8 {
-        self.dataset.label(self.indices[position] as usize)
+    pub fn labels_of(&self, position: usize) -> &[u32] {
+        self.dataset.labels_of(self.indices[position] as usize)
     }
 
     /// Number of classes of the data set, whether or not this view holds a sample of each.
@@ -63,10 +63,16 @@ impl View {
         self.dataset.classes()
     }
 
-    /// Shape of one sample: `[channels, height, width]`.
+    /// Shape of one sample, as [`Dataset::shape`] has it.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         self.dataset.shape()
+    }
+
+    /// The data set that the samples are of.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
     }
 
     /// The data set's indices of the samples, by position.
@@ -84,17 +90,17 @@ impl View {
         self.dataset.subset(&positions)
     }
 
-    /// Number of samples of each class.
+    /// Number of labels of each class.
     #[must_use]
     pub fn histogram(&self) -> Vec<usize> {
-        histogram((0..self.len()).map(|position| self.label(position)), self.classes())
+        let labels = (0..self.len()).flat_map(|position| self.labels_of(position));
+        histogram(labels.copied(), self.classes())
     }
 
     /// Replaces the contents of `x` and `y` by the samples at `positions`: a batch.
     ///
-    /// `x` becomes `[positions, channels, height, width]` in row-major order, each value `pixel / 255` and so in
-    /// `[0, 1]`; no mean is subtracted, so a model needs no statistics of the training data to be used.
-    /// `y` becomes the classes. Both keep their allocation from one batch to the next.
+    /// `x` becomes `[positions, ...shape]` in row-major order, as [`Samples`](super::Samples) says for each kind; images
+    /// are in `[0, 1]`. `y` becomes the labels. Both keep their allocation from one batch to the next.
     ///
     /// # Panics
     /// If a position is not below [`Self::len`].
@@ -104,8 +110,8 @@ impl View {
         x.reserve(positions.len() * self.dataset.sample_len());
         for &position in positions {
             let index = self.indices[position] as usize;
-            x.extend(self.dataset.pixels(index).iter().map(|&pixel| f32::from(pixel) / 255.0));
-            y.push(u32::from(self.dataset.label(index)));
+            self.dataset.samples().append(index, self.dataset.sample_len(), x);
+            y.extend_from_slice(self.dataset.labels_of(index));
         }
     }
 }
@@ -124,7 +130,7 @@ mod tests {
     use super::*;
 
     fn three() -> Arc<Dataset> {
-        Arc::new(Dataset::new(vec![1, 1, 2], vec![0, 51, 102, 153, 204, 255], vec![2, 0, 2], 3).unwrap())
+        Arc::new(Dataset::new(vec![1, 1, 2], vec![0, 51, 102, 153, 204, 255], [2_u8, 0, 2], 3).unwrap())
     }
 
     #[test]
@@ -139,9 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn features_and_text_are_taken_as_they_are() {
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let features = Dataset::features(vec![2], vec![0.5, -1.0, 2.0, 300.0], vec![1, 0], 2).unwrap();
+        View::whole(Arc::new(features)).fill(&[1], &mut x, &mut y);
+        assert_eq!((&x[..], &y[..]), (&[2.0, 300.0][..], &[0][..]));
+        let text = Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap();
+        let text = View::whole(Arc::new(text));
+        text.fill(&[1, 0], &mut x, &mut y);
+        assert_eq!((&x[..], &y[..]), (&[300.0, 2.0, 0.0, 1.0][..], &[2, 0, 1, 300][..]));
+        assert_eq!(text.histogram().iter().sum::<usize>(), 4);
+    }
+
+    #[test]
     fn a_view_describes_only_its_samples() {
         let view = View::select(three(), vec![1, 0]).unwrap();
-        assert_eq!((view.len(), view.classes(), view.label(0)), (2, 3, 0));
+        assert_eq!((view.len(), view.classes(), view.labels_of(0)), (2, 3, &[0][..]));
         assert_eq!(view.histogram(), [1, 0, 1]);
         assert_eq!(view.shape(), [1, 1, 2]);
         assert_eq!(View::whole(three()).indices(), [0, 1, 2]);

@@ -42,7 +42,7 @@ fn training(epochs: u32, batch: u32) -> Training {
 fn view(count: usize, salt: usize) -> View {
     let mut rng = Seed::root(salt as u64).rng();
     let pixels: Vec<u8> = (0..count * 4).map(|_| shared::seed::below(256, &mut rng) as u8).collect();
-    let labels = pixels.chunks(4).map(|sample| u8::from(sample[0] > sample[3])).collect();
+    let labels: Vec<u8> = pixels.chunks(4).map(|sample| u8::from(sample[0] > sample[3])).collect();
     View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()))
 }
 

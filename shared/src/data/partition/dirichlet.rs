@@ -15,7 +15,7 @@ const MAX_DRAWS: u64 = 100;
 /// seed, up to [`MAX_DRAWS`] times: such a client could not train, and handing it a sample from elsewhere would
 /// distort the proportions. What is drawn is therefore the Dirichlet partition given that no client is empty.
 pub(super) fn split(
-    labels: &[u8],
+    labels: &[u32],
     classes: usize,
     clients: usize,
     alpha: f64,
@@ -27,7 +27,7 @@ pub(super) fn split(
     }
     let mut by_class: Vec<Vec<u32>> = vec![Vec::new(); classes];
     for (sample, &label) in labels.iter().enumerate() {
-        by_class[usize::from(label)].push(sample as u32);
+        by_class[label as usize].push(sample as u32);
     }
     let mut empty = 0;
     for draw in 0..MAX_DRAWS {

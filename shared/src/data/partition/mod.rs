@@ -103,7 +103,7 @@ pub enum PartitionError {
         /// The sample, counted from 0.
         row: usize,
         /// Its label.
-        label: u8,
+        label: u32,
         /// The number of classes.
         classes: usize,
     },
@@ -115,7 +115,7 @@ impl Partition {
     /// Entry `k` of the result lists the samples of client `k` as ascending positions in `labels`.
     pub fn split(
         &self,
-        labels: &[u8],
+        labels: &[u32],
         classes: usize,
         clients: usize,
         seed: &Seed,
@@ -130,7 +130,7 @@ impl Partition {
         if u32::try_from(samples).is_err() {
             return Err(PartitionError::TooManySamples { samples });
         }
-        if let Some(row) = labels.iter().position(|&label| usize::from(label) >= classes) {
+        if let Some(row) = labels.iter().position(|&label| label as usize >= classes) {
             return Err(PartitionError::Label { row, label: labels[row], classes });
         }
         let mut shares = match *self {
@@ -211,7 +211,7 @@ mod tests {
     fn impossible_requests_are_refused_with_the_numbers() {
         let seed = Seed::root(1);
         for partition in ALL {
-            let split = |labels: &[u8], clients| partition.split(labels, 2, clients, &seed).unwrap_err();
+            let split = |labels: &[u32], clients| partition.split(labels, 2, clients, &seed).unwrap_err();
             assert_eq!(split(&[0, 1], 0), PartitionError::NoClients);
             assert_eq!(split(&[0, 1], 3), PartitionError::TooFewSamples { clients: 3, samples: 2 });
             assert_eq!(split(&[], 1), PartitionError::TooFewSamples { clients: 1, samples: 0 });
@@ -222,7 +222,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_sample_is_used_once_and_every_client_has_one(
-            labels in prop::collection::vec(0_u8..5, 1..300),
+            labels in prop::collection::vec(0_u32..5, 1..300),
             clients in 1_usize..12,
             per_client in 1_usize..4,
             alpha in 0.3..10.0_f64,
@@ -259,12 +259,12 @@ mod tests {
 #[cfg(test)]
 mod labels {
     /// `count` samples of `classes` classes in turn.
-    pub(super) fn in_turn(count: usize, classes: usize) -> Vec<u8> {
-        (0..count).map(|sample| (sample % classes) as u8).collect()
+    pub(super) fn in_turn(count: usize, classes: usize) -> Vec<u32> {
+        (0..count).map(|sample| (sample % classes) as u32).collect()
     }
 
     /// Samples of each class in one client's share.
-    pub(super) fn histogram(labels: &[u8], classes: usize, share: &[u32]) -> Vec<usize> {
+    pub(super) fn histogram(labels: &[u32], classes: usize, share: &[u32]) -> Vec<usize> {
         crate::data::dataset::histogram(share.iter().map(|&sample| labels[sample as usize]), classes)
     }
 }

@@ -8,7 +8,7 @@ use crate::seed::{Seed, shuffle};
 /// The samples are shuffled before the (stable) sort, so which samples of a class share a shard depends on the
 /// seed and not on the order of the data file.
 pub(super) fn split(
-    labels: &[u8],
+    labels: &[u32],
     clients: usize,
     per_client: usize,
     seed: &Seed,
@@ -43,7 +43,7 @@ mod tests {
     use super::super::labels::{histogram, in_turn};
     use super::*;
 
-    fn classes_seen(labels: &[u8], share: &[u32]) -> usize {
+    fn classes_seen(labels: &[u32], share: &[u32]) -> usize {
         histogram(labels, 10, share).iter().filter(|&&count| count > 0).count()
     }
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn unequal_classes_add_at_most_one_class_per_shard() {
         // Class c has 100 + 10 c samples.
-        let labels: Vec<u8> = (0..10_u8).flat_map(|c| vec![c; 100 + 10 * usize::from(c)]).collect();
+        let labels: Vec<u32> = (0..10_u32).flat_map(|c| vec![c; 100 + 10 * c as usize]).collect();
         let shares = split(&labels, 29, 2, &Seed::root(6)).unwrap();
         assert!(shares.iter().all(|share| classes_seen(&labels, share) <= 4));
         let sizes: Vec<usize> = shares.iter().map(Vec::len).collect();

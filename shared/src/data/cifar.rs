@@ -1,0 +1,236 @@
+//! The binary files of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), 32x32 images in colour.
+//!
+//! ```text
+//! CIFAR-10  data_batch_1.bin ... data_batch_5.bin, test_batch.bin: class, then 3072 pixels, again and again
+//! CIFAR-100 train.bin, test.bin: coarse class, fine class, then 3072 pixels, again and again
+//! ```
+//!
+//! Each number is a byte; the pixels are those of the red channel, row by row, then of the green, then of the blue: the
+//! layout of [`Dataset`]. CIFAR-100 is read with its 100 fine classes. The files may lie in the folder that is named, or in
+//! the one that the published archives unpack to.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::error::check_directory;
+use super::idx::MAX_CONTENT;
+use super::{DataError, Dataset, Split};
+
+/// Shape of every image.
+pub const SHAPE: [usize; 3] = [3, 32, 32];
+
+const PIXELS: usize = 3 * 32 * 32;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cifar {
+    /// Ten classes.
+    Ten,
+    /// A hundred fine classes.
+    Hundred,
+}
+
+impl Cifar {
+    /// Number of classes.
+    #[must_use]
+    pub fn classes(self) -> usize {
+        match self {
+            Self::Ten => 10,
+            Self::Hundred => 100,
+        }
+    }
+
+    /// The files of a split, in order.
+    #[must_use]
+    pub fn files(self, split: Split) -> &'static [&'static str] {
+        match (self, split) {
+            (Self::Ten, Split::Train) => &[
+                "data_batch_1.bin",
+                "data_batch_2.bin",
+                "data_batch_3.bin",
+                "data_batch_4.bin",
+                "data_batch_5.bin",
+            ],
+            (Self::Ten, Split::Test) => &["test_batch.bin"],
+            (Self::Hundred, Split::Train) => &["train.bin"],
+            (Self::Hundred, Split::Test) => &["test.bin"],
+        }
+    }
+
+    /// Bytes before the pixels; the last of them is the class.
+    fn labels(self) -> usize {
+        match self {
+            Self::Ten => 1,
+            Self::Hundred => 2,
+        }
+    }
+
+    /// The folder that the published archive unpacks to.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Ten => "cifar-10-batches-bin",
+            Self::Hundred => "cifar-100-binary",
+        }
+    }
+
+    /// Whether the first file of a split is in `directory`, or in the archive's folder within it: where that is.
+    #[must_use]
+    pub fn find(self, directory: &Path, split: Split) -> Option<PathBuf> {
+        let first = self.files(split)[0];
+        [directory.to_path_buf(), directory.join(self.folder())]
+            .into_iter()
+            .find(|directory| directory.join(first).is_file())
+    }
+
+    /// Reads a split. All of its files must be there; each may hold any number of images.
+    ///
+    /// # Errors
+    /// [`DataError`], which names the file and, for a label, the image in it.
+    pub fn load_split(self, directory: &Path, split: Split) -> Result<Dataset, DataError> {
+        check_directory(directory)?;
+        let files = self.files(split);
+        let name = files[0].to_owned();
+        let folder = self
+            .find(directory, split)
+            .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), name })?;
+        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+        for name in files {
+            let path = folder.join(name);
+            if !path.is_file() {
+                return Err(DataError::NoFile { directory: folder, name: (*name).to_owned() });
+            }
+            self.read(&path, &mut pixels, &mut labels).map_err(|error| error.in_file(path))?;
+        }
+        Dataset::new(SHAPE.to_vec(), pixels, labels, self.classes())
+    }
+
+    /// Appends what a file holds.
+    fn read(self, path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
+        let mut file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let record = self.labels() + PIXELS;
+        if bytes > MAX_CONTENT {
+            return Err(DataError::TooLarge { dimensions: vec![bytes as usize], limit: MAX_CONTENT });
+        }
+        if bytes == 0 || bytes % record as u64 != 0 {
+            return Err(DataError::Records { record, found: bytes });
+        }
+        let count = bytes as usize / record;
+        pixels.reserve(count * PIXELS);
+        labels.reserve(count);
+        let mut buffer = vec![0; record];
+        for row in 0..count {
+            file.read_exact(&mut buffer)?;
+            let (classes, image) = buffer.split_at(self.labels());
+            let label = classes[self.labels() - 1];
+            if usize::from(label) >= self.classes() {
+                return Err(DataError::Label { row, label: label.into(), classes: self.classes() });
+            }
+            labels.push(label);
+            pixels.extend_from_slice(image);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::Samples;
+
+    fn record(labels: &[u8], first_pixel: u8) -> Vec<u8> {
+        let mut record = labels.to_vec();
+        record.extend((0..PIXELS).map(|pixel| first_pixel.wrapping_add(pixel as u8)));
+        record
+    }
+
+    fn ten(folder: &Path) {
+        for (number, name) in Cifar::Ten.files(Split::Train).iter().enumerate() {
+            let records = [record(&[number as u8], 7), record(&[9], number as u8)].concat();
+            std::fs::write(folder.join(name), records).unwrap();
+        }
+        std::fs::write(folder.join("test_batch.bin"), record(&[3], 0)).unwrap();
+    }
+
+    #[test]
+    fn records_are_read_in_the_order_of_files() {
+        let folder = tempfile::tempdir().unwrap();
+        ten(folder.path());
+        let train = Cifar::Ten.load_split(folder.path(), Split::Train).unwrap();
+        assert_eq!((train.len(), train.shape(), train.classes()), (10, &[3, 32, 32][..], 10));
+        assert_eq!(train.labels(), [0, 9, 1, 9, 2, 9, 3, 9, 4, 9]);
+        let Samples::Bytes(pixels) = train.samples() else { panic!("images are bytes") };
+        assert_eq!((pixels[0], pixels[1], pixels[3 * PIXELS]), (7, 8, 1));
+        let test = Cifar::Ten.load_split(folder.path(), Split::Test).unwrap();
+        assert_eq!((test.len(), test.labels()), (1, &[3][..]));
+    }
+
+    #[test]
+    fn the_fine_class_counts_and_the_archives_folder_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("cifar-100-binary");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join("train.bin"), [record(&[4, 99], 0), record(&[0, 1], 0)].concat()).unwrap();
+        let train = Cifar::Hundred.load_split(folder.path(), Split::Train).unwrap();
+        assert_eq!((train.labels(), train.classes()), (&[99, 1][..], 100));
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = |split| Cifar::Ten.load_split(folder.path(), split).unwrap_err().to_string();
+        assert!(load(Split::Train).contains("contains no `data_batch_1.bin`"));
+        ten(folder.path());
+        std::fs::remove_file(folder.path().join("data_batch_4.bin")).unwrap();
+        assert!(load(Split::Train).contains("contains no `data_batch_4.bin`"));
+        std::fs::write(folder.path().join("test_batch.bin"), [record(&[1], 0), vec![1]].concat()).unwrap();
+        let cut = load(Split::Test);
+        assert!(cut.contains("test_batch.bin: has 3074 bytes") && cut.contains("of 3073 bytes"), "{cut}");
+        std::fs::write(folder.path().join("test_batch.bin"), []).unwrap();
+        assert!(load(Split::Test).contains("has 0 bytes"));
+        std::fs::write(folder.path().join("test_batch.bin"), [record(&[1], 0), record(&[10], 0)].concat())
+            .unwrap();
+        let label = load(Split::Test);
+        assert!(label.contains("test_batch.bin: sample 1 has label 10"), "{label}");
+        let absent = Cifar::Ten.load_split(&folder.path().join("nowhere"), Split::Test).unwrap_err();
+        assert!(matches!(absent, DataError::DirectoryAbsent { .. }));
+    }
+
+    #[test]
+    fn the_real_one_is_what_it_is_known_to_be() {
+        let Some(data) = std::env::var_os("FEDERATION_DATA") else {
+            println!("skipped: FEDERATION_DATA is not set");
+            return;
+        };
+        let folder = Path::new(&data).join("cifar-10");
+        if Cifar::Ten.find(&folder, Split::Train).is_none() {
+            println!("skipped: {} has no data_batch_1.bin", folder.display());
+            return;
+        }
+        for (split, each) in [(Split::Train, 5000), (Split::Test, 1000)] {
+            let set = Cifar::Ten.load_split(&folder, split).unwrap();
+            assert_eq!(set.histogram(), [each; 10]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(
+            start in prop::collection::vec(0_u8..12, 0..4),
+            length in 0_usize..6200,
+            hundred: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let cifar = if hundred { Cifar::Hundred } else { Cifar::Ten };
+            let mut bytes = start;
+            bytes.resize(length, 5);
+            std::fs::write(folder.path().join(cifar.files(Split::Test)[0]), bytes).unwrap();
+            if let Ok(set) = cifar.load_split(folder.path(), Split::Test) {
+                prop_assert_eq!(set.len(), length / (cifar.labels() + PIXELS));
+            }
+        }
+    }
+}

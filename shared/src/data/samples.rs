@@ -1,0 +1,87 @@
+//! What samples are made of, and their numbers as a network reads them.
+
+use super::DataError;
+
+/// The inputs of a data set, sample after sample, each in row-major order, in the narrowest type that holds them. They
+/// become `f32` only batch by batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Samples {
+    /// Images, a byte for each pixel of each channel: channel by channel, row by row. They become `pixel / 255`.
+    Bytes(Vec<u8>),
+    /// Measurements of any kind, all finite.
+    Floats(Vec<f32>),
+    /// Text: numbers in a vocabulary, which become those numbers.
+    Tokens(Vec<u16>),
+}
+
+impl Samples {
+    /// How many values there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(values) => values.len(),
+            Self::Floats(values) => values.len(),
+            Self::Tokens(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What they are, in a word for messages.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "images",
+            Self::Floats(_) => "features",
+            Self::Tokens(_) => "text",
+        }
+    }
+
+    /// Appends the values of sample `index`, each of `length` values, to `x`.
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub(super) fn append(&self, index: usize, length: usize, x: &mut Vec<f32>) {
+        let range = index * length..(index + 1) * length;
+        match self {
+            Self::Bytes(values) => x.extend(values[range].iter().map(|&pixel| f32::from(pixel) / 255.0)),
+            Self::Floats(values) => x.extend_from_slice(&values[range]),
+            Self::Tokens(values) => x.extend(values[range].iter().map(|&token| f32::from(token))),
+        }
+    }
+
+    /// The samples at `indices`, which all exist, in that order.
+    pub(super) fn select(&self, indices: &[usize], length: usize) -> Self {
+        fn select<T: Copy>(values: &[T], indices: &[usize], length: usize) -> Vec<T> {
+            let mut selected = Vec::with_capacity(indices.len() * length);
+            for &index in indices {
+                selected.extend_from_slice(&values[index * length..][..length]);
+            }
+            selected
+        }
+        match self {
+            Self::Bytes(values) => Self::Bytes(select(values, indices, length)),
+            Self::Floats(values) => Self::Floats(select(values, indices, length)),
+            Self::Tokens(values) => Self::Tokens(select(values, indices, length)),
+        }
+    }
+
+    /// Checks the values: features are finite, tokens in the vocabulary, which is as large as there are classes.
+    pub(super) fn check(&self, length: usize, classes: usize) -> Result<(), DataError> {
+        match self {
+            Self::Bytes(_) => Ok(()),
+            Self::Floats(values) => match values.iter().position(|value| !value.is_finite()) {
+                Some(at) => Err(DataError::NotFinite { row: at / length, column: at % length }),
+                None => Ok(()),
+            },
+            Self::Tokens(values) => match values.iter().position(|&token| usize::from(token) >= classes) {
+                Some(at) => Err(DataError::Label { row: at / length, label: u32::from(values[at]), classes }),
+                None => Ok(()),
+            },
+        }
+    }
+}

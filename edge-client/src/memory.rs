@@ -2,7 +2,31 @@
 //!
 //! The C library keeps what was freed for the next allocation, which on a device that trains once an hour is memory
 //! that nobody can use. After a round of `cnn-mnist` that is about 20 MB (`cargo bench -p federation-tests --bench
-//! idle`). Apart from matrix products, this is the project's one use of `unsafe` outside of libraries.
+//! idle`). Within a round it is the other way round: a model's parameters pass through half a dozen buffers, and pages
+//! that go back to the system after each of them are cleared and mapped again for the next, which was a tenth of a round
+//! without training (`--bench null_round`). So freed memory is [kept](keep_freed) while there is work, and
+//! [given back](give_back) at rest.
+//!
+//! Apart from matrix products, this is the project's one use of `unsafe` outside of libraries.
+
+/// Buffers up to this size come from memory that is kept, larger ones from the system: as much as the C library allows.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGEST_KEPT: i32 = 32 << 20;
+
+/// Keeps freed memory for the next buffer, until [`give_back`]. To be called once, when the process starts.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn keep_freed() {
+    for (parameter, value) in [(libc::M_MMAP_THRESHOLD, LARGEST_KEPT), (libc::M_TRIM_THRESHOLD, i32::MAX)] {
+        // SAFETY: `mallopt` takes two integers and has no preconditions; a value that it does not know is refused and
+        // changes nothing. It is thread-safe in the C library of GNU, which is the one that has these parameters.
+        #[expect(unsafe_code, reason = "the C library has no safe way to be told how it should keep memory")]
+        let _accepted = unsafe { libc::mallopt(parameter, value) };
+    }
+}
+
+/// Other C libraries decide this by themselves.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn keep_freed() {}
 
 /// Gives free heap pages back to the system. Takes milliseconds: for a process that is at rest.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

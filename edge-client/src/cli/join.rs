@@ -23,6 +23,7 @@ use crate::trust::{Fingerprint, Trust};
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
+    memory::keep_freed();
     let output = Output::new(arguments.json);
     let data = idx::load_split(&arguments.data, Split::Train, usize::from(arguments.classes))?;
     let data = View::whole(Arc::new(data));

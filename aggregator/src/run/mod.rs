@@ -8,9 +8,11 @@
 //! Three steps are durable, each by an atomic rename after a sync, or a synced append:
 //!
 //! 1. *open*: `round-N.json` with the cohort;
-//! 2. *accept*: an update moves from the spool into `accepted-N/`, before it is folded and before its receipt;
-//! 3. *close*: the decision, with all whose updates count, in `round-N.json`; from then on the round has one outcome.
-//!    Then what follows from it: the line in `rounds.jsonl`, and last `checkpoint-N`.
+//! 2. *accept*: an update moves from the spool into `accepted-N/`, before its receipt; one sync serves all updates that
+//!    waited for it;
+//! 3. *close*: the decision, with all whose updates count, in `round-N.json`, unless the whole cohort has contributed and
+//!    there is nothing to decide; from then on the round has one outcome. Then what follows from it: the line in
+//!    `rounds.jsonl`, and last `checkpoint-N`.
 //!
 //! Whatever moment the process dies at, the newest checkpoint says which rounds are closed, the opening record and the
 //! accepted updates restore the round that was open, and folding them again gives the same bits, because sums are

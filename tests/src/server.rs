@@ -149,8 +149,9 @@ impl Server {
                 }
                 Action::Fold { round, client, upload, .. } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
-                    let outcome = self.run.fold(round, client, &file)?;
-                    self.events.push_back(Event::Folded { round, client, outcome });
+                    for outcome in self.run.fold(round, &[(client, file)])? {
+                        self.events.push_back(Event::Folded { round, client, outcome });
+                    }
                 }
                 Action::Drop { upload } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");

@@ -14,8 +14,11 @@ use aggregator::run::{Run, RunError};
 use federation_tests::process::until;
 use federation_tests::scenario::Scenario;
 use federation_tests::watched_disk::WatchedDisk;
+use models::Precision;
+use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Hello, ToServer, TrainReport, UpdateHeader};
+use shared::message::{Hello, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::parcel::Parcel;
 use tokio::sync::{mpsc as channel, watch};
 
 const PEER: PeerId = PeerId(1);
@@ -143,4 +146,79 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     tokio::task::spawn_blocking(move || until("so is what came too late", || !too_late.exists()))
         .await
         .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn updates_that_come_together_share_a_sync() {
+    const CLIENTS: u8 = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let (reach, reached) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (reach, released) = (Mutex::new(Some(reach)), Mutex::new(released));
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let seen = steps.clone();
+    // The ledger is held up at the first update's change of place, and the others come meanwhile.
+    let directory = RunDirectory::new(folder.path().join("run"));
+    let accepted = directory.accepted(1);
+    let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
+        if path.starts_with(&accepted) && ["rename", "sync"].contains(&operation) {
+            seen.lock().unwrap().push(operation);
+            if operation == "rename"
+                && let Some(reach) = reach.lock().unwrap().take()
+            {
+                reach.send(()).unwrap();
+                let _ = released.lock().unwrap().recv();
+            }
+        }
+        Ok(())
+    });
+    let config =
+        Scenario::small(&["data.clients=4", "data.limit=40", "run.rounds=1", "round.count.min=3"]).config;
+    let run = Run::begin(Arc::new(disk), directory, config, None).unwrap();
+    let (spool, model) = (run.directory().spool(), run.spec().architecture.clone());
+    let hellos =
+        (0..CLIENTS).map(|number| Hello { client: ClientId::from_bytes([number; 16]), ..hello(&run) });
+    let hellos: Vec<_> = hellos.collect();
+    let misfit = hello(&run);
+
+    let (peers, from_peers) = channel::unbounded_channel();
+    let (_stop, stopped) = watch::channel(false);
+    let mut told: Vec<_> =
+        hellos.into_iter().zip(1..).map(|(hello, peer)| joins(&peers, PeerId(peer), hello)).collect();
+    let driven =
+        tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
+    for told in &mut told {
+        while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
+    }
+    let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
+    let nothing = model.initialise(|_| shared::seed::Seed::root(1).rng()).unwrap().zeros_like();
+    let payload = Parcel { tensors: nothing, scalars: Vec::new() }.to_bytes(Precision::F32);
+    let upload = |number: u64| {
+        // The third is rubbish, among good ones.
+        let payload = if number == 3 { &b"rubbish"[..] } else { &payload };
+        let frame = frame::encode(&ToServer::Update(header), payload.len() as u64);
+        let file = spool.join(format!("{number}.upload"));
+        fs::write(&file, [&frame, payload].concat()).unwrap();
+        peers.send(FromPeer::Uploaded { peer: PeerId(number), header, file, bytes: 1 }).unwrap();
+    };
+    upload(1);
+    tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
+    for number in 2..=u64::from(CLIENTS) {
+        upload(number);
+    }
+    // The driver has passed them on once it answers what came after them.
+    let misfit = Hello { classes: 3, client: ClientId::from_bytes([9; 16]), ..misfit };
+    let mut answers = joins(&peers, PeerId(9), misfit);
+    assert!(matches!(answers.recv().await, Some(ToPeer::Message(ToClient::Refused(_)))));
+    peers.send(FromPeer::Disconnected { peer: PeerId(9), reason: "closed".to_owned() }).unwrap();
+    drop(release);
+    for (told, number) in told.iter_mut().zip(1..) {
+        let Some(ToPeer::Message(ToClient::Receipt { verdict, .. })) = told.recv().await else {
+            panic!("no receipt for {number}")
+        };
+        assert_eq!(matches!(verdict, Verdict::Rejected(_)), number == 3, "{number}: {verdict:?}");
+        peers.send(FromPeer::Disconnected { peer: PeerId(number), reason: "closed".to_owned() }).unwrap();
+    }
+    assert!(driven.await.unwrap().is_ok());
+    assert_eq!(*steps.lock().unwrap(), ["rename", "sync", "rename", "rename", "sync"]);
 }

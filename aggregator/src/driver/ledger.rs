@@ -11,6 +11,9 @@ use crate::coordinator::{Opening, Tally};
 use crate::report::RoundRecord;
 use crate::run::{Broadcast, Run, RunError, Traffic};
 
+/// So many updates are accepted together at most: their receipts wait for the last of them.
+const TOGETHER: usize = 16;
+
 /// What is to be done.
 pub(super) enum Job {
     Open(Opening),
@@ -27,20 +30,41 @@ pub(super) enum Done {
 }
 
 /// Carries out durable steps in order until the driver hangs up; gives the run back.
+///
+/// Updates that came in while the thread was busy are accepted together: they share a sync, and most of them come at
+/// about the same time.
 pub(super) fn keep_ledger(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Run {
-    while let Ok(job) = jobs.recv() {
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
         let opened = matches!(job, Job::Open(_));
         let result = match job {
-            Job::Open(opening) => run.open(&opening).map(Done::Opened),
+            Job::Open(opening) => run.open(&opening).map(|broadcast| vec![Done::Opened(broadcast)]),
             Job::Fold { round, client, file } => {
-                run.fold(round, client, &file).map(|outcome| Done::Folded { round, client, outcome })
+                let mut uploads = vec![(client, file)];
+                while uploads.len() < TOGETHER {
+                    match jobs.try_recv() {
+                        Ok(Job::Fold { round: same, client, file }) if same == round => {
+                            uploads.push((client, file));
+                        }
+                        other => {
+                            next = other.ok();
+                            break;
+                        }
+                    }
+                }
+                run.fold(round, &uploads).map(|outcomes| {
+                    let clients = uploads.iter().map(|(client, _)| *client);
+                    let folded = |(client, outcome)| Done::Folded { round, client, outcome };
+                    clients.zip(outcomes).map(folded).collect()
+                })
             }
             Job::Close { round, tally, traffic } => {
-                run.close(round, &tally, traffic).map(|record| Done::Closed(Box::new(record)))
+                run.close(round, &tally, traffic).map(|record| vec![Done::Closed(Box::new(record))])
             }
         };
         let failed = result.is_err();
-        if done.send(result.unwrap_or_else(Done::Failed)).is_err() || failed {
+        let all = result.unwrap_or_else(|error| vec![Done::Failed(error)]);
+        if all.into_iter().any(|one| done.send(one).is_err()) || failed {
             break;
         }
         if opened && let Err(error) = run.tidy() {

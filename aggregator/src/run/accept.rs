@@ -1,4 +1,4 @@
-//! Step *accept*: an update becomes durable and part of the sums.
+//! Step *accept*: updates become durable and part of the sums.
 
 use std::path::Path;
 
@@ -11,9 +11,27 @@ use super::{Run, RunError, update_file};
 use crate::files::Reading;
 
 impl Run {
-    /// Step *accept*, if the update in the spool file `upload` is believable; then it is part of the sums. The bytes of
-    /// `upload` have been synced by whoever received them.
+    /// Step *accept* for updates that wait in the spool together: each that is believable is then part of the sums, and
+    /// one sync makes all of them durable. Their bytes have been synced by whoever received them. Outcomes are in the
+    /// order of `uploads`, and nobody may hear of one before this returns.
     pub fn fold(
+        &mut self,
+        round: u32,
+        uploads: &[(ClientId, impl AsRef<Path>)],
+    ) -> Result<Vec<Result<(), Rejection>>, RunError> {
+        let mut outcomes = Vec::with_capacity(uploads.len());
+        for (client, upload) in uploads {
+            outcomes.push(self.take_in(round, *client, upload.as_ref())?);
+        }
+        if outcomes.iter().any(Result::is_ok) {
+            let accepted = self.directory.accepted(round);
+            self.files.sync_dir(&accepted).map_err(disk("sync", &accepted))?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Step *accept* of one update, but for the sync of its name.
+    fn take_in(
         &mut self,
         round: u32,
         client: ClientId,
@@ -28,8 +46,6 @@ impl Run {
         };
         let path = self.directory.accepted_update(round, client);
         self.files.rename(upload, &path).map_err(disk("move an update to", &path))?;
-        let accepted = self.directory.accepted(round);
-        self.files.sync_dir(&accepted).map_err(disk("sync", &accepted))?;
         self.add(client, header, update);
         Ok(Ok(()))
     }

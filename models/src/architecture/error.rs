@@ -1,5 +1,7 @@
 //! What can be wrong with an architecture.
 
+use std::fmt;
+
 use super::MAX_ELEMENTS;
 
 /// Why an architecture cannot exist: a mistake of whoever wrote or chose it.
@@ -54,10 +56,52 @@ pub enum ArchitectureError {
         /// The number of classes.
         classes: usize,
     },
-    /// More than [`MAX_ELEMENTS`] parameters or values at once.
-    #[error("layer `{layer}` brings the model over {MAX_ELEMENTS} parameters or values at once")]
+    /// More of something than [`MAX_ELEMENTS`](super::MAX_ELEMENTS).
+    #[error(
+        "layer `{layer}` brings the model to {} {quantity}; {MAX_ELEMENTS} are the limit",
+        .count.map_or_else(|| format!("more than {}", usize::MAX), |count| count.to_string())
+    )]
     TooLarge {
         /// The layer, as `part.name` or `part.kind-position`.
         layer: String,
+        /// Of what.
+        quantity: Quantity,
+        /// How many; none if that is more than a `usize` holds.
+        count: Option<usize>,
     },
+}
+
+impl ArchitectureError {
+    /// The layer that it is about, as `part.name` or `part.kind-position`.
+    #[must_use]
+    pub fn layer(&self) -> Option<&str> {
+        match self {
+            Self::Input { layer, .. }
+            | Self::Layer { layer, .. }
+            | Self::Residual { layer, .. }
+            | Self::TooLarge { layer, .. } => Some(layer),
+            Self::UnknownModel { .. } | Self::Output { .. } => None,
+        }
+    }
+}
+
+/// What an architecture can have too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Values of parameters and buffers.
+    Parameters,
+    /// Values at once, between two layers or within one.
+    Values,
+    /// Values that a pass of one sample keeps.
+    Activations,
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Parameters => "parameters",
+            Self::Values => "values at once",
+            Self::Activations => "values that a pass of one sample keeps",
+        })
+    }
 }

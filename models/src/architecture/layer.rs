@@ -134,7 +134,8 @@ impl Layer {
 
     /// How errors call the layer: `part.name`, or by its kind and position after `place`, which is the part or the branch
     /// of a block, counted from 1. Of layers with parameters, this is also what the names of the parameters begin with.
-    pub(crate) fn label(&self, part: &str, place: &str, index: usize) -> String {
+    #[must_use]
+    pub fn label(&self, part: &str, place: &str, index: usize) -> String {
         let kind = match self {
             Self::Conv { name, .. }
             | Self::Linear { name, .. }

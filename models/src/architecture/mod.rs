@@ -6,18 +6,19 @@
 
 mod builtin;
 mod error;
+mod inference;
 mod initialise;
 mod layer;
 mod nesting;
-mod shapes;
+mod specs;
 
 use serde::{Deserialize, Serialize};
 
 pub use builtin::{BUILT_INS, BuiltIn};
-pub use error::ArchitectureError;
+pub use error::{ArchitectureError, Quantity};
 pub use layer::Layer;
 pub use nesting::MAX_NESTING;
-pub use shapes::{Initial, MAX_ELEMENTS, ParameterKind, ParameterSpec};
+pub use specs::{Initial, MAX_ELEMENTS, MAX_LAYERS, MAX_NAME, ParameterKind, ParameterSpec};
 
 /// A feed-forward network: extractor, optional projection, head, applied one after the other.
 ///

@@ -1,0 +1,189 @@
+//! What each kind of layer makes of a shape.
+
+use super::Inference;
+use crate::architecture::specs::{Initial, MAX_ELEMENTS, ParameterKind, check_size, too_large};
+use crate::architecture::{ArchitectureError, Layer, Quantity};
+use crate::kernels::pooling::MAX_WINDOW;
+
+/// The most tokens: an f32, as which they come, holds every whole number up to 2^24.
+const MAX_VOCABULARY: usize = 1 << 24;
+
+/// A layer and what it gets, for its errors.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    label: &'a str,
+    got: &'a [usize],
+}
+
+impl Place<'_> {
+    fn image(self) -> Result<[usize; 3], ArchitectureError> {
+        self.got.try_into().map_err(|_| self.needs("[channels, height, width]"))
+    }
+
+    fn needs(self, needs: impl Into<String>) -> ArchitectureError {
+        ArchitectureError::Input { layer: self.label.to_owned(), needs: needs.into(), got: self.got.to_vec() }
+    }
+
+    fn wrong(self, problem: &'static str) -> ArchitectureError {
+        ArchitectureError::Layer { layer: self.label.to_owned(), problem }
+    }
+}
+
+impl Inference {
+    /// Accounts for one layer and gives the shape it produces.
+    pub(super) fn layer(
+        &mut self,
+        layer: &Layer,
+        label: &str,
+        got: &[usize],
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        let place = Place { label, got };
+        match *layer {
+            Layer::Conv { out, kernel, stride, padding, bias, .. } => {
+                self.convolution(place, out, [kernel, stride, padding], bias)
+            }
+            Layer::Linear { out, bias, .. } => {
+                if out == 0 {
+                    return Err(place.wrong("`out` must be at least 1"));
+                }
+                let (positions, features) = match *got {
+                    [features] => (1, features),
+                    [positions, features] => (positions, features),
+                    _ => return Err(place.needs("[features], so a flatten layer before it")),
+                };
+                let weights = self.affine(label, &[out, features], bias)?;
+                self.multiply(positions as u64, weights);
+                Ok([&got[..got.len() - 1], &[out]].concat())
+            }
+            Layer::Relu => Ok(got.to_vec()),
+            Layer::MaxPool { size, stride } | Layer::AvgPool { size, stride } => {
+                if size == 0 || stride == 0 {
+                    return Err(place.wrong("`size` and `stride` must be at least 1"));
+                }
+                let [channels, height, width] = place.image()?;
+                if matches!(layer, Layer::MaxPool { .. }) && size > MAX_WINDOW {
+                    return Err(place.wrong("`size` of the maximum must be at most 255"));
+                }
+                if height < size || width < size {
+                    return Err(place.needs(format!("at least {size} x {size} pixels")));
+                }
+                Ok(vec![channels, (height - size) / stride + 1, (width - size) / stride + 1])
+            }
+            Layer::GlobalAvgPool => place.image().map(|[channels, ..]| vec![channels]),
+            Layer::Flatten => Ok(vec![got.iter().product()]),
+            Layer::BatchNorm { .. } => self.normalisation(place, None),
+            Layer::GroupNorm { groups, .. } => self.normalisation(place, Some(groups)),
+            Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
+            Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
+            Layer::Residual { .. } => unreachable!("blocks are walked into by `layers`"),
+        }
+    }
+
+    fn convolution(
+        &mut self,
+        place: Place<'_>,
+        out: usize,
+        [kernel, stride, padding]: [usize; 3],
+        bias: bool,
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        if out == 0 || kernel == 0 || stride == 0 {
+            return Err(place.wrong("`out`, `kernel` and `stride` must be at least 1"));
+        }
+        if padding >= kernel {
+            return Err(place.wrong("`padding` must be less than `kernel`, or outputs would see zeros alone"));
+        }
+        let [channels, height, width] = place.image()?;
+        let extent = |input: usize| {
+            let room = input.checked_add(padding.checked_mul(2)?)?.checked_sub(kernel)?;
+            Some(room / stride + 1)
+        };
+        let (Some(rows), Some(columns)) = (extent(height), extent(width)) else {
+            return Err(place.needs(format!("at least {kernel} x {kernel} pixels with the padding")));
+        };
+        let weights = self.affine(place.label, &[out, channels, kernel, kernel], bias)?;
+        // The windows of a row of outputs are laid out side by side: large kernels with wide padding make much out of a
+        // small image.
+        check_size(place.label, &[channels, kernel, kernel, columns])?;
+        // Saturates, because the produced shape is checked only once it is known.
+        self.multiply((rows as u64).saturating_mul(columns as u64), weights);
+        Ok(vec![out, rows, columns])
+    }
+
+    /// Of batches, or of groups of channels of each sample: what scales and moves normalised channels, and for batches
+    /// their running statistics.
+    fn normalisation(
+        &mut self,
+        place: Place<'_>,
+        groups: Option<usize>,
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        let (channels, pixels) = match *place.got {
+            [channels] => (channels, 1),
+            [channels, height, width] => (channels, height * width),
+            _ => return Err(place.needs("[channels, height, width] or [channels]")),
+        };
+        if let Some(groups) = groups {
+            if groups == 0 || !channels.is_multiple_of(groups) {
+                return Err(place.needs(format!("channels that {groups} groups divide")));
+            }
+            if channels / groups * pixels == 1 {
+                return Err(place.needs("at least two values in each group, since one has no variance"));
+            }
+        }
+        let mut declare = |suffix, kind, initial| {
+            self.declare(place.label, suffix, &[channels], (1, 1), kind, initial).map(drop)
+        };
+        declare("weight", ParameterKind::Weight, Initial::One)?;
+        declare("bias", ParameterKind::Bias, Initial::Zero)?;
+        if groups.is_none() {
+            declare("running-mean", ParameterKind::Buffer, Initial::Zero)?;
+            declare("running-var", ParameterKind::Buffer, Initial::One)?;
+        }
+        Ok(place.got.to_vec())
+    }
+
+    fn embedding(
+        &mut self,
+        place: Place<'_>,
+        vocabulary: usize,
+        dim: usize,
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        if vocabulary == 0 || dim == 0 {
+            return Err(place.wrong("`vocabulary` and `dim` must be at least 1"));
+        }
+        if vocabulary > MAX_VOCABULARY {
+            return Err(
+                place.wrong("`vocabulary` is over 2^24, from where on an f32 does not hold every token")
+            );
+        }
+        let &[positions] = place.got else {
+            return Err(place.needs("[positions] of tokens"));
+        };
+        // One input, of those that stand for the token, is 1: each output is one weight.
+        let (fans, kind) = ((1, dim), ParameterKind::Weight);
+        self.declare(place.label, "weight", &[vocabulary, dim], fans, kind, Initial::Normal)?;
+        Ok(vec![positions, dim])
+    }
+
+    fn lstm(&mut self, place: Place<'_>, hidden: usize) -> Result<Vec<usize>, ArchitectureError> {
+        if hidden == 0 {
+            return Err(place.wrong("`hidden` must be at least 1"));
+        }
+        let &[positions, features] = place.got else {
+            return Err(place.needs("[positions, features]"));
+        };
+        let gates = hidden.checked_mul(4);
+        let Some(gates @ ..=MAX_ELEMENTS) = gates else {
+            return Err(too_large(place.label, Quantity::Values, gates));
+        };
+        // All gates at all positions are computed before anything is made of them.
+        check_size(place.label, &[positions, gates])?;
+        let (label, kind, initial) = (place.label, ParameterKind::Weight, Initial::Uniform { fan: hidden });
+        let from_input =
+            self.declare(label, "weight-ih", &[gates, features], (features, gates), kind, initial)?;
+        let from_state =
+            self.declare(label, "weight-hh", &[gates, hidden], (hidden, gates), kind, initial)?;
+        self.declare(label, "bias", &[gates], (features, gates), ParameterKind::Bias, initial)?;
+        self.multiply(positions as u64, from_input + from_state);
+        Ok(vec![positions, hidden])
+    }
+}

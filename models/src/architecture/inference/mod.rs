@@ -1,0 +1,202 @@
+//! Inference: what each layer receives and produces, and which parameters that takes.
+
+mod layers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use super::specs::{
+    Initial, MAX_ELEMENTS, MAX_LAYERS, ParameterKind, ParameterSpec, check_name, check_size, too_large,
+};
+use super::{Architecture, ArchitectureError, Layer, MAX_NESTING, Quantity};
+use crate::params::element_count;
+
+/// What one walk over the layers finds out.
+#[derive(Default)]
+struct Inference {
+    specs: Vec<ParameterSpec>,
+    /// Values that are learned.
+    parameters: usize,
+    /// All values, with those of buffers.
+    values: usize,
+    multiply_adds: u64,
+    /// Values that a pass of one sample keeps: what goes in and what every layer gives.
+    activations: usize,
+    layers: usize,
+    output: Vec<usize>,
+    /// The names used in the part that is walked over.
+    names: BTreeSet<String>,
+}
+
+impl Architecture {
+    /// The parameters this architecture needs, in the order of its layers. Succeeds exactly if the architecture is valid.
+    ///
+    /// # Errors
+    /// [`ArchitectureError`] for the first layer that does not fit.
+    pub fn parameter_specs(&self) -> Result<Vec<ParameterSpec>, ArchitectureError> {
+        self.infer().map(|inference| inference.specs)
+    }
+
+    /// The number of parameters that are learned: without those of buffers.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn parameters(&self) -> Result<usize, ArchitectureError> {
+        self.infer().map(|inference| inference.parameters)
+    }
+
+    /// The multiply-adds of the convolutions, linear layers and LSTMs in one forward pass of one sample.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn multiply_adds(&self) -> Result<u64, ArchitectureError> {
+        self.infer().map(|inference| inference.multiply_adds)
+    }
+
+    /// The values that a training pass of one sample keeps: its own and those that every layer gives. The buffers between
+    /// layers take four bytes for each of them and for each sample of a batch, at most.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn activations(&self) -> Result<usize, ArchitectureError> {
+        self.infer().map(|inference| inference.activations)
+    }
+
+    /// The predictions made for one sample, each of which takes a label: 1, or the number of positions of a sequence.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn predictions(&self) -> Result<usize, ArchitectureError> {
+        let output = self.infer()?.output;
+        Ok(if let [positions, _] = output[..] { positions } else { 1 })
+    }
+
+    fn infer(&self) -> Result<Inference, ArchitectureError> {
+        let mut inference = Inference::default();
+        let mut shape = self.input.clone();
+        inference.activations = check_size("input", &shape)?;
+        for (part, layers) in self.parts() {
+            inference.names.clear();
+            shape = inference.layers(part, part, layers, shape, 0)?;
+        }
+        match shape[..] {
+            [classes] | [_, classes] if classes == self.classes => {
+                Ok(Inference { output: shape, ..inference })
+            }
+            _ => Err(ArchitectureError::Output { got: shape, classes: self.classes }),
+        }
+    }
+}
+
+impl Inference {
+    /// Accounts for layers one after the other, in a part or `depth` blocks deep in it, and gives the shape they produce.
+    fn layers(
+        &mut self,
+        part: &str,
+        place: &str,
+        layers: &[Layer],
+        mut shape: Vec<usize>,
+        depth: usize,
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        for (index, layer) in layers.iter().enumerate() {
+            let label = layer.label(part, place, index);
+            self.layers += 1;
+            if self.layers > MAX_LAYERS {
+                let problem = "it is one more than the 600 layers that a network may have";
+                return Err(ArchitectureError::Layer { layer: label, problem });
+            }
+            if let Some(name) = layer.name() {
+                check_name(&label, name)?;
+                if !self.names.insert(name.to_owned()) {
+                    let problem = "another layer of the same part has this name";
+                    return Err(ArchitectureError::Layer { layer: label, problem });
+                }
+            }
+            shape = if let Layer::Residual { body, shortcut } = layer {
+                self.residual(part, &label, [body, shortcut], shape, depth)?
+            } else {
+                self.layer(layer, &label, &shape)?
+            };
+            // Both summands are limited, so that their sum is a number.
+            self.activations += check_size(&label, &shape)?;
+            if self.activations > MAX_ELEMENTS {
+                return Err(too_large(&label, Quantity::Activations, Some(self.activations)));
+            }
+        }
+        Ok(shape)
+    }
+
+    fn residual(
+        &mut self,
+        part: &str,
+        label: &str,
+        [body, shortcut]: [&[Layer]; 2],
+        shape: Vec<usize>,
+        depth: usize,
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        if depth == MAX_NESTING {
+            let problem = "residual blocks are nested more than 8 deep";
+            return Err(ArchitectureError::Layer { layer: label.to_owned(), problem });
+        }
+        let body = self.layers(part, &format!("{label}.body"), body, shape.clone(), depth + 1)?;
+        let shortcut = self.layers(part, &format!("{label}.shortcut"), shortcut, shape, depth + 1)?;
+        if body != shortcut {
+            return Err(ArchitectureError::Residual { layer: label.to_owned(), body, shortcut });
+        }
+        Ok(body)
+    }
+
+    /// Declares the weight, `[outputs, inputs, ...]`, and the bias of a layer, and gives the number of weights.
+    fn affine(&mut self, label: &str, weight: &[usize], bias: bool) -> Result<usize, ArchitectureError> {
+        let weights = element_count(weight).ok_or_else(|| too_large(label, Quantity::Parameters, None))?;
+        let fans @ (fan, _) = (weights / weight[0], weights / weight[1]);
+        let initial = Initial::Uniform { fan };
+        self.declare(label, "weight", weight, fans, ParameterKind::Weight, initial)?;
+        if bias {
+            self.declare(label, "bias", &weight[..1], fans, ParameterKind::Bias, initial)?;
+        }
+        Ok(weights)
+    }
+
+    /// Declares one tensor and gives the number of its values.
+    fn declare(
+        &mut self,
+        label: &str,
+        suffix: &str,
+        shape: &[usize],
+        (fan_in, fan_out): (usize, usize),
+        kind: ParameterKind,
+        initial: Initial,
+    ) -> Result<usize, ArchitectureError> {
+        let count = element_count(shape);
+        let sum = count.and_then(|count| self.values.checked_add(count));
+        let (Some(count), Some(sum @ ..=MAX_ELEMENTS)) = (count, sum) else {
+            return Err(too_large(label, Quantity::Parameters, sum));
+        };
+        self.values = sum;
+        if kind != ParameterKind::Buffer {
+            self.parameters += count;
+        }
+        let (name, shape) = (format!("{label}.{suffix}"), shape.to_vec());
+        self.specs.push(ParameterSpec { name, shape, fan_in, fan_out, kind, initial });
+        Ok(count)
+    }
+
+    /// Counts the multiply-adds of weights that are applied some number of times.
+    fn multiply(&mut self, applications: u64, weights: usize) {
+        self.multiply_adds = self.multiply_adds.saturating_add(applications.saturating_mul(weights as u64));
+    }
+}
+
+impl Layer {
+    /// The shape that this layer produces from the shape it gets. `place` is the part or the branch that it is in.
+    pub(crate) fn output(
+        &self,
+        part: &str,
+        place: &str,
+        got: &[usize],
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        Inference::default().layers(part, place, std::slice::from_ref(self), got.to_vec(), 0)
+    }
+}

@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::findings::Findings;
 use super::keys::{self, CHOICES, Key, Kind};
 use super::places::{Places, below};
-use super::{ConfigError, Mistake, Origin, suggest};
+use super::{ConfigError, Mistake, Origin, network, suggest};
 
 /// Checks everything that can be said of each value alone, and takes out of `layer` what is not accepted. Keys may be
 /// absent. `places` are the layer's.
@@ -84,6 +84,7 @@ impl Check<'_> {
             (Kind::Model, Value::String(text)) => {
                 return self.name(key.path, key.path, text, &keys::model_names());
             }
+            (Kind::Network, value) => return self.network(value),
             (Kind::Empty, Value::Table(inner)) => {
                 inner.retain(|name, value| {
                     let full = below(key.path, name);
@@ -103,6 +104,16 @@ impl Check<'_> {
         };
         in_range
             || self.refuse(ConfigError::OutOfRange, key.path, shortened(value), &[&key.kind.accepts()], None)
+    }
+
+    /// Completes a network, so that nothing of it depends on what is not said.
+    fn network(&mut self, value: &mut Value) -> bool {
+        let complete = network::complete(value, self.places, self.findings);
+        match complete {
+            Some(complete) => *value = Value::Table(complete),
+            None => self.findings.doubt("model.layers"),
+        }
+        value.is_table()
     }
 
     /// The names and number of algorithms; their hyper-parameters are their own business.
@@ -174,14 +185,14 @@ fn is_text(text: &str, limit: usize) -> bool {
 }
 
 /// Characters of a value that a message shows.
-const SHOWN: usize = 60;
+pub(super) const SHOWN: usize = 60;
 
-fn shortened(value: &Value) -> String {
+pub(super) fn shortened(value: &Value) -> String {
     let text = value.to_string().replace(['\n', '\r'], " ");
     if text.chars().count() <= SHOWN { text } else { text.chars().take(SHOWN).chain("...".chars()).collect() }
 }
 
-fn given(value: &Value) -> String {
+pub(super) fn given(value: &Value) -> String {
     let kind = match value {
         Value::String(_) => "a text",
         Value::Integer(_) => "a whole number",

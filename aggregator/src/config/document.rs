@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use toml::{Table, Value};
 
 use super::keys::{KEYS, Key, Kind};
-use super::{Raw, layers};
+use super::{Raw, layers, network};
 
 /// Column at which comments begin, where the line leaves room.
 const COMMENT: usize = 36;
@@ -35,6 +35,11 @@ impl Raw {
             if section != first {
                 section = first;
                 let _ = write!(text, "\n[{section}]\n");
+            }
+            if let (Kind::Network, Some(Value::Table(layers))) = (key.kind, lookup(&table, key.path)) {
+                let _ = writeln!(text, "# {}", key.says);
+                text.push_str(&network::document(layers));
+                continue;
             }
             let line = match (lookup(&table, key.path), key.unset) {
                 (Some(value), _) => format!("{rest} = {value}"),

@@ -122,6 +122,9 @@ pub enum ConfigError {
     /// A name that is none of those there are: a data set, model, algorithm, or number format.
     #[error("{}: `{}`: there is no {:?}; accepted: {}", .0.origin, .0.key, .0.given, .0.accepted())]
     UnknownName(Box<Mistake>),
+    /// Something that must be there and is not.
+    #[error("{}: `{}`, given {}, lacks {}", .0.origin, .0.key, .0.given, .0.accepted())]
+    Missing(Box<Mistake>),
     /// Not exactly one alternative where exactly one is needed.
     #[error("{}: `{}` holds exactly one alternative, given {}; accepted: one of {}", .0.origin, .0.key, .0.given, .0.accepted())]
     Alternatives(Box<Mistake>),
@@ -140,6 +143,18 @@ pub enum ConfigError {
         origin: Origin,
         /// The model.
         name: String,
+        /// The data set.
+        set: super::DataSet,
+        /// What does not fit.
+        source: Box<models::ArchitectureError>,
+    },
+    /// The layers of a network do not fit each other, or not the samples.
+    #[error("{origin}: `{layer}` does not fit, with samples of {set} (shape {:?}): {source}", set.shape())]
+    Network {
+        /// Where the layer was given.
+        origin: Origin,
+        /// Which one it is.
+        layer: String,
         /// The data set.
         set: super::DataSet,
         /// What does not fit.
@@ -196,6 +211,7 @@ impl ConfigError {
             | Self::WrongType(mistake)
             | Self::OutOfRange(mistake)
             | Self::UnknownName(mistake)
+            | Self::Missing(mistake)
             | Self::Alternatives(mistake) => &mistake.origin,
             Self::Syntax { origin, .. } => origin,
             _ => return None,

@@ -35,6 +35,8 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
     /// The name of a built-in model.
     Model,
+    /// A network as layers.
+    Network,
     /// A table without keys.
     Empty,
     /// One table by an algorithm's name, whose keys are the algorithm's.
@@ -98,6 +100,7 @@ pub const KEYS: &[Key] = &[
     ),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key("model.name", Kind::Model, "a built-in architecture"),
+    optional("model.layers", Kind::Network, "that of model.name", "a network of your own, a list of layers"),
     key(
         "training.epochs",
         Kind::Whole(0, COUNT),
@@ -191,6 +194,9 @@ impl Kind {
             Self::Number(low, high) => format!("a number {}", range(low, high)),
             Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
             Self::Model => format!("one of {}", model_names().join(", ")),
+            Self::Network => {
+                "a list of layers, or a table with such lists: extractor, projection and head".to_owned()
+            }
             Self::Empty => "an empty table, {}".to_owned(),
             Self::Algorithm => {
                 format!("one table, [algorithm.NAME], with NAME one of {}", registry::names().join(", "))
@@ -245,6 +251,7 @@ mod tests {
         for partition in ["iid = {}", "shards = { per-client = 2 }", "dirichlet = { alpha = 0.5 }"] {
             let text = format!(
                 "[run]\nname = \"x\"\n[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
+                 [model]\nname = \"x\"\n[model.layers]\n\
                  [round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\""
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");

@@ -167,13 +167,19 @@ fn from_table(table: Table) -> Result<Raw, ConfigError> {
 /// Lays a checked layer over `base`. Values replace values and tables join tables; where exactly one alternative
 /// can stand, another one replaces it, starting from that alternative's own defaults.
 fn lay_over(base: &mut Table, layer: Table, path: &str) -> Result<(), ConfigError> {
+    let given: Vec<String> = layer.keys().cloned().collect();
     for (name, value) in layer {
         let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         if CHOICES.contains(&path) && !base.contains_key(&name) {
             let defaults = alternative_defaults(path, &name)?;
             *base = Table::from_iter([(name.clone(), Value::Table(defaults))]);
         }
+        if let Some(other) = other_than(&full).filter(|other| !given.iter().any(|name| name == other)) {
+            base.remove(other);
+        }
         match (base.get_mut(&name), value) {
+            // A network is one value: of its parts, none makes sense without the others.
+            (Some(whole), value) if full == "model.layers" => *whole = value,
             (Some(Value::Table(below)), Value::Table(above)) => lay_over(below, above, &full)?,
             (_, value) => {
                 base.insert(name, value);
@@ -181,6 +187,15 @@ fn lay_over(base: &mut Table, layer: Table, path: &str) -> Result<(), ConfigErro
         }
     }
     Ok(())
+}
+
+/// The key beside this one that cannot stand where this one does.
+fn other_than(path: &str) -> Option<&'static str> {
+    match path {
+        "model.name" => Some("layers"),
+        "model.layers" => Some("name"),
+        _ => None,
+    }
 }
 
 /// What an alternative's keys are where nothing sets them.

@@ -89,7 +89,8 @@ mod tests {
         assert_eq!(parse("data.limit=").expect("optional"), Override::Unset("data.limit"));
         let message = parse("training.epochs=").expect_err("not optional").to_string();
         assert!(
-            message.contains("training.epochs=") && message.contains("data.limit, round.count.max"),
+            message.contains("training.epochs=")
+                && message.contains("data.limit, model.layers, round.count.max"),
             "{message}"
         );
     }

@@ -8,7 +8,8 @@ use toml::{Spanned, Table, Value};
 
 use super::Origin;
 
-/// Where the keys of one layer, or of several joined ones, were given. Tables are keys as well.
+/// Where the keys of one layer, or of several joined ones, were given. Tables are keys as well, and so are the items of
+/// arrays: `key[0]` is the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(BTreeMap<String, Origin>);
 
@@ -28,17 +29,24 @@ impl Places {
 
     /// One override, whose text is `given` and which sets `layer`.
     pub(super) fn in_override(given: &str, layer: &Table) -> Self {
-        fn collect(table: &Table, path: &str, given: &str, places: &mut BTreeMap<String, Origin>) {
-            for (name, value) in table {
-                let key = below(path, name);
-                if let Value::Table(inner) = value {
-                    collect(inner, &key, given, places);
+        fn collect(value: &Value, path: String, given: &str, places: &mut BTreeMap<String, Origin>) {
+            match value {
+                Value::Table(table) => {
+                    table.iter().for_each(|(name, value)| collect(value, below(&path, name), given, places));
                 }
-                places.insert(key, Origin::Override(given.to_owned()));
+                Value::Array(list) => {
+                    let items = list.iter().enumerate();
+                    items
+                        .for_each(|(index, value)| collect(value, format!("{path}[{index}]"), given, places));
+                }
+                _ => {}
             }
+            places.insert(path, Origin::Override(given.to_owned()));
         }
         let mut places = BTreeMap::new();
-        collect(layer, "", given, &mut places);
+        for (name, value) in layer {
+            collect(value, below("", name), given, &mut places);
+        }
         Self(places)
     }
 
@@ -75,8 +83,16 @@ fn collect(table: &DeTable<'_>, path: &str, note: &mut impl FnMut(String, usize)
 }
 
 fn inside(value: &Spanned<DeValue<'_>>, key: &str, note: &mut impl FnMut(String, usize)) {
-    if let DeValue::Table(table) = value.get_ref() {
-        collect(table, key, note);
+    match value.get_ref() {
+        DeValue::Table(table) => collect(table, key, note),
+        DeValue::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                let key = format!("{key}[{index}]");
+                note(key.clone(), value.span().start);
+                inside(value, &key, note);
+            }
+        }
+        _ => {}
     }
 }
 

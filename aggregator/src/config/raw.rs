@@ -195,16 +195,20 @@ impl fmt::Display for DataSet {
 }
 
 /// `[model]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ModelTable {
-    /// A built-in architecture.
-    pub name: String,
+    /// A built-in architecture; absent if there are layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The layers of a network of one's own, by part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<toml::Table>,
 }
 
 impl Default for ModelTable {
     fn default() -> Self {
-        Self { name: "cnn-small".to_owned() }
+        Self { name: Some("cnn-small".to_owned()), layers: None }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use models::Architecture;
 use shared::algorithm::registry;
 use shared::data::glyphs;
 use shared::id::RunId;
@@ -11,7 +10,7 @@ use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
 use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
-    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source,
+    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source, model,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -61,7 +60,7 @@ fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Conf
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
     let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
     let algorithm = algorithm(&mut raw, &training, &mut checks);
-    let architecture = architecture(&raw.model.name, raw.data.set, &mut checks);
+    let architecture = model::architecture(&mut raw.model, raw.data.set, &mut checks);
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
     let policy = checks.policy(&raw);
@@ -127,23 +126,6 @@ fn algorithm(raw: &mut Raw, training: &Training, checks: &mut Combinations<'_>) 
             None
         }
     }
-}
-
-fn architecture(name: &str, set: DataSet, checks: &mut Combinations<'_>) -> Option<Architecture> {
-    if ["model.name", "data.set"].iter().any(|key| checks.findings.is_doubtful(key)) {
-        return None;
-    }
-    let found = Architecture::by_name(name, set.shape(), set.classes());
-    let note = |source| {
-        let origin = checks.origin("model.name");
-        checks.findings.add(ConfigError::Model {
-            origin,
-            name: name.to_owned(),
-            set,
-            source: Box::new(source),
-        });
-    };
-    found.map_err(note).ok()
 }
 
 /// Finds the data, and puts the folder's full name into `raw`.
@@ -283,8 +265,11 @@ mod tests {
                 .filter(|path| open.clone().any(|open| path.ends_with(&format!(".{open}"))))
                 .collect()
         };
-        assert_eq!(unset(&[]), ["data.path", "round.count.max"]);
-        assert_eq!(unset(&["data.set=mnist", "data.path=x"]), ["data.limit", "round.count.max"]);
+        assert_eq!(unset(&[]), ["data.path", "model.layers", "round.count.max"]);
+        assert_eq!(
+            unset(&["data.set=mnist", "data.path=x"]),
+            ["data.limit", "model.layers", "round.count.max"]
+        );
     }
 
     proptest! {
@@ -308,7 +293,7 @@ mod tests {
             raw.data.path = (set != DataSet::Glyphs).then_some(path);
             let partition = if set.is_text() { "" } else { partition };
             if set.is_text() {
-                raw.model.name = "char-lstm".to_owned();
+                raw.model.name = Some("char-lstm".to_owned());
             }
             raw.data.partition = match partition {
                 "" => Partition::Iid {},

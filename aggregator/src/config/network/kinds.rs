@@ -1,0 +1,172 @@
+//! The kinds of layers that a configuration can name, with what can be said of each.
+//!
+//! The one source of truth for reading layers, for the messages about them and for the help.
+
+use models::architecture::MAX_ELEMENTS;
+
+/// One kind of layer.
+pub(crate) struct LayerKind {
+    /// Its name in the configuration, which is also that in the stored form of an architecture.
+    pub(crate) name: &'static str,
+    /// What automatic names of its layers begin with; none if it has no parameters to be named.
+    pub(crate) prefix: Option<&'static str>,
+    /// The field that may stand for all, as in `{ max-pool = 2 }`.
+    pub(crate) short: Option<&'static str>,
+    /// Its settings but for the name.
+    pub(crate) fields: &'static [Field],
+}
+
+/// One setting of a layer.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) accepts: Accepts,
+    /// What it is where it is left out.
+    pub(crate) absent: Absent,
+}
+
+/// What a setting accepts.
+#[derive(Clone, Copy)]
+pub(crate) enum Accepts {
+    /// A whole number in this closed range.
+    Whole(i64, i64),
+    /// A whole number of at least 1, or "classes".
+    Classes,
+    /// A whole number of at least 0, or "same".
+    Padding,
+    /// A truth value.
+    Truth,
+    /// A list of layers.
+    Layers,
+}
+
+/// What a setting is where it is left out.
+#[derive(Clone, Copy)]
+pub(crate) enum Absent {
+    /// It must not be left out.
+    Required,
+    Whole(i64),
+    Truth(bool),
+    /// What another setting is, which is required.
+    Like(&'static str),
+    /// No layers.
+    NoLayers,
+}
+
+/// The number of classes of the data set, where a number stands otherwise.
+pub(crate) const CLASSES: &str = "classes";
+/// The padding that keeps height and width if the stride is 1.
+pub(crate) const SAME: &str = "same";
+
+/// Larger numbers are too large for any layer; how large is too large depends on the others.
+const LIMIT: i64 = 1 << 30;
+const _: () = assert!(LIMIT as usize == MAX_ELEMENTS, "what a setting may be is what a network may have");
+const COUNT: Accepts = Accepts::Whole(1, LIMIT);
+
+const fn field(name: &'static str, accepts: Accepts, absent: Absent) -> Field {
+    Field { name, accepts, absent }
+}
+
+const POOLING: &[Field] =
+    &[field("size", COUNT, Absent::Required), field("stride", COUNT, Absent::Like("size"))];
+
+/// All kinds, in the order in which they are explained.
+pub(crate) const KINDS: &[LayerKind] = &[
+    LayerKind {
+        name: "conv",
+        prefix: Some("conv"),
+        short: None,
+        fields: &[
+            field("out", COUNT, Absent::Required),
+            field("kernel", COUNT, Absent::Required),
+            field("stride", COUNT, Absent::Whole(1)),
+            field("padding", Accepts::Padding, Absent::Whole(0)),
+            field("bias", Accepts::Truth, Absent::Truth(true)),
+        ],
+    },
+    LayerKind {
+        name: "linear",
+        prefix: Some("linear"),
+        short: Some("out"),
+        fields: &[
+            field("out", Accepts::Classes, Absent::Required),
+            field("bias", Accepts::Truth, Absent::Truth(true)),
+        ],
+    },
+    LayerKind { name: "relu", prefix: None, short: None, fields: &[] },
+    LayerKind { name: "max-pool", prefix: None, short: Some("size"), fields: POOLING },
+    LayerKind { name: "avg-pool", prefix: None, short: Some("size"), fields: POOLING },
+    LayerKind { name: "global-avg-pool", prefix: None, short: None, fields: &[] },
+    LayerKind { name: "flatten", prefix: None, short: None, fields: &[] },
+    LayerKind { name: "batch-norm", prefix: Some("norm"), short: None, fields: &[] },
+    LayerKind {
+        name: "group-norm",
+        prefix: Some("norm"),
+        short: Some("groups"),
+        fields: &[field("groups", COUNT, Absent::Required)],
+    },
+    LayerKind {
+        name: "residual",
+        prefix: None,
+        short: Some("body"),
+        fields: &[
+            field("body", Accepts::Layers, Absent::Required),
+            field("shortcut", Accepts::Layers, Absent::NoLayers),
+        ],
+    },
+    LayerKind {
+        name: "embedding",
+        prefix: Some("embedding"),
+        short: None,
+        fields: &[
+            field("vocabulary", Accepts::Classes, Absent::Required),
+            field("dim", COUNT, Absent::Required),
+        ],
+    },
+    LayerKind {
+        name: "lstm",
+        prefix: Some("lstm"),
+        short: Some("hidden"),
+        fields: &[field("hidden", COUNT, Absent::Required)],
+    },
+];
+
+/// The kind of this name.
+pub(crate) fn find(name: &str) -> Option<&'static LayerKind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}
+
+/// The names of all kinds.
+pub(crate) fn names() -> Vec<&'static str> {
+    KINDS.iter().map(|kind| kind.name).collect()
+}
+
+impl LayerKind {
+    /// Its settings, in words.
+    pub(crate) fn accepts(&self) -> Vec<&'static str> {
+        self.prefix.map(|_| "name").into_iter().chain(self.fields.iter().map(|field| field.name)).collect()
+    }
+}
+
+impl Accepts {
+    /// In words.
+    pub(crate) fn says(self) -> String {
+        match self {
+            Self::Whole(low, high) => format!("a whole number, at least {low} and at most {high}"),
+            Self::Classes => {
+                format!("a whole number, at least 1 and at most {LIMIT}, or \"classes\" for their number")
+            }
+            Self::Padding => "a whole number of at least 0, less than kernel, or \"same\"".to_owned(),
+            Self::Truth => "true or false".to_owned(),
+            Self::Layers => "a list of layers, [...]".to_owned(),
+        }
+    }
+
+    /// The range of its whole numbers.
+    pub(crate) fn range(self) -> std::ops::RangeInclusive<i64> {
+        match self {
+            Self::Whole(low, high) => low..=high,
+            Self::Padding => 0..=LIMIT,
+            _ => 1..=LIMIT,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Layers as a configuration for people.
+
+use std::fmt::Write as _;
+
+use toml::{Table, Value};
+
+use super::read::PARTS;
+
+/// The lines of complete layers below `[model]`: a line a layer.
+pub(in crate::config) fn document(layers: &Table) -> String {
+    let mut text = String::new();
+    for part in PARTS {
+        let Some(Value::Array(list)) = layers.get(part).filter(|part| part.as_array() != Some(&Vec::new()))
+        else {
+            let _ = writeln!(text, "layers.{part} = []");
+            continue;
+        };
+        let _ = writeln!(text, "layers.{part} = [");
+        for layer in list {
+            lines(layer, 1, &mut text);
+        }
+        text.push_str("]\n");
+    }
+    text
+}
+
+/// A layer, so many blocks deep. Lines break in lists alone, as TOML wants it.
+fn lines(layer: &Value, depth: usize, text: &mut String) {
+    let indent = "    ".repeat(depth);
+    let Some(block) = layer.get("residual").and_then(Value::as_table) else {
+        let _ = writeln!(text, "{indent}{layer},");
+        return;
+    };
+    let _ = write!(text, "{indent}{{ residual = {{ ");
+    for (branch, end) in [("body", ", "), ("shortcut", " } },\n")] {
+        let _ = match block.get(branch).and_then(Value::as_array) {
+            Some(list) if !list.is_empty() => {
+                let _ = writeln!(text, "{branch} = [");
+                for layer in list {
+                    lines(layer, depth + 1, text);
+                }
+                write!(text, "{indent}]{end}")
+            }
+            _ => write!(text, "{branch} = []{end}"),
+        };
+    }
+}

@@ -1,6 +1,5 @@
 //! The data sets that a configuration names.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,16 +57,17 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
     Ok(Some(TestSet::new(view, config.evaluate.batch)))
 }
 
-/// Every client's share of the training samples, by the configured partition.
+/// Every client's share of the training samples, by the configured partition. Some may be empty if the partition says so:
+/// such clients do not take part.
 pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
-    let dataset = Arc::new(load(config, Split::Train)?);
+    divide(config, load(config, Split::Train)?)
+}
+
+/// The same of training samples that were loaded already.
+pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<View>, PlanError> {
+    let dataset = train.into();
     let seed = config.spec.root_seed().derive("partition");
-    // Text has no classes; the partitions that go by them are refused with the configuration.
-    let (labels, classes) = match dataset.labels_each() {
-        1 => (Cow::Borrowed(dataset.labels()), dataset.classes()),
-        _ => (Cow::Owned(vec![0; dataset.len()]), 1),
-    };
-    let parts = config.data.partition.split(&labels, classes, config.data.clients, &seed)?;
+    let parts = config.data.partition.divide(&dataset, config.data.clients, &seed)?;
     let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
     Ok(views.collect::<Result<_, _>>()?)
 }

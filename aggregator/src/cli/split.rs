@@ -36,6 +36,11 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
     };
     for (index, share) in shares.iter().enumerate() {
+        if share.is_empty() {
+            // The partition allows it; a device without data has nothing to bring.
+            terminal::print(&format!("client {index} has no samples: no directory\n"))?;
+            continue;
+        }
         write(
             format!("client-{index:03}"),
             Split::Train,

@@ -11,6 +11,9 @@ use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy};
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
 
+const TOO_MUCH: &str =
+    "so many samples for everybody are more than there are; use fewer clients, a lower min or more samples";
+
 /// What the checks across keys go by and report to.
 pub(super) struct Combinations<'a> {
     pub(super) places: Option<&'a Places>,
@@ -52,8 +55,10 @@ impl Combinations<'_> {
         };
         let by_class = match raw.data.partition {
             Partition::Shards { .. } => Some("data.partition.shards"),
+            Partition::Classes { .. } => Some("data.partition.classes"),
             Partition::Dirichlet { .. } => Some("data.partition.dirichlet"),
-            Partition::Iid {} => None,
+            Partition::DirichletCapped { .. } => Some("data.partition.dirichlet-capped"),
+            Partition::Iid {} | Partition::Quantity { .. } | Partition::Role {} => None,
         };
         if let Some(key) = by_class
             && raw.data.set.is_text()
@@ -61,6 +66,11 @@ impl Combinations<'_> {
             let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
             let reason = "text has no classes to divide it by; use another partition, or another data set";
             self.refuse(&[set, (key, key.to_owned())], reason);
+        }
+        if raw.data.partition == (Partition::Role {}) && !raw.data.set.is_text() {
+            let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
+            let reason = "nobody speaks in it; use another partition, or a text";
+            self.refuse(&[set, ("data.partition.role", "data.partition.role".to_owned())], reason);
         }
         let clients = u64::from(raw.data.clients);
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
@@ -72,14 +82,20 @@ impl Combinations<'_> {
                 &[clients_key, samples_key],
                 "every client needs at least one sample; use fewer clients or raise data.limit",
             );
-        } else if let Partition::Shards { per_client } = raw.data.partition
-            && clients.saturating_mul(per_client as u64) > samples
-        {
-            let per_client = format!("data.partition.shards.per-client = {per_client}");
-            self.refuse(
-                &[clients_key, ("data.partition.shards.per-client", per_client), samples_key],
+            return;
+        }
+        let (key, each, reason) = match raw.data.partition {
+            Partition::Shards { per_client } => (
+                "data.partition.shards.per-client",
+                per_client,
                 "there are more shards than samples; use fewer clients, fewer shards or more samples",
-            );
+            ),
+            Partition::DirichletCapped { min, .. } => ("data.partition.dirichlet-capped.min", min, TOO_MUCH),
+            Partition::Quantity { min, .. } => ("data.partition.quantity.min", min, TOO_MUCH),
+            _ => return,
+        };
+        if clients.saturating_mul(each as u64) > samples {
+            self.refuse(&[clients_key, (key, format!("{key} = {each}")), samples_key], reason);
         }
     }
 

@@ -77,6 +77,7 @@ mod tests {
     use models::{Precision, Sgd};
     use proptest::prelude::*;
     use shared::data::Partition;
+    use shared::data::partition::Empty;
 
     use super::*;
     use crate::config::{DataSet, Optimizer};
@@ -121,7 +122,7 @@ mod tests {
             (rate, alpha, fraction) in (1e-12..1e12_f64, 1e-6..1e6_f64, 0.0..=1.0_f64),
             limit in proptest::option::of(1..=u32::MAX),
             broadcast in proptest::option::of(proptest::sample::select(vec![Precision::F32, Precision::F16, Precision::BF16])),
-            partition in 0..3,
+            partition in 0..6,
         ) {
             let mut raw = Raw::default();
             raw.run.name = Some(name);
@@ -132,7 +133,10 @@ mod tests {
             raw.data.partition = match partition {
                 0 => Partition::Iid {},
                 1 => Partition::Shards { per_client: 3 },
-                _ => Partition::Dirichlet { alpha },
+                2 => Partition::Dirichlet { alpha, empty: Empty::Absent },
+                3 => Partition::DirichletCapped { alpha, min: 7 },
+                4 => Partition::Quantity { alpha, min: 7 },
+                _ => Partition::Classes { per_client: 3 },
             };
             raw.training.optimizer = Optimizer::Sgd(Sgd { rate, momentum: 0.5, decay: 1e-5 });
             raw.round.fraction = fraction;

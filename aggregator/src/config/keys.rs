@@ -57,6 +57,9 @@ const TIME: Kind = Kind::Number(Included(0.0), Included(SECONDS));
 const POSITIVE_TIME: Kind = Kind::Number(Excluded(0.0), Included(SECONDS));
 const FINITE: Bound<f64> = Included(1e30);
 
+/// Of a Dirichlet distribution.
+const ALPHA: Kind = Kind::Number(Excluded(0.0), FINITE);
+
 const fn key(path: &'static str, kind: Kind, says: &'static str) -> Key {
     Key { path, kind, unset: None, says }
 }
@@ -90,14 +93,21 @@ pub const KEYS: &[Key] = &[
     key(
         "data.partition.iid",
         Kind::Empty,
-        "or partition.shards.per-client = 2, or partition.dirichlet.alpha = 0.5",
+        "or one of shards, classes, dirichlet, dirichlet-capped, quantity, role",
     ),
     key("data.partition.shards.per-client", POSITIVE, "shards of sorted labels dealt to each client"),
+    key("data.partition.classes.per-client", POSITIVE, "classes that each client has samples of"),
+    key("data.partition.dirichlet.alpha", ALPHA, "label skew: small gives each class to few clients"),
     key(
-        "data.partition.dirichlet.alpha",
-        Kind::Number(Excluded(0.0), FINITE),
-        "label skew: small gives each class to few clients",
+        "data.partition.dirichlet.empty",
+        Kind::OneOf(&["redraw", "absent"]),
+        "a draw that leaves clients empty is made again, or stands and they do not take part",
     ),
+    key("data.partition.dirichlet-capped.alpha", ALPHA, "label skew, nobody far above the mean (MOON's)"),
+    key("data.partition.dirichlet-capped.min", POSITIVE, "samples that every client has at least"),
+    key("data.partition.quantity.alpha", ALPHA, "skew of sizes: small gives nearly all to few clients"),
+    key("data.partition.quantity.min", POSITIVE, "samples that every client has at least"),
+    key("data.partition.role", Kind::Empty, "every role of a text is a client"),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key("model.name", Kind::Model, "a built-in architecture"),
     optional("model.layers", Kind::Network, "that of model.name", "a network of your own, a list of layers"),
@@ -248,7 +258,15 @@ mod tests {
     #[test]
     fn keys_are_exactly_the_fields() {
         let mut fields = BTreeSet::new();
-        for partition in ["iid = {}", "shards = { per-client = 2 }", "dirichlet = { alpha = 0.5 }"] {
+        for partition in [
+            "iid = {}",
+            "shards = { per-client = 2 }",
+            "classes = { per-client = 2 }",
+            "dirichlet = { alpha = 0.5 }",
+            "dirichlet-capped = { alpha = 0.5 }",
+            "quantity = { alpha = 0.5 }",
+            "role = {}",
+        ] {
             let text = format!(
                 "[run]\nname = \"x\"\n[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
                  [model]\nname = \"x\"\n[model.layers]\n\
@@ -278,11 +296,8 @@ mod tests {
         for key in KEYS {
             let Kind::OneOf(names) = key.kind else { continue };
             for name in names {
-                let mut table = layers::to_table(&Raw::default()).expect("a table");
-                let (section, leaf) = key.path.split_once('.').expect("no lists at the top");
-                let inner = table[section].as_table_mut().expect("sections are tables");
-                inner.insert(leaf.to_owned(), (*name).into());
-                assert!(table.try_into::<Raw>().is_ok(), "{} = {name}", key.path);
+                let given = format!("{}={name}", key.path);
+                assert!(Raw::layered(None, std::slice::from_ref(&given)).is_ok(), "{given}");
             }
         }
     }
@@ -290,7 +305,8 @@ mod tests {
     #[test]
     fn children_are_listed_in_order() {
         assert_eq!(children("training"), ["epochs", "batch", "optimizer"]);
-        assert_eq!(children("data.partition"), ["iid", "shards", "dirichlet"]);
+        let partitions = ["iid", "shards", "classes", "dirichlet", "dirichlet-capped", "quantity", "role"];
+        assert_eq!(children("data.partition"), partitions);
         assert_eq!(children("")[0], "run");
         assert!(children("trainin").is_empty() && children("training.epochs").is_empty());
     }

@@ -105,7 +105,7 @@ fn wrong_type() {
         &[
             "`data.partition`",
             "\"iid\" (a text)",
-            "one of iid, shards, dirichlet",
+            "one of iid, shards, classes, dirichlet",
             "`data.partition.iid = {}`?",
         ],
     );

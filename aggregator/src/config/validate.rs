@@ -49,11 +49,11 @@ impl Config {
     }
 }
 
-fn data_root() -> Option<PathBuf> {
+pub(super) fn data_root() -> Option<PathBuf> {
     std::env::var_os(DATA_VARIABLE).map(PathBuf::from)
 }
 
-fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigErrors> {
+pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigErrors> {
     let Layers { mut raw, places, mut findings } = layers;
     let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
@@ -185,6 +185,7 @@ mod tests {
     use models::Precision;
     use proptest::prelude::*;
     use shared::data::Partition;
+    use shared::data::partition::Empty;
 
     use super::*;
     use crate::config::keys;
@@ -297,7 +298,7 @@ mod tests {
             }
             raw.data.partition = match partition {
                 "" => Partition::Iid {},
-                "dirichlet" => Partition::Dirichlet { alpha },
+                "dirichlet" => Partition::Dirichlet { alpha, empty: Empty::Absent },
                 _ => Partition::Shards { per_client: 4 },
             };
             let momentum = if algorithm == "fedsgd" { 0.0 } else { momentum };

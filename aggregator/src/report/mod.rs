@@ -6,18 +6,20 @@
 //! | [`jsonl`] | rounds | `rounds.jsonl` and back |
 //! | [`html`] | a [`Report`] | a page that needs no network and no script |
 //! | [`console`] | one round, or all of them | lines for people |
+//! | [`description`] | the clients' labels | figures, a picture for terminals, and a page |
 //! | [`summary`] | rounds | the figures that both show |
 //!
 //! Nothing here touches a file or a terminal: values go in, text comes out.
 
-mod chart;
+pub(crate) mod chart;
 pub mod console;
+pub mod description;
 pub mod html;
 pub mod jsonl;
 mod plots;
 mod record;
 pub mod summary;
-mod units;
+pub(crate) mod units;
 
 pub use html::{Report, render};
 pub use record::{RoundRecord, WaitedFor};

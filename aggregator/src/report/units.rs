@@ -33,7 +33,7 @@ pub(super) fn of_seconds(longest: f64) -> Unit {
 }
 
 /// `0.6 MB`: decimal multiples with one decimal; bytes alone are whole.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     // From 999,950 bytes on, a kilobyte figure would round to 1000.0.
     let unit = of_bytes(count as f64 * 1.000_05);
     let decimals = usize::from(unit.size > 1.0);
@@ -41,7 +41,7 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// `12 ms`, `1.2 s`, `3.3 min`, `2.1 h`.
-pub(super) fn seconds(time: f64) -> String {
+pub(crate) fn seconds(time: f64) -> String {
     if time < 0.0995 {
         format!("{:.0} ms", time * 1e3)
     } else if time < 99.95 {
@@ -54,14 +54,14 @@ pub(super) fn seconds(time: f64) -> String {
 }
 
 /// `93.1 %` of a share in `[0, 1]`. A share below 1 is never shown as 100 %.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let tenths = (share * 1000.0).round();
     let tenths = if share < 1.0 { tenths.min(999.0) } else { tenths };
     format!("{:.1} %", tenths / 10.0)
 }
 
 /// `199,210`.
-pub(super) fn grouped(count: usize) -> String {
+pub(crate) fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -74,7 +74,7 @@ pub(super) fn grouped(count: usize) -> String {
 }
 
 /// `1 client`, `10 clients`.
-pub(super) fn counted(count: usize, thing: &str) -> String {
+pub(crate) fn counted(count: usize, thing: &str) -> String {
     format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 

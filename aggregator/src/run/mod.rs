@@ -151,6 +151,12 @@ impl Run {
         &self.config
     }
 
+    /// No more clients than this will come: the first round does not wait for others.
+    pub fn expect(&mut self, clients: usize) {
+        let policy = &mut self.config.policy;
+        policy.start = policy.start.min(clients.max(1));
+    }
+
     /// Where the run lives.
     #[must_use]
     pub fn directory(&self) -> &RunDirectory {

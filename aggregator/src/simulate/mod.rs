@@ -55,9 +55,10 @@ pub enum SimulateError {
     Identity(#[from] IdentityError),
 }
 
-/// Runs the federation: one client for every share, `threads` of them training at a time.
+/// Runs the federation: one client for every share, `threads` of them training at a time. An empty share is that of a
+/// client that does not take part.
 pub async fn simulate(
-    run: Run,
+    mut run: Run,
     resume: Resume,
     shares: Vec<View>,
     transport: Transport,
@@ -70,7 +71,9 @@ pub async fn simulate(
     let workshop = Workshop::new(threads, 1)?;
     let (leave, left) = watch::channel(false);
     let mut clients = JoinSet::new();
-    let participants = shares.into_iter().zip(0..).map(|(data, index)| Participant {
+    let present = |(data, _): &(View, u32)| !data.is_empty();
+    run.expect(shares.iter().filter(|data| !data.is_empty()).count());
+    let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| Participant {
         client: ClientId::virtual_client(index, &seed),
         data,
         backend: Backend::cpu(),

@@ -8,18 +8,18 @@ use super::frame::{Content, Frame, px};
 use super::scale::Scale;
 
 /// One line.
-pub(in crate::report) struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// Its name in the legend.
-    pub(in crate::report) name: &'a str,
+    pub(crate) name: &'a str,
     /// Its class in the style sheet, which gives it its colour.
-    pub(in crate::report) class: &'a str,
+    pub(crate) class: &'a str,
     /// Rounds and values, in the order of the rounds. Values that are not finite are left out.
-    pub(in crate::report) points: Vec<(u32, f64)>,
+    pub(crate) points: Vec<(u32, f64)>,
 }
 
 /// Where the value axis begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::report) enum Floor {
+pub(crate) enum Floor {
     /// At zero.
     Zero,
     /// Near the smallest value.
@@ -27,18 +27,18 @@ pub(in crate::report) enum Floor {
 }
 
 /// A chart of lines.
-pub(in crate::report) struct Lines<'a> {
-    pub(in crate::report) title: &'a str,
-    pub(in crate::report) description: &'a str,
-    pub(in crate::report) unit: &'a str,
-    pub(in crate::report) floor: Floor,
+pub(crate) struct Lines<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) description: &'a str,
+    pub(crate) unit: &'a str,
+    pub(crate) floor: Floor,
     /// The greatest value that can be, if there is one: the axis does not go beyond.
-    pub(in crate::report) ceiling: Option<f64>,
+    pub(crate) ceiling: Option<f64>,
     /// A level to draw across, with its name.
-    pub(in crate::report) target: Option<(f64, String)>,
+    pub(crate) target: Option<(f64, String)>,
     /// The last round on the axis.
-    pub(in crate::report) rounds: u32,
-    pub(in crate::report) series: Vec<Line<'a>>,
+    pub(crate) rounds: u32,
+    pub(crate) series: Vec<Line<'a>>,
 }
 
 /// From this many points on, each is not marked any more.
@@ -48,7 +48,7 @@ const POINTED: u32 = 400;
 
 impl Lines<'_> {
     /// The chart; `None` if there is no value to show.
-    pub(in crate::report) fn draw(mut self) -> Option<Markup> {
+    pub(crate) fn draw(mut self) -> Option<Markup> {
         for line in &mut self.series {
             line.points.retain(|(_, value)| value.is_finite());
         }

@@ -9,4 +9,4 @@ mod scale;
 
 pub(super) use bars::{Bars, Stack};
 pub(super) use heatmap::{DRAWN, heatmap};
-pub(super) use lines::{Floor, Line, Lines};
+pub(crate) use lines::{Floor, Line, Lines};

@@ -9,7 +9,7 @@ use crate::report::units::{counted, grouped};
 
 /// A heat map of clients and classes with its table; for devices, that this is theirs to know.
 pub(super) fn labels(report: &Report<'_>) -> Markup {
-    let Some(histograms) = report.histograms else {
+    let Some(clients) = report.histograms else {
         return html! {
             section.card {
                 h2 { "Labels of every client" }
@@ -17,13 +17,14 @@ pub(super) fn labels(report: &Report<'_>) -> Markup {
             }
         };
     };
+    histograms(clients, &partition(&report.config.data.partition))
+}
+
+/// The card with the heat map of these clients' labels, divided as `partition` says, and its table.
+pub(in crate::report) fn histograms(histograms: &[(String, Vec<usize>)], partition: &str) -> Markup {
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
-    let description = format!(
-        "{} of {classes} classes, {}.",
-        counted(samples, "sample"),
-        partition(&report.config.data.partition)
-    );
+    let description = format!("{} of {classes} classes, {}.", counted(samples, "sample"), partition);
     html! {
         section.card {
             h2 { "Labels of every client" }

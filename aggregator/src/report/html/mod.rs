@@ -4,16 +4,21 @@
 //! and dark mode, and numbers in tables for everything that is drawn.
 
 mod clients;
+mod document;
 mod rounds;
 mod setting;
 #[cfg(test)]
 mod tests;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{RoundRecord, Summary, plots};
 use crate::config::Config;
+
+pub(super) use clients::histograms;
+pub(crate) use document::document;
+pub(super) use setting::partition;
 
 /// What a report shows. Everything else on the page is derived from it.
 #[derive(Clone, Copy, Debug)]
@@ -35,40 +40,20 @@ pub struct Report<'a> {
 #[must_use]
 pub fn render(report: &Report<'_>) -> String {
     let summary = Summary::of(report.rounds, report.target);
-    let name = report.name;
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { (name) " - federated run" }
-                style { (PreEscaped(include_str!("../style.css"))) }
-            }
-            body {
-                header {
-                    h1 { (name) }
-                    p.lead { (lead(report)) }
-                }
-                main {
-                    (figures(report, &summary))
-                    (charts(report, &summary))
-                    (clients::labels(report))
-                    (rounds::table(report.rounds))
-                    details {
-                        summary { "Effective configuration" }
-                        pre { code { (report.config.effective.to_toml()) } }
-                    }
-                }
-                footer {
-                    "Run " code { (report.config.spec.run) } ", written by aggregator " (env!("CARGO_PKG_VERSION")) "."
-                }
-            }
+    let body = html! {
+        (figures(report, &summary))
+        (charts(report, &summary))
+        (clients::labels(report))
+        (rounds::table(report.rounds))
+        details {
+            summary { "Effective configuration" }
+            pre { code { (report.config.effective.to_toml()) } }
         }
-    }
-    .into_string()
+    };
+    let footer = html! {
+        "Run " code { (report.config.spec.run) } ", written by aggregator " (env!("CARGO_PKG_VERSION")) "."
+    };
+    document(&format!("{} - federated run", report.name), report.name, &lead(report), &body, &footer)
 }
 
 fn lead(report: &Report<'_>) -> String {

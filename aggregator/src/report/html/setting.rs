@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use shared::data::Partition;
+use shared::data::partition::Empty;
 
 use super::Report;
 use crate::config::{Config, Source};
@@ -81,12 +82,28 @@ fn on_devices(config: &Config) -> Vec<Row> {
 }
 
 /// A partition in words.
-pub(super) fn partition(partition: &Partition) -> String {
+pub(in crate::report) fn partition(partition: &Partition) -> String {
+    let at_least = |min: &usize| counted(*min, "sample");
     match partition {
         Partition::Iid {} => "divided at random (IID)".to_owned(),
         Partition::Shards { per_client } => {
             format!("sorted by label, {} per client", counted(*per_client, "shard"))
         }
-        Partition::Dirichlet { alpha } => format!("label skew, Dirichlet with alpha = {alpha}"),
+        Partition::Classes { per_client } => {
+            format!("label skew, {per_client} class{} per client", if *per_client == 1 { "" } else { "es" })
+        }
+        Partition::Dirichlet { alpha, empty: Empty::Redraw } => {
+            format!("label skew, Dirichlet with alpha = {alpha}")
+        }
+        Partition::Dirichlet { alpha, empty: Empty::Absent } => {
+            format!("label skew, Dirichlet with alpha = {alpha}, clients without samples are absent")
+        }
+        Partition::DirichletCapped { alpha, min } => {
+            format!("label skew, capped Dirichlet with alpha = {alpha} and at least {} each", at_least(min))
+        }
+        Partition::Quantity { alpha, min } => {
+            format!("skewed sizes, Dirichlet with alpha = {alpha} and at least {} each", at_least(min))
+        }
+        Partition::Role {} => "by role".to_owned(),
     }
 }

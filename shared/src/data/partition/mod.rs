@@ -1,22 +1,46 @@
 //! Which sample goes to which client: the heterogeneity of a simulated federation.
 //!
-//! Every partition uses every sample exactly once, gives every client at least one, and depends on nothing but
-//! the labels, the number of clients and the seed. A client's samples are listed in ascending order.
+//! Every partition uses every sample exactly once and depends on nothing but the labels, the number of clients and the
+//! seed. Every client gets at least one sample, unless [`Empty::Absent`] was asked for. A client's samples are listed in
+//! ascending order.
+//!
+//! | partition | who gets what | source |
+//! |---|---|---|
+//! | [`iid`](Partition::Iid) | equal shares at random | `McMahan` et al. 2017 |
+//! | [`shards`](Partition::Shards) | shards of the samples sorted by label | `McMahan` et al. 2017 |
+//! | [`classes`](Partition::Classes) | samples of c classes | Li et al. 2022, "#C = c" |
+//! | [`dirichlet`](Partition::Dirichlet) | each class in Dirichlet proportions | Hsu et al. 2019 |
+//! | [`dirichlet-capped`](Partition::DirichletCapped) | the same, nobody far above the mean or below a minimum | Li et al. 2021 (MOON) |
+//! | [`role`](Partition::Role) | the lines of roles in plays | `McMahan` et al. 2017 |
+//! | [`quantity`](Partition::Quantity) | random samples, their number in Dirichlet proportions | Li et al. 2022, "q ~ Dir" |
+//!
+//! Independent of the partition, a client's share may arrive in [slices](stream), one each round.
 //!
 //! The federation's data on real devices is not partitioned: it is where it is. These are for simulation.
 
+mod capped;
+mod classes;
 mod dirichlet;
+mod error;
 mod iid;
+mod proportions;
+mod quantity;
+mod roles;
 mod shards;
+pub mod stream;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use super::Dataset;
 use crate::seed::Seed;
+
+pub use error::PartitionError;
 
 /// How samples are divided among clients.
 ///
-/// In TOML: `partition = { iid = {} }`, `{ shards = { per-client = 2 } }` or `{ dirichlet = { alpha = 0.5 } }`.
+/// In TOML: `partition = { iid = {} }`, `{ shards = { per-client = 2 } }`, `{ classes = { per-client = 2 } }`,
+/// `{ dirichlet = { alpha = 0.5 } }`, `{ dirichlet-capped = { alpha = 0.5 } }`, `{ quantity = { alpha = 0.5 } }` or
+/// `{ role = {} }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Partition {
@@ -35,88 +59,97 @@ pub enum Partition {
         /// Concentration, greater than 0. Small values give each class to few clients; large values approach IID
         /// labels with equal shares.
         alpha: f64,
+        /// What becomes of a draw that leaves a client without a sample.
+        #[serde(default)]
+        empty: Empty,
     },
+    /// The Dirichlet partition of MOON's experiments (Li, He, Song 2021, their `partition_data`; first in Yurochkin et al.
+    /// 2019): classes are divided one after the other; who holds the mean number of samples already gets nothing of the
+    /// next class, and everything is drawn again until the smallest share has `min` samples.
+    DirichletCapped {
+        /// Concentration, greater than 0.
+        alpha: f64,
+        /// Samples that every client has at least; published with 10.
+        #[serde(default = "published_minimum")]
+        min: usize,
+    },
+    /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"): every client gets samples of exactly so many classes,
+    /// and each class is divided equally among the clients that get it, whose numbers differ by at most one between
+    /// classes.
+    Classes {
+        /// Classes that each client sees, at least 1.
+        per_client: usize,
+    },
+    /// Quantity skew (Li et al. 2022, NIID-Bench, "q ~ Dir"): samples at random, their numbers in proportions drawn from a
+    /// symmetric Dirichlet distribution over the clients, drawn again until the smallest share has `min` samples.
+    Quantity {
+        /// Concentration, greater than 0. Small values give nearly everything to few clients.
+        alpha: f64,
+        /// Samples that every client has at least; published with 10.
+        #[serde(default = "published_minimum")]
+        min: usize,
+    },
+    /// Every role of a text is a client (`McMahan` et al. 2017, section 3, Shakespeare); with fewer clients than roles, each
+    /// client gets several, whose numbers differ by at most one.
+    Role {},
 }
 
-/// Why a partition is impossible. The operator's configuration is at fault, except for [`Self::Label`].
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum PartitionError {
-    /// Nobody to give samples to.
-    #[error("a partition needs at least one client")]
-    NoClients,
-    /// Some client would remain without a sample.
-    #[error("{clients} clients cannot each get one of {samples} samples; use fewer clients or more samples")]
-    TooFewSamples {
-        /// Clients asked for.
-        clients: usize,
-        /// Samples to divide.
-        samples: usize,
-    },
-    /// More samples than an index of 32 bits can tell apart.
-    #[error("{samples} samples are more than the {} that can be indexed", u32::MAX)]
-    TooManySamples {
-        /// Samples to divide.
-        samples: usize,
-    },
-    /// Zero shards for each client.
-    #[error("`per-client` is 0: each client needs at least one shard")]
-    NoShards,
-    /// Some shard would be empty.
-    #[error(
-        "{clients} clients with {per_client} shards each need more shards than there are samples ({samples}); \
-         lower `per-client` or the number of clients"
-    )]
-    TooManyShards {
-        /// Clients asked for.
-        clients: usize,
-        /// Shards for each of them.
-        per_client: usize,
-        /// Samples to divide.
-        samples: usize,
-    },
-    /// The concentration is not a positive number.
-    #[error("`alpha` is {alpha}: it must be a positive, finite number such as 0.5")]
-    Alpha {
-        /// The value asked for.
-        alpha: f64,
-    },
-    /// In every draw some client remained without a sample, and a client without samples cannot train.
-    #[error(
-        "with alpha = {alpha}, {draws} draws over {clients} clients and {samples} samples each left clients \
-         without a sample (the last one {empty}); raise `alpha` or lower the number of clients"
-    )]
-    EmptyClients {
-        /// The concentration asked for.
-        alpha: f64,
-        /// Clients asked for.
-        clients: usize,
-        /// Samples to divide.
-        samples: usize,
-        /// How many draws were made.
-        draws: u64,
-        /// Clients without a sample in the last draw.
-        empty: usize,
-    },
-    /// A label is not the number of a class.
-    #[error("sample {row} has label {label}, but there are {classes} classes, counted from 0")]
-    Label {
-        /// The sample, counted from 0.
-        row: usize,
-        /// Its label.
-        label: u32,
-        /// The number of classes.
-        classes: usize,
-    },
+/// What becomes of a draw that leaves clients without a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Empty {
+    /// It is made again, up to 100 times: the distribution given that no client is empty. Many clients with a small
+    /// `alpha` make such draws too rare to be met.
+    #[default]
+    Redraw,
+    /// It stands, and the clients without a sample do not take part: the distribution as published, whatever the number of
+    /// clients. The federation is then smaller by them.
+    Absent,
+}
+
+/// The smallest share in the published code of MOON and NIID-Bench.
+fn published_minimum() -> usize {
+    10
 }
 
 impl Partition {
+    /// Divides a data set among `clients`, as [`split`](Self::split) does. Text has no classes, so partitions that go by
+    /// them see one class.
+    pub fn divide(
+        &self,
+        dataset: &Dataset,
+        clients: usize,
+        seed: &Seed,
+    ) -> Result<Vec<Vec<u32>>, PartitionError> {
+        let one_class;
+        let (labels, classes) = if dataset.labels_each() == 1 {
+            (dataset.labels(), dataset.classes())
+        } else {
+            one_class = vec![0; dataset.len()];
+            (&one_class[..], 1)
+        };
+        self.split_by(labels, classes, dataset.authors(), clients, seed)
+    }
+
     /// Divides the samples with these `labels`, each below `classes`, among `clients`.
     ///
-    /// Entry `k` of the result lists the samples of client `k` as ascending positions in `labels`.
+    /// Entry `k` of the result lists the samples of client `k` as ascending positions in `labels`. It is empty only with
+    /// [`Empty::Absent`].
     pub fn split(
         &self,
         labels: &[u32],
         classes: usize,
+        clients: usize,
+        seed: &Seed,
+    ) -> Result<Vec<Vec<u32>>, PartitionError> {
+        self.split_by(labels, classes, &[], clients, seed)
+    }
+
+    fn split_by(
+        &self,
+        labels: &[u32],
+        classes: usize,
+        roles: &[u32],
         clients: usize,
         seed: &Seed,
     ) -> Result<Vec<Vec<u32>>, PartitionError> {
@@ -138,15 +171,34 @@ impl Partition {
             Self::Shards { per_client } => {
                 shards::split(labels, clients, per_client, &seed.derive("shards"))?
             }
-            Self::Dirichlet { alpha } => {
-                dirichlet::split(labels, classes, clients, alpha, &seed.derive("dirichlet"))?
+            Self::Classes { per_client } => {
+                classes::split(labels, classes, clients, per_client, &seed.derive("classes"))?
             }
+            Self::Dirichlet { alpha, empty } => {
+                dirichlet::split(labels, classes, clients, alpha, empty, &seed.derive("dirichlet"))?
+            }
+            Self::DirichletCapped { alpha, min } => {
+                capped::split(labels, classes, clients, alpha, min, &seed.derive("dirichlet-capped"))?
+            }
+            Self::Quantity { alpha, min } => {
+                quantity::split(samples, clients, alpha, min, &seed.derive("quantity"))?
+            }
+            Self::Role {} => roles::split(roles, clients, &seed.derive("role"))?,
         };
         for share in &mut shares {
             share.sort_unstable();
         }
         Ok(shares)
     }
+}
+
+/// The samples of every class, ascending.
+fn by_class(labels: &[u32], classes: usize) -> Vec<Vec<u32>> {
+    let mut members = vec![Vec::new(); classes];
+    for (sample, &label) in (0..).zip(labels) {
+        members[label as usize].push(sample);
+    }
+    members
 }
 
 /// All samples in a random order.
@@ -171,15 +223,30 @@ mod tests {
         partition: Partition,
     }
 
-    const ALL: [Partition; 3] =
-        [Partition::Iid {}, Partition::Shards { per_client: 2 }, Partition::Dirichlet { alpha: 0.5 }];
+    const ALL: [Partition; 8] = [
+        Partition::Iid {},
+        Partition::Shards { per_client: 2 },
+        Partition::Classes { per_client: 2 },
+        Partition::Dirichlet { alpha: 0.5, empty: Empty::Redraw },
+        Partition::Dirichlet { alpha: 0.5, empty: Empty::Absent },
+        Partition::DirichletCapped { alpha: 0.5, min: 10 },
+        Partition::Quantity { alpha: 0.5, min: 10 },
+        Partition::Role {},
+    ];
 
     #[test]
     fn toml_form() {
         for (text, partition) in [
             ("{ iid = {} }", Partition::Iid {}),
             ("{ shards = { per-client = 2 } }", Partition::Shards { per_client: 2 }),
-            ("{ dirichlet = { alpha = 0.5 } }", Partition::Dirichlet { alpha: 0.5 }),
+            ("{ classes = { per-client = 3 } }", Partition::Classes { per_client: 3 }),
+            ("{ dirichlet = { alpha = 0.5 } }", Partition::Dirichlet { alpha: 0.5, empty: Empty::Redraw }),
+            (
+                "{ dirichlet = { alpha = 0.5, empty = 'absent' } }",
+                Partition::Dirichlet { alpha: 0.5, empty: Empty::Absent },
+            ),
+            ("{ dirichlet-capped = { alpha = 0.1 } }", Partition::DirichletCapped { alpha: 0.1, min: 10 }),
+            ("{ quantity = { alpha = 2.0, min = 1 } }", Partition::Quantity { alpha: 2.0, min: 1 }),
         ] {
             let read: Section = toml::from_str(&format!("partition = {text}")).unwrap();
             assert_eq!(read, Section { partition });
@@ -232,12 +299,17 @@ mod tests {
             for partition in [
                 Partition::Iid {},
                 Partition::Shards { per_client },
-                Partition::Dirichlet { alpha },
+                Partition::Classes { per_client },
+                Partition::Dirichlet { alpha, empty: Empty::Redraw },
+                Partition::Dirichlet { alpha, empty: Empty::Absent },
+                Partition::DirichletCapped { alpha, min: 2 },
+                Partition::Quantity { alpha, min: 2 },
             ] {
                 // Requests that cannot be met have their own tests.
                 let Ok(shares) = partition.split(&labels, 5, clients, &seed) else { continue };
                 prop_assert_eq!(shares.len(), clients);
-                prop_assert!(shares.iter().all(|share| !share.is_empty() && share.is_sorted()));
+                let absent = partition == Partition::Dirichlet { alpha, empty: Empty::Absent };
+                prop_assert!(shares.iter().all(|share| (absent || !share.is_empty()) && share.is_sorted()));
                 let mut used = shares.concat();
                 used.sort_unstable();
                 prop_assert_eq!(used, (0..labels.len() as u32).collect::<Vec<_>>());
@@ -249,7 +321,7 @@ mod tests {
     #[test]
     fn another_seed_is_another_split() {
         let labels = labels::in_turn(1000, 10);
-        for partition in ALL {
+        for partition in ALL.into_iter().filter(|partition| *partition != Partition::Role {}) {
             let split = |number| partition.split(&labels, 10, 10, &Seed::root(number)).unwrap();
             assert_ne!(split(1), split(2), "{partition:?}");
         }
@@ -265,6 +337,8 @@ mod labels {
 
     /// Samples of each class in one client's share.
     pub(super) fn histogram(labels: &[u32], classes: usize, share: &[u32]) -> Vec<usize> {
-        crate::data::dataset::histogram(share.iter().map(|&sample| labels[sample as usize]), classes)
+        let mut counts = vec![0; classes];
+        share.iter().for_each(|&sample| counts[labels[sample as usize] as usize] += 1);
+        counts
     }
 }

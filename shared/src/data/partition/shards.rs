@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn unequal_classes_add_at_most_one_class_per_shard() {
         // Class c has 100 + 10 c samples.
-        let labels: Vec<u32> = (0..10_u32).flat_map(|c| vec![c; 100 + 10 * c as usize]).collect();
+        let labels: Vec<u32> = (0..10).flat_map(|c| vec![c; 100 + 10 * c as usize]).collect();
         let shares = split(&labels, 29, 2, &Seed::root(6)).unwrap();
         assert!(shares.iter().all(|share| classes_seen(&labels, share) <= 4));
         let sizes: Vec<usize> = shares.iter().map(Vec::len).collect();

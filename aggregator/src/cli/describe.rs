@@ -1,0 +1,50 @@
+//! `aggregator data describe`: who would have what, before anyone trains.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use console::Term;
+use shared::data::Split;
+
+use super::exit::Failure;
+use super::{ConfigArgs, terminal};
+use crate::data;
+use crate::files::{Disk, write_durably};
+use crate::report::description::{Description, page, text};
+
+#[derive(Debug, Args)]
+pub(super) struct DescribeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Also write a page with the picture and the numbers of all clients
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Columns where nobody says how wide the terminal is.
+const COLUMNS: usize = 80;
+
+pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
+    let config = arguments.config.validated()?;
+    let train = data::load(&config, Split::Train).map_err(Failure::environment)?;
+    let test = data::load(&config, Split::Test).map_err(Failure::environment)?;
+    let (samples, shape) = (train.len(), train.shape().to_vec());
+    let shares = data::divide(&config, train).map_err(Failure::environment)?;
+    let clients = shares.iter().map(shared::data::View::histogram).collect();
+    let description = Description::of(&config, &shape, samples, test.len(), clients);
+    if let Some(path) = &arguments.html {
+        let page = page(&description);
+        write_durably(&Disk, path, |out| out.write_all(page.as_bytes()))
+            .map_err(|error| Failure::file("write", path, error))?;
+    }
+    if arguments.json {
+        let json =
+            serde_json::to_string(&description).map_err(|error| Failure::Internal(error.to_string()))?;
+        return terminal::print(&format!("{json}\n"));
+    }
+    let columns = Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns));
+    terminal::print(&text(&description, columns))
+}

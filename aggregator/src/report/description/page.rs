@@ -1,0 +1,67 @@
+//! The description as a page.
+
+use maud::html;
+
+use super::Description;
+use crate::report::html::{document, histograms};
+use crate::report::units::{counted, grouped};
+
+/// A page that needs no network and no script: figures, and the labels of every client as a heat map and a table.
+#[must_use]
+pub fn page(description: &Description) -> String {
+    let figures = &description.figures;
+    let clients: Vec<(String, Vec<usize>)> =
+        (0..).zip(&description.clients).map(|(k, counts)| (format!("client {k}"), counts.clone())).collect();
+    let figure = |name: &str, value: String, note: String| {
+        html! { div { dt { (name) } dd { (value) } dd.note { span { (note) } } } }
+    };
+    let title = format!("{} among {}", description.set, counted(clients.len(), "client"));
+    let lead = format!("{}; run.seed = {}.", description.partition, description.seed);
+    let body = html! {
+        section aria-label="Summary" {
+            dl.figures {
+                (figure("Training samples", grouped(description.train), format!("{} classes", description.classes)))
+                (figure("Test samples", grouped(description.test), String::new()))
+                (figure(
+                    "Samples per client",
+                    grouped(figures.samples.median),
+                    format!("{} to {}", grouped(figures.samples.min), grouped(figures.samples.max)),
+                ))
+                (figure(
+                    "Classes per client",
+                    grouped(figures.classes.median),
+                    format!("{} to {}", figures.classes.min, figures.classes.max),
+                ))
+                (figure("Label skew", format!("{:.2}", figures.skew), "0 is IID".to_owned()))
+                @if figures.absent > 0 {
+                    (figure("Absent clients", grouped(figures.absent), "without a sample".to_owned()))
+                }
+            }
+        }
+        (histograms(&clients, &description.partition))
+    };
+    document(
+        &title,
+        &title,
+        &lead,
+        &body,
+        &html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::description;
+    use super::*;
+
+    #[test]
+    fn the_page_stands_alone_and_shows_every_client() {
+        let page = page(&description(vec![vec![600, 0, 0], vec![0, 150, 450], vec![0, 0, 0]]));
+        for part in ["Label skew", "0.50", "Absent clients", "<svg", "client 2", "2 shards per client"] {
+            assert!(page.contains(part), "{part} is missing");
+        }
+        for part in ["http://", "https://", "<script", "<link", "src=", "href="] {
+            assert!(!page.contains(part), "{part} in the page");
+        }
+    }
+}

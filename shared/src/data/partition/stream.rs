@@ -1,0 +1,59 @@
+//! Data that arrives in slices: each round a client trains on one slice of its share.
+//!
+//! Round `t`, counted from 1, uses slice `(t - 1) mod S` of `S` (Wang et al. 2022, "streaming"). The slices of a share
+//! have equal sizes, give or take one, and every sample is in exactly one of them.
+
+use super::{boundary, shuffled};
+use crate::seed::Seed;
+
+/// The positions, ascending, that a client with `samples` samples trains on in `round`, of `slices` slices.
+///
+/// `seed` is the client's in this run, the same in every round: it decides which samples share a slice. A client that has
+/// fewer samples than there are slices goes through slices of one sample each, and begins again sooner.
+///
+/// # Panics
+/// If `slices` or `round` is zero: slices and rounds are counted from 1.
+#[must_use]
+pub fn slice(samples: usize, slices: u32, round: u32, seed: &Seed) -> Vec<u32> {
+    assert!(slices > 0 && round > 0, "slices and rounds are counted from 1");
+    let parts = (slices as usize).min(samples).max(1);
+    let part = (round as usize - 1) % parts;
+    let order = shuffled(samples, &seed.derive("stream"));
+    let mut slice = order[boundary(samples, parts, part)..boundary(samples, parts, part + 1)].to_vec();
+    slice.sort_unstable();
+    slice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_schedule_is_round_modulo_slices() {
+        let seed = Seed::root(41);
+        let of = |round| slice(100, 10, round, &seed);
+        assert_eq!((1..=25).map(|round| of(round).len()).collect::<Vec<_>>(), [10; 25]);
+        assert_eq!((of(1), of(7)), (of(11), of(27)));
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
+    fn a_client_with_few_samples_always_has_one() {
+        let seed = Seed::root(42);
+        let used: Vec<Vec<u32>> = (1..=6).map(|round| slice(3, 10, round, &seed)).collect();
+        assert!(used.iter().all(|slice| slice.len() == 1) && used[..3] == used[3..], "{used:?}");
+        assert!(slice(0, 10, 4, &seed).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn one_pass_uses_every_sample_once(samples in 1_usize..300, slices in 1_u32..20, number: u64) {
+            let seed = Seed::root(number);
+            let passes = slices.min(samples as u32);
+            let mut used: Vec<u32> = (1..=passes).flat_map(|round| slice(samples, slices, round, &seed)).collect();
+            used.sort_unstable();
+            prop_assert_eq!(used, (0..samples as u32).collect::<Vec<_>>());
+        }
+    }
+}

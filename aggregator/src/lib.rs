@@ -12,10 +12,13 @@
 //! | [`start`] | which directory a run gets, and whether it begins or continues |
 //! | [`serve`] | a run for real devices |
 //! | [`simulate`] | a whole federation in one process (feature `simulate`, on by default) |
+//! | [`compare`] | experiments: variants on paired seeds (feature `simulate`) |
 //! | [`cli`] | the command line |
 //! | [`report`] | what a run leaves behind: rounds.jsonl, report.html, lines for people |
 
 pub mod cli;
+#[cfg(feature = "simulate")]
+pub mod compare;
 pub mod config;
 pub mod coordinator;
 pub mod data;

@@ -1,5 +1,8 @@
 //! The command line: what a person types, and what the process answers.
 
+#[cfg(feature = "simulate")]
+mod compare;
+mod describe;
 mod evaluate;
 mod exit;
 mod rounds;
@@ -60,6 +63,10 @@ enum Command {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         linger: u32,
     },
+    /// Run an experiment: variants of a configuration on paired seeds, compared in tables and a report
+    #[cfg(feature = "simulate")]
+    #[command(after_long_help = texts::COMPARE)]
+    Compare(compare::CompareArgs),
     /// Test a trained model on a data set
     Evaluate(evaluate::EvaluateArgs),
     /// Look at and prepare data
@@ -86,6 +93,9 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum DataCommand {
+    /// Show sizes and labels of every client's share of the configured data
+    #[command(after_long_help = texts::DESCRIBE)]
+    Describe(describe::DescribeArgs),
     /// Write every client's share of the configured data as IDX files, one directory per client
     Split(split::SplitArgs),
 }
@@ -135,7 +145,10 @@ impl Cli {
                 let linger = Duration::from_secs(linger.into());
                 rounds::serve(&run, listen, ready_file.as_deref(), identity, linger)
             }
+            #[cfg(feature = "simulate")]
+            Command::Compare(arguments) => compare::compare(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
+            Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
             Command::Config { config } => {
                 let config = config.validated()?;

@@ -168,11 +168,11 @@ fn conclude(
     Failure::of_outcome(outcome).map_or(Ok(()), Err)
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::environment)
 }
 
 #[cfg(feature = "simulate")]
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -53,3 +53,45 @@ The output is a complete configuration file: save it, change it, run it.
   aggregator config > run.toml
 
 A relative data.path is relative to the file that it stands in; in --set, to the current directory.";
+
+pub(super) const DESCRIBE: &str = "\
+Examples:
+  aggregator data describe
+  aggregator data describe --set data.partition.shards.per-client=2
+  aggregator data describe run.toml --html labels.html
+
+The picture has a row per client and a column per class: the darker, the more samples. The label skew is the \
+mean over clients of the total variation distance between the client's labels and all labels: 0 is IID, \
+0.9 is one class per client out of ten equal ones.";
+
+#[cfg(feature = "simulate")]
+pub(super) const COMPARE: &str = r#"The experiment's file:
+  title = "FedAvg against FedSGD"
+  seeds = 3                     # 1, 2 and 3; or a list
+  target = 0.97                 # accuracy to count rounds and bytes to
+  baseline = "fedsgd"           # the variant that the others are compared with
+  [base]                        # any keys of the configuration, for all runs
+  [variants.fedsgd]             # any keys of the configuration: what tells the variants apart
+  [variants.fedavg]
+  [grid.partition]              # settings in which all variants are compared; several axes multiply
+  iid = { data.partition.iid = {} }
+  shards = { data.partition.shards.per-client = 2, target = 0.9 }
+  [grid]                        # an axis that is one key with its values
+  "training.epochs" = [1, 5]
+  [forms.reduced]               # --form reduced: any keys, and seeds, target, variants = [...], grid.AXIS = [...]
+  [forms.full]
+  [paper]                       # published numbers, shown beside: CELL/VARIANT
+  source = "McMahan et al. 2017"
+  rounds = { "iid/epochs=1/fedavg" = 87 }
+  accuracy = { "iid/epochs=1/fedavg" = 97.0 }
+  [interpolate]                 # mix the final models of seeds 1 and 2, 3 and 4 ...
+  steps = 15
+
+Later ones win: defaults, [base], [forms.FORM], the point of each axis, [variants.NAME], --set.
+
+For one seed, all variants have the same partition, initial parameters and cohorts. Runs that are complete are not repeated; an experiment that was stopped or killed continues with the same command. If the file has changed since, the runs that it concerns are named, and made again with --replace.
+
+Examples:
+  aggregator compare tests/configs/experiments/fedavg-table2.toml
+  aggregator compare tests/configs/experiments/fedavg-table2.toml --form full --jobs 8
+  aggregator compare my.toml --plan"#;

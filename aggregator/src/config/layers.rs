@@ -6,6 +6,7 @@ use std::path::Path;
 
 use shared::algorithm::registry;
 use shared::data::Partition;
+use shared::data::partition::Empty;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
@@ -44,45 +45,31 @@ impl Raw {
 impl Layers {
     /// Reads and joins them. Mistakes are noted, and what they are about is left at what the layer below says.
     pub(super) fn read(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigError> {
-        let mut table = to_table(&Raw::default())?;
-        let mut places = Places::default();
-        let mut findings = Findings::default();
+        let mut joined = Self::defaults()?;
         if let Some(path) = file {
             let parsed = match read(path) {
-                Ok(text) => parse(&text, path, &mut findings)?,
+                Ok(text) => parse(&text, path, &mut joined.findings)?,
                 Err(error) => {
-                    findings.add(error);
+                    joined.findings.add(error);
                     None
                 }
             };
             if let Some((mut layer, lines)) = parsed {
-                check::table(&mut layer, &lines, &mut findings);
-                lay_over(&mut table, beside(layer, path)?, "")?;
-                places.lay_over(lines);
+                check::table(&mut layer, &lines, &mut joined.findings);
+                joined.lay(beside(layer, path)?, lines)?;
             } else {
                 // Nobody knows what it would have said, so values are not compared with each other.
-                findings.doubt("");
+                joined.findings.doubt("");
             }
         }
-        for given in overrides {
-            match overrides::parse(given) {
-                Ok(Override::Set(mut layer)) => {
-                    let place = Places::in_override(given, &layer);
-                    check::table(&mut layer, &place, &mut findings);
-                    lay_over(&mut table, layer, "")?;
-                    places.lay_over(place);
-                }
-                Ok(Override::Unset(key)) => {
-                    unset(&mut table, key);
-                    places.unset(key);
-                }
-                Err(error) => {
-                    findings.add(error);
-                    findings.doubt("");
-                }
-            }
-        }
-        Ok(Self { raw: from_table(table)?, places: Some(places), findings })
+        joined.override_with(overrides)?;
+        joined.finish()
+    }
+
+    /// The lowest layer.
+    pub(super) fn defaults() -> Result<Joined, ConfigError> {
+        let (places, findings) = (Places::default(), Findings::default());
+        Ok(Joined { table: to_table(&Raw::default())?, places, findings })
     }
 
     /// Checks a configuration that a program made: no check may be skipped because no file was read.
@@ -106,7 +93,64 @@ impl Layers {
     }
 }
 
-fn read(path: &Path) -> Result<String, ConfigError> {
+/// Layers that are being joined.
+pub(super) struct Joined {
+    table: Table,
+    places: Places,
+    pub(super) findings: Findings,
+}
+
+impl Joined {
+    /// Lays a checked layer over those before.
+    pub(super) fn lay(&mut self, layer: Table, places: Places) -> Result<(), ConfigError> {
+        lay_over(&mut self.table, layer, "")?;
+        self.places.lay_over(places);
+        Ok(())
+    }
+
+    /// Lays overrides over what is there.
+    pub(super) fn override_with(&mut self, overrides: &[String]) -> Result<(), ConfigError> {
+        for given in overrides {
+            match overrides::parse(given) {
+                Ok(Override::Set(mut layer)) => {
+                    let place = Places::in_override(given, &layer);
+                    check::table(&mut layer, &place, &mut self.findings);
+                    self.lay(layer, place)?;
+                }
+                Ok(Override::Unset(key)) => {
+                    unset(&mut self.table, key);
+                    self.places.unset(key);
+                }
+                Err(error) => {
+                    self.findings.add(error);
+                    self.findings.doubt("");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Layers, ConfigError> {
+        Ok(Layers { raw: from_table(self.table)?, places: Some(self.places), findings: self.findings })
+    }
+}
+
+/// The content of a file with this text, and where its keys stand; all mistakes of its syntax.
+pub(super) fn parsed(text: &str, path: &Path) -> Result<(Table, Places), ConfigErrors> {
+    let mut findings = Findings::default();
+    match parse(text, path, &mut findings)? {
+        Some(parsed) => Ok(parsed),
+        None => Err(match findings.none_or(()) {
+            Err(errors) => errors,
+            Ok(()) => {
+                let reason = "a text that is no TOML has no mistake".to_owned();
+                ConfigError::Internal { reason }.into()
+            }
+        }),
+    }
+}
+
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_owned(), source };
     let mut text = String::new();
     let read = File::open(path).map_err(failed)?.take(LIMIT + 1).read_to_string(&mut text).map_err(failed)?;
@@ -117,7 +161,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 }
 
 /// A checked layer of the file `path` with what it names relative to the file named from the working directory.
-fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError> {
+pub(super) fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     if let Some(Value::String(text)) = layer.get_mut("data").and_then(|data| data.get_mut("path")) {
         let joined = folder.join(text.as_str());
@@ -205,7 +249,10 @@ fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> 
         "data.partition" => vec![
             Value::try_from(Partition::Iid {}).map_err(internal)?,
             Value::try_from(Partition::Shards { per_client: 2 }).map_err(internal)?,
-            Value::try_from(Partition::Dirichlet { alpha: 0.5 }).map_err(internal)?,
+            Value::try_from(Partition::Classes { per_client: 2 }).map_err(internal)?,
+            Value::try_from(Partition::Dirichlet { alpha: 0.5, empty: Empty::Redraw }).map_err(internal)?,
+            Value::try_from(Partition::DirichletCapped { alpha: 0.5, min: 10 }).map_err(internal)?,
+            Value::try_from(Partition::Quantity { alpha: 0.5, min: 10 }).map_err(internal)?,
         ],
         "training.optimizer" => vec![Value::try_from(Optimizer::default()).map_err(internal)?],
         // An algorithm knows its own defaults.
@@ -269,9 +316,12 @@ mod tests {
             Partition::Shards { per_client: 2 }
         );
         let dirichlet = layered("data.partition = { dirichlet = {} }", &[]);
-        assert_eq!(dirichlet.data.partition, Partition::Dirichlet { alpha: 0.5 });
+        let skewed = |alpha| Partition::Dirichlet { alpha, empty: Empty::Redraw };
+        assert_eq!(dirichlet.data.partition, skewed(0.5));
+        let capped = layered("data.partition = { dirichlet-capped = { alpha = 0.1 } }", &[]);
+        assert_eq!(capped.data.partition, Partition::DirichletCapped { alpha: 0.1, min: 10 });
         let both = ["data.partition.shards.per-client=3", "data.partition.dirichlet.alpha=0.1"];
-        assert_eq!(layered("", &both).data.partition, Partition::Dirichlet { alpha: 0.1 });
+        assert_eq!(layered("", &both).data.partition, skewed(0.1));
         let Optimizer::Sgd(sgd) =
             layered("training.optimizer.sgd = { momentum = 0.9 }", &["training.optimizer.sgd.decay=1e-4"])
                 .training

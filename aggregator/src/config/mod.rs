@@ -35,6 +35,7 @@ mod check;
 mod combinations;
 mod document;
 mod error;
+pub mod excerpt;
 mod findings;
 pub mod keys;
 mod layers;

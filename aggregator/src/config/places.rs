@@ -29,25 +29,36 @@ impl Places {
 
     /// One override, whose text is `given` and which sets `layer`.
     pub(super) fn in_override(given: &str, layer: &Table) -> Self {
-        fn collect(value: &Value, path: String, given: &str, places: &mut BTreeMap<String, Origin>) {
-            match value {
-                Value::Table(table) => {
-                    table.iter().for_each(|(name, value)| collect(value, below(&path, name), given, places));
-                }
-                Value::Array(list) => {
-                    let items = list.iter().enumerate();
-                    items
-                        .for_each(|(index, value)| collect(value, format!("{path}[{index}]"), given, places));
-                }
-                _ => {}
-            }
-            places.insert(path, Origin::Override(given.to_owned()));
-        }
+        Self::all_at(layer, &Origin::Override(given.to_owned()))
+    }
+
+    /// All keys of `layer` stand where `origin` says.
+    pub(super) fn all_at(layer: &Table, origin: &Origin) -> Self {
         let mut places = BTreeMap::new();
         for (name, value) in layer {
-            collect(value, below("", name), given, &mut places);
+            collect_at(value, below("", name), origin, &mut places);
         }
         Self(places)
+    }
+
+    /// What stands in the table `prefix`, by its keys in there.
+    pub(super) fn inside(&self, prefix: &str) -> Self {
+        if prefix.is_empty() {
+            return self.clone();
+        }
+        let within = |(key, origin): (&String, &Origin)| {
+            let rest = key.strip_prefix(prefix)?.strip_prefix('.')?;
+            Some((rest.to_owned(), origin.clone()))
+        };
+        Self(self.0.iter().filter_map(within).collect())
+    }
+
+    /// The line of a key in its file; what has none comes first.
+    pub(super) fn position(&self, key: &str) -> usize {
+        match self.0.get(key) {
+            Some(Origin::File { line, .. }) => *line,
+            _ => 0,
+        }
     }
 
     /// Lays a later layer over this one.
@@ -64,6 +75,23 @@ impl Places {
     pub(super) fn origin(&self, key: &str) -> Option<&Origin> {
         self.0.get(key)
     }
+}
+
+fn collect_at(value: &Value, path: String, origin: &Origin, places: &mut BTreeMap<String, Origin>) {
+    match value {
+        Value::Table(table) => {
+            for (name, value) in table {
+                collect_at(value, below(&path, name), origin, places);
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                collect_at(value, format!("{path}[{index}]"), origin, places);
+            }
+        }
+        _ => {}
+    }
+    places.insert(path, origin.clone());
 }
 
 /// The full path of `name` in table `path`. A name that is no bare key is quoted: a dot in it

@@ -1,0 +1,327 @@
+//! `aggregator compare`: an experiment, from its file to its report.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::exit::Failure;
+use super::rounds::{cores, runtime};
+use super::terminal;
+use crate::compare::experiment::{Experiment, ExperimentError};
+use crate::compare::interpolation::{self, mixtures};
+use crate::compare::page::{Found, page};
+use crate::compare::plan::{Plan, Planned, Standing};
+use crate::compare::progress::Progress;
+use crate::compare::results::{Rounds, lines};
+use crate::compare::runs::{Spread, Step, recorded, work};
+use crate::compare::table::{csv, table};
+use crate::files::{Disk, FileLayer as _, create_dir_durably, write_durably};
+use crate::report::units::{counted, percent, seconds};
+
+#[derive(Debug, Args)]
+pub(super) struct CompareArgs {
+    /// The experiment's file
+    #[arg(value_name = "EXPERIMENT")]
+    experiment: PathBuf,
+    /// Which of the experiment's forms to run
+    #[arg(long, value_name = "FORM", default_value = "reduced")]
+    form: String,
+    /// Directory of the experiment's runs and report [default: experiments/NAME-FORM]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Change one key of all runs, for example --set run.rounds=2; may be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Runs at a time [default: one per core, as far as memory allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Make runs again whose configuration is not the experiment's any more; the old ones are kept in DIR/replaced
+    #[arg(long)]
+    replace: bool,
+    /// Say what would be run, and run nothing; tables and report are made of what is there
+    #[arg(long)]
+    plan: bool,
+    /// Print one JSON object with every number of the tables, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<ExperimentError> for Failure {
+    fn from(error: ExperimentError) -> Self {
+        match error {
+            ExperimentError::Configuration(errors) => errors.into(),
+            content @ ExperimentError::Content { .. } => Self::Usage(content.to_string()),
+        }
+    }
+}
+
+pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
+    let plan = Plan::of(Experiment::read(&arguments.experiment, &arguments.form)?, &arguments.overrides)?;
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        let stem = arguments.experiment.file_stem().unwrap_or_default().to_string_lossy();
+        PathBuf::from("experiments").join(format!("{stem}-{}", arguments.form))
+    });
+    let runs = out.join("runs");
+    create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
+    let path = out.join("lock");
+    let _lock = Disk.lock(&path).map_err(|error| match error {
+        std::fs::TryLockError::WouldBlock => Failure::Environment(format!(
+            "{} is in use by another aggregator: stop that one, or name another --out",
+            out.display()
+        )),
+        std::fs::TryLockError::Error(error) => Failure::file("lock", &path, error),
+    })?;
+    let standing: Vec<Standing> = plan.runs.iter().map(|run| run.standing(&Disk, &runs)).collect();
+    let standing = settle(&plan, standing, &out, arguments.replace)?;
+    let left: Vec<usize> = (0..plan.runs.len()).filter(|&run| standing[run] != Standing::Done).collect();
+    let mut outcome = Ok(());
+    if arguments.plan {
+        tell_plan(&plan, &standing);
+    } else if !left.is_empty() {
+        outcome = run_all(&plan, &standing, &left, &runs, arguments.jobs.map(usize::from));
+    }
+    conclude(&plan, &out, arguments)?;
+    outcome
+}
+
+/// Moves runs aside whose configuration has changed, if that is wanted; refuses them otherwise.
+fn settle(
+    plan: &Plan,
+    mut standing: Vec<Standing>,
+    out: &Path,
+    replace: bool,
+) -> Result<Vec<Standing>, Failure> {
+    let mut refused = Vec::new();
+    for (run, standing) in plan.runs.iter().zip(&mut standing) {
+        let why = match standing {
+            Standing::Changed(differences) => {
+                let said: Vec<String> = differences
+                    .iter()
+                    .map(|(key, there, now)| format!("{key} is {there} there and {now} now"))
+                    .collect();
+                said.join(", ")
+            }
+            Standing::Foreign(why) => why.clone(),
+            _ => continue,
+        };
+        if replace && matches!(standing, Standing::Changed(_)) {
+            aside(run, out)?;
+            *standing = Standing::Absent;
+        } else {
+            refused.push(format!("  {}: {why}", run.directory(&out.join("runs")).root().display()));
+        }
+    }
+    if refused.is_empty() {
+        return Ok(standing);
+    }
+    let shown = refused.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
+    let more = refused.len().saturating_sub(10);
+    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+    Err(Failure::Usage(format!(
+        "{} of {} belong to another state of the experiment:\n{shown}{more}\nName another --out, or make them again with \
+         --replace, which keeps the old ones in {}",
+        refused.len(),
+        counted(plan.runs.len(), "run"),
+        out.join("replaced").display()
+    )))
+}
+
+/// Moves a run to a free name among the replaced ones.
+fn aside(run: &Planned, out: &Path) -> Result<(), Failure> {
+    let from = run.directory(&out.join("runs"));
+    let replaced = out.join("replaced");
+    create_dir_durably(&Disk, &replaced).map_err(|error| Failure::file("create", &replaced, error))?;
+    let free = |number: &u32| !replaced.join(format!("{}-{number}", run.config.spec.name)).exists();
+    let number = (1..=u32::MAX).find(free).unwrap_or(u32::MAX);
+    let to = replaced.join(format!("{}-{number}", run.config.spec.name));
+    Disk.rename(from.root(), &to).map_err(|error| Failure::file("move a run to", &to, error))
+}
+
+fn tell_plan(plan: &Plan, standing: &[Standing]) {
+    for (run, standing) in plan.runs.iter().zip(standing) {
+        let rounds = run.config.spec.rounds;
+        let stands = match standing {
+            Standing::Done => "complete".to_owned(),
+            Standing::Unfinished(closed) => format!("to be continued after round {closed} of {rounds}"),
+            _ => counted(rounds as usize, "round"),
+        };
+        terminal::tell(&format!("{}: {stands}", run.title(plan)));
+    }
+}
+
+/// What a person sees of the runs.
+struct Display<'a> {
+    plan: &'a Plan,
+    bar: ProgressBar,
+    progress: Progress,
+    failures: Vec<String>,
+    stopped: bool,
+}
+
+impl Display<'_> {
+    fn show(&mut self, position: usize, step: &Step<'_>) {
+        let run = &self.plan.runs[position];
+        let mut said = None;
+        match step {
+            Step::Begun(_) => {}
+            Step::Round(record, took) => {
+                self.progress.closed(position, record.round, *took);
+                let accuracy =
+                    record.accuracy.map_or_else(String::new, |accuracy| format!(" {}", percent(accuracy)));
+                self.bar.set_message(format!(
+                    "{}: round {}/{}{accuracy}",
+                    run.title(self.plan),
+                    record.round,
+                    run.config.spec.rounds
+                ));
+            }
+            Step::Done => {
+                self.progress.over(position);
+                let (over, all) = self.progress.runs();
+                said = Some(format!(
+                    "{over}/{all} {} is complete{}",
+                    run.title(self.plan),
+                    self.remaining(", ")
+                ));
+            }
+            Step::Stopped => self.stopped = true,
+            Step::Failed(error) => {
+                self.progress.over(position);
+                let text = format!("{} did not complete: {error}", run.title(self.plan));
+                said = Some(format!("WARNING: {text}"));
+                self.failures.push(text);
+            }
+        }
+        if let Some(text) = said {
+            self.bar.suspend(|| terminal::tell(&text));
+        }
+        let (over, all) = self.progress.runs();
+        self.bar.set_position(self.progress.rounds().0);
+        self.bar.set_prefix(format!("{over}/{all} runs{}", self.remaining(", ")));
+    }
+
+    fn remaining(&self, before: &str) -> String {
+        let left = self.progress.remaining().filter(|left| !left.is_zero());
+        left.map_or_else(String::new, |left| format!("{before}about {} left", seconds(left.as_secs_f64())))
+    }
+}
+
+fn run_all(
+    plan: &Plan,
+    standing: &[Standing],
+    left: &[usize],
+    runs: &Path,
+    jobs: Option<usize>,
+) -> Result<(), Failure> {
+    let planned: Vec<&Planned> = left.iter().map(|&run| &plan.runs[run]).collect();
+    let spread = match jobs {
+        Some(jobs) => {
+            let jobs = jobs.min(left.len());
+            Spread { jobs, threads: cores().div_ceil(jobs) }
+        }
+        None => Spread::over(cores(), available_memory(), &planned),
+    };
+    terminal::tell(&format!(
+        "{} of {} to do, {} at a time",
+        left.len(),
+        counted(plan.runs.len(), "run"),
+        spread.jobs
+    ));
+    let progress = Progress::new(plan, standing, spread.jobs);
+    let bar = ProgressBar::with_draw_target(Some(progress.rounds().1), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:12} {prefix}  {wide_msg}")
+        .expect("the template is a constant that parses");
+    bar.set_style(style.progress_chars("=> "));
+    if std::io::stderr().is_terminal() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
+    let runtime = runtime()?;
+    let stop = {
+        let _inside = runtime.enter();
+        terminal::stop_on_signal()
+    };
+    work(plan, left, runs, spread, &stop, &|position, step| {
+        display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
+    });
+    let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);
+    display.bar.finish_and_clear();
+    if display.stopped || *stop.borrow() {
+        terminal::tell("stopped: the same command continues the experiment");
+    }
+    match display.failures.len() {
+        0 => Ok(()),
+        failed => {
+            let mut text = format!("{} did not complete:", counted(failed, "run"));
+            display.failures.iter().for_each(|failure| _ = write!(text, "\n  {failure}"));
+            Err(Failure::Fruitless(text))
+        }
+    }
+}
+
+/// Bytes that programs can have without others losing theirs, where the system says so.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    // The rest is for what was estimated too low.
+    Some(kilobytes * 1024 / 10 * 8)
+}
+
+/// Writes the report and the tables of whatever is there.
+fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<(), Failure> {
+    let runs = out.join("runs");
+    let rounds: Rounds = plan.runs.iter().map(|run| recorded(&Disk, run, &runs)).collect();
+    let lines = lines(plan, &rounds);
+    let mixtures = match plan.experiment.interpolation {
+        Some(how) => mixtures(plan, how, &runs).map_err(Failure::environment)?,
+        None => Vec::new(),
+    };
+    let found = Found { plan, form: &arguments.form, rounds: &rounds, lines: &lines, mixtures: &mixtures };
+    let json = serde_json::json!({
+        "title": plan.experiment.title,
+        "form": arguments.form,
+        "cells": plan.cells.iter().map(|cell| serde_json::json!({"name": cell.name, "target": cell.target})).collect::<Vec<_>>(),
+        "variants": plan.experiment.variants.iter().map(|variant| &variant.name).collect::<Vec<_>>(),
+        "baseline": plan.experiment.baseline,
+        "results": lines,
+        "mixtures": mixtures,
+    });
+    let mut files = vec![
+        ("report.html", page(&found)),
+        ("results.csv", csv(plan, &lines)),
+        ("results.json", format!("{json}\n")),
+    ];
+    if plan.experiment.interpolation.is_some() {
+        files.push(("mixtures.csv", interpolation::csv(&mixtures)));
+    }
+    for (name, text) in files {
+        let path = out.join(name);
+        write_durably(&Disk, &path, |file| file.write_all(text.as_bytes()))
+            .map_err(|error| Failure::file("write", &path, error))?;
+    }
+    if arguments.json {
+        return terminal::print(&format!("{json}\n"));
+    }
+    let mut text = table(plan, &lines);
+    for mixture in &mixtures {
+        let [b, half, a] = mixture.parents;
+        let _ = writeln!(
+            text,
+            "{}: {} loss {a:.4} and {b:.4} of the two models, {half:.4} of their mean",
+            mixture.name, mixture.on
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nreport  {}\ntable   {}",
+        out.join("report.html").display(),
+        out.join("results.csv").display()
+    );
+    terminal::print(&text)
+}

@@ -1,0 +1,94 @@
+//! Experiments: several variants of a configuration on paired seeds, compared.
+//!
+//! `aggregator compare experiment.toml` runs every variant with every seed. Seeds are paired: for one seed, all variants
+//! of a cell have the same partition, the same initial parameters and the same cohorts, since all three come from the
+//! seed and not from what the variants change. Differences are therefore taken seed by seed, and their spread is that of
+//! the difference, which at small scale is a fraction of the spread of either side.
+//!
+//! # The file
+//!
+//! ```toml
+//! title = "FedAvg against FedSGD"        # what it is about
+//! about = "Rounds to 97 % on MNIST."     # at more length; optional
+//! seeds = 3                              # 1, 2 and 3; or a list
+//! target = 0.97                          # accuracy to count rounds and bytes to; optional
+//! baseline = "fedsgd"                    # the variant that the others are compared with; optional
+//!
+//! [base]                                 # what all runs share: any keys of the configuration
+//! data = { set = "mnist", clients = 100 }
+//! model.name = "mlp-2nn"
+//! round.fraction = 0.1
+//!
+//! [variants.fedsgd]                      # what tells the variants apart: any keys of the configuration
+//! training.batch = 0
+//! training.optimizer.sgd.rate = 0.5
+//!
+//! [variants.fedavg]
+//! training.batch = 10
+//! training.optimizer.sgd.rate = 0.1
+//!
+//! [grid.partition]                       # settings in which all variants are compared; axes multiply; optional
+//! iid = { data.partition.iid = {} }
+//! shards = { data.partition.shards.per-client = 2, target = 0.9 }   # with a target of its own
+//!
+//! [grid]                                 # an axis that is one key and a list of its values
+//! "training.epochs" = [1, 5]
+//!
+//! [forms.reduced]                        # what a form changes; `--form` chooses one; optional
+//! run.rounds = 30
+//! seeds = 2                              # it may also set seeds and target, and leave out
+//! variants = ["fedsgd", "fedavg"]        # variants
+//! grid.partition = ["iid"]               # and points of the grid
+//!
+//! [forms.full]
+//! run.rounds = 1000
+//!
+//! [paper]                                # published numbers, shown beside ours; optional
+//! source = "McMahan et al. 2017, table 1"
+//! rounds = { "iid/epochs=1/fedavg" = 87 }            # CELL/VARIANT: rounds to the target
+//! accuracy = { "iid/epochs=1/fedavg" = 97.0 }        # final accuracies in percent
+//!
+//! [interpolate]                          # mix the final models of seeds 1 and 2, 3 and 4 ...; optional
+//! steps = 15                             # values of theta
+//! from = -0.2
+//! to = 1.2
+//! train = true                           # loss on all training samples, not on the test samples
+//! ```
+//!
+//! A run's configuration is the defaults, under `[base]`, under the form, under the cell's points, under the variant, under
+//! `--set` of the command line. `run.seed` and `run.name` are the experiment's to set. Mistakes are all reported before
+//! anything runs, with their lines.
+//!
+//! # What it leaves
+//!
+//! ```text
+//! experiments/NAME-FORM/
+//!     report.html          tables and curves, with links to the reports of the runs
+//!     results.csv          one line per run
+//!     results.json         every number of the tables
+//!     mixtures.csv         theta against loss, with [interpolate]
+//!     runs/CELL--VARIANT--SEED/    ordinary run directories
+//! ```
+//!
+//! The runs are all there is of state: one that is complete is not repeated, one that was interrupted, by whatever, is
+//! continued, and its configuration says whether it is still the planned one. If the experiment has changed since, the runs
+//! that are concerned are named, and made again only on demand (`--replace`); the old ones are kept aside.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`experiment`] | the file |
+//! | [`plan`] | all its runs with their configurations, and where each stands on disk |
+//! | [`runs`] | running what is left, several at a time |
+//! | [`progress`] | remaining time |
+//! | [`results`] | means, spreads, paired differences |
+//! | [`table`], [`page`] | for terminals and spreadsheets, for browsers |
+//! | [`interpolation`] | mixtures of two final models |
+
+pub mod experiment;
+pub mod interpolation;
+pub mod page;
+pub mod plan;
+pub mod progress;
+pub mod results;
+pub mod runs;
+pub mod table;

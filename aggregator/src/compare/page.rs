@@ -1,0 +1,219 @@
+//! The report of an experiment: tables and curves, cell by cell.
+
+use maud::{Markup, html};
+
+use super::interpolation::Mixture;
+use super::plan::Plan;
+use super::results::{Line, Rounds, curve};
+use super::table::{accuracy, paper, points, to_target};
+use crate::report::chart::{Floor, Line as Curve, Lines};
+use crate::report::html::document;
+use crate::report::units::{bytes, percent};
+
+/// Colours of the style sheet; further variants begin again with the first.
+const COLOURS: usize = 8;
+
+/// What a page is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// What was planned.
+    pub plan: &'a Plan,
+    /// The form that was run.
+    pub form: &'a str,
+    /// All rounds.
+    pub rounds: &'a Rounds,
+    /// All variants in all cells.
+    pub lines: &'a [Line],
+    /// Mixtures of final models, if the experiment makes any.
+    pub mixtures: &'a [Mixture],
+}
+
+/// A page that needs no network and no script. It links to the reports of the runs, beside it in `runs`.
+#[must_use]
+pub fn page(found: &Found<'_>) -> String {
+    let experiment = &found.plan.experiment;
+    let seeds = experiment.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let body = html! {
+        @if !experiment.about.is_empty() { section.card { p { (experiment.about) } } }
+        @for cell in 0..found.plan.cells.len() { (section(found, cell)) }
+        (mixtures(found))
+        details {
+            summary { "All runs" }
+            div.scroll { (runs(found)) }
+        }
+        details {
+            summary { "The experiment's file" }
+            pre { code { (experiment.text) } }
+        }
+    };
+    let lead = format!("Form \"{}\", seeds {seeds}.", found.form);
+    let footer = html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." };
+    document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
+}
+
+fn section(found: &Found<'_>, cell: usize) -> Markup {
+    let setting = &found.plan.cells[cell];
+    let title = if setting.name.is_empty() { "Results" } else { &setting.name };
+    let names: Vec<&str> =
+        found.plan.experiment.variants.iter().map(|variant| variant.name.as_str()).collect();
+    let of_cell: Vec<&Line> = found.lines.iter().filter(|line| line.cell == cell).collect();
+    let last = found.plan.runs.iter().filter(|run| run.cell == cell).map(|run| run.config.spec.rounds).max();
+    let classes: Vec<String> =
+        (0..names.len()).map(|index| format!("series-{}", index % COLOURS + 1)).collect();
+    let chart = |name: &str, unit, floor, ceiling, target, value: fn(&_) -> Option<f64>| {
+        let series = of_cell
+            .iter()
+            .map(|line| Curve {
+                name: names[line.variant],
+                class: &classes[line.variant],
+                points: curve(found.plan, found.rounds, line, value),
+            })
+            .collect();
+        let description =
+            format!("{name} over rounds in {title}: the mean over seeds of {}.", names.join(", "));
+        Lines {
+            title: name,
+            description: &description,
+            unit,
+            floor,
+            ceiling,
+            target,
+            rounds: last.unwrap_or(0),
+            series,
+        }
+        .draw()
+    };
+    let target = setting.target.map(|target| (100.0 * target, format!("target {}", percent(target))));
+    let accuracies =
+        chart("Test accuracy", "%", Floor::Data, Some(100.0), target, |round| Some(100.0 * round.accuracy?));
+    let losses = chart("Test loss", "", Floor::Zero, None, None, |round| round.loss);
+    html! {
+        section.card {
+            h2 { (title) }
+            div.scroll { (table(found, &of_cell, setting.target)) }
+            div.charts {
+                @for chart in [accuracies, losses].into_iter().flatten() { div { (chart) } }
+            }
+        }
+    }
+}
+
+fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
+    let plan = found.plan;
+    html! {
+        table {
+            thead {
+                tr {
+                    th scope="col" { "variant" }
+                    th scope="col" { "final accuracy" }
+                    @if let Some(baseline) = &plan.experiment.baseline { th scope="col" { "against " (baseline) } }
+                    @if let Some(target) = target {
+                        th scope="col" { "rounds to " (percent(target)) }
+                        th scope="col" { "bytes to it" }
+                    }
+                    th scope="col" { "bytes in all" }
+                    th scope="col" { "paper" }
+                }
+            }
+            tbody {
+                @for line in lines {
+                    tr {
+                        th scope="row" { (plan.experiment.variants[line.variant].name) }
+                        td { (accuracy(line)) }
+                        @if let Some(baseline) = plan.baseline() {
+                            td { @if baseline == line.variant { "baseline" } @else { (points(line.difference)) } }
+                        }
+                        @if target.is_some() {
+                            td { (to_target(line)) }
+                            td { (line.bytes.map_or_else(String::new, |mean| bytes(mean.mean as u64))) }
+                        }
+                        td { (line.traffic.map_or_else(String::new, |mean| bytes(mean.mean as u64))) }
+                        td { (paper(line).unwrap_or_default()) }
+                    }
+                }
+            }
+        }
+        @if !plan.experiment.paper.source.is_empty() && lines.iter().any(|line| paper(line).is_some()) {
+            p.note { "Paper: " (plan.experiment.paper.source) }
+        }
+        p.note { "Means over seeds +- sample standard deviation. Differences are paired by seed, in points of accuracy." }
+    }
+}
+
+fn runs(found: &Found<'_>) -> Markup {
+    let rows = found.lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
+    let share =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{:.2} %", 100.0 * value));
+    html! {
+        table {
+            thead { tr {
+                @for column in ["run", "seed", "rounds", "final accuracy", "best accuracy", "rounds to target"] {
+                    th scope="col" { (column) }
+                }
+            } }
+            tbody {
+                @for (line, seed) in rows {
+                    tr {
+                        th scope="row" { a href=(format!("runs/{}/report.html", seed.run)) { (line.name) } }
+                        td { (seed.seed) }
+                        td { (seed.rounds) @if !seed.complete { " so far" } }
+                        td { (share(seed.accuracy)) }
+                        td { (share(seed.best)) }
+                        td { (seed.reached.map_or_else(|| "-".to_owned(), |(round, _)| round.to_string())) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn mixtures(found: &Found<'_>) -> Markup {
+    let Some(first) = found.mixtures.first() else { return html! {} };
+    let names: Vec<String> = found.mixtures.iter().map(|mixture| mixture.name.clone()).collect();
+    let description =
+        format!("Loss of mixtures of two models against their weight, for {}.", names.join(", "));
+    let classes: Vec<String> =
+        (0..names.len()).map(|index| format!("series-{}", index % COLOURS + 1)).collect();
+    // The axis counts steps; the table below names theta.
+    let series = found.mixtures.iter().zip(&names).zip(&classes);
+    let series = series.map(|((mixture, name), class)| Curve {
+        name,
+        class,
+        points: (1..).zip(mixture.points.iter().map(|point| point.loss)).collect(),
+    });
+    let chart = Lines {
+        title: "Loss of mixtures",
+        description: &description,
+        unit: "",
+        floor: Floor::Zero,
+        ceiling: None,
+        target: None,
+        rounds: first.points.len() as u32,
+        series: series.collect(),
+    };
+    html! {
+        section.card {
+            h2 { "Mixtures of two models" }
+            p.note {
+                "Loss of theta a + (1 - theta) b for the final models a and b of two seeds, on all "
+                (first.on) " samples; the axis counts the values of theta in the table."
+            }
+            @if let Some(chart) = chart.draw() { (chart) }
+            div.scroll {
+                table {
+                    thead { tr { th scope="col" { "theta" } @for name in &names { th scope="col" { (name) } } } }
+                    tbody {
+                        @for (step, point) in first.points.iter().enumerate() {
+                            tr {
+                                th scope="row" { (format!("{:.2}", point.theta)) }
+                                @for mixture in found.mixtures {
+                                    td { (mixture.points.get(step).map_or_else(String::new, |point| format!("{:.4}", point.loss))) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

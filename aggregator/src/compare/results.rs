@@ -1,0 +1,173 @@
+//! What an experiment found: every number is derived from the runs' `rounds.jsonl`, never stored.
+
+use serde::Serialize;
+
+use super::plan::Plan;
+use crate::report::RoundRecord;
+
+/// The rounds of every planned run that has any, in the order of the plan.
+pub type Rounds = Vec<Option<Vec<RoundRecord>>>;
+
+/// A mean over seeds with its spread.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mean {
+    /// The mean.
+    pub mean: f64,
+    /// The sample standard deviation (n - 1); `None` of a single value.
+    pub spread: Option<f64>,
+    /// Over how many seeds.
+    pub seeds: usize,
+}
+
+impl Mean {
+    /// `None` of nothing.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        if values.is_empty() {
+            return None;
+        }
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let spread = (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
+        Some(Self { mean, spread, seeds: values.len() })
+    }
+}
+
+/// How far one variant came in one cell, over its seeds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Position of the cell.
+    pub cell: usize,
+    /// Position of the variant.
+    pub variant: usize,
+    /// The variant in its cell: `iid/fedavg`.
+    pub name: String,
+    /// The last accuracy measured, in `[0, 1]`.
+    pub accuracy: Option<Mean>,
+    /// The best accuracy measured.
+    pub best: Option<Mean>,
+    /// Last accuracy less the baseline's of the same seed.
+    pub difference: Option<Mean>,
+    /// Rounds to the target, over the seeds that reached it.
+    pub rounds: Option<Mean>,
+    /// Bytes in both directions until then.
+    pub bytes: Option<Mean>,
+    /// Bytes in both directions, all rounds.
+    pub traffic: Option<Mean>,
+    /// Every seed for itself.
+    pub seeds: Vec<Seed>,
+    /// What was published: rounds to the target.
+    pub paper_rounds: Option<f64>,
+    /// What was published: final accuracy in percent.
+    pub paper_accuracy: Option<f64>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seed {
+    /// Its seed.
+    pub seed: u32,
+    /// Its directory's name.
+    pub run: String,
+    /// Rounds that closed.
+    pub rounds: usize,
+    /// Whether they are all.
+    pub complete: bool,
+    /// The last accuracy measured.
+    pub accuracy: Option<f64>,
+    /// The best accuracy measured.
+    pub best: Option<f64>,
+    /// The first round that reached the target, and the bytes in both directions until then.
+    pub reached: Option<(u32, u64)>,
+    /// Bytes in both directions, all rounds.
+    pub bytes: u64,
+}
+
+impl Seed {
+    fn of(run: &super::plan::Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
+        let tested = || rounds.iter().filter_map(|round| Some((round.round, round.accuracy?)));
+        let both = |round: &RoundRecord| round.bytes_down.saturating_add(round.bytes_up);
+        let until = |last: u32| {
+            let rounds = rounds.iter().take_while(|round| round.round <= last);
+            rounds.fold(0_u64, |sum, round| sum.saturating_add(both(round)))
+        };
+        let first = target.and_then(|target| tested().find(|&(_, accuracy)| accuracy >= target));
+        Self {
+            seed: run.seed,
+            run: run.config.spec.name.clone(),
+            rounds: rounds.len(),
+            complete: rounds.len() == run.config.spec.rounds as usize,
+            accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
+            best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
+            reached: first.map(|(round, _)| (round, until(round))),
+            bytes: until(u32::MAX),
+        }
+    }
+}
+
+/// Every variant in every cell. Only complete runs count in the means; those that are not are listed with their seeds.
+#[must_use]
+pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (cell, setting) in plan.cells.iter().enumerate() {
+        let seeds = |variant: usize| -> Vec<Seed> {
+            let of_line = |(run, _): &(&super::plan::Planned, _)| run.cell == cell && run.variant == variant;
+            let runs = plan.runs.iter().zip(rounds).filter(of_line);
+            runs.filter_map(|(run, rounds)| Some(Seed::of(run, rounds.as_ref()?, setting.target))).collect()
+        };
+        let baseline: Vec<Seed> = plan.baseline().map(seeds).unwrap_or_default();
+        for variant in 0..plan.experiment.variants.len() {
+            let seeds = seeds(variant);
+            let name = plan.name(cell, variant);
+            let complete: Vec<&Seed> = seeds.iter().filter(|seed| seed.complete).collect();
+            let mean = |value: &dyn Fn(&Seed) -> Option<f64>| {
+                Mean::of(&complete.iter().filter_map(|seed| value(seed)).collect::<Vec<_>>())
+            };
+            let against = |seed: &Seed| {
+                let paired = baseline.iter().find(|other| other.seed == seed.seed && other.complete)?;
+                Some(seed.accuracy? - paired.accuracy?)
+            };
+            lines.push(Line {
+                cell,
+                variant,
+                accuracy: mean(&|seed| seed.accuracy),
+                best: mean(&|seed| seed.best),
+                difference: if plan.baseline() == Some(variant) { None } else { mean(&against) },
+                rounds: mean(&|seed| seed.reached.map(|(round, _)| f64::from(round))),
+                bytes: mean(&|seed| seed.reached.map(|(_, bytes)| bytes as f64)),
+                traffic: mean(&|seed| Some(seed.bytes as f64)),
+                paper_rounds: plan.experiment.paper.rounds.get(&name).copied(),
+                paper_accuracy: plan.experiment.paper.accuracy.get(&name).copied(),
+                name,
+                seeds,
+            });
+        }
+    }
+    lines
+}
+
+/// The mean accuracy over the seeds, round by round, of the rounds in which all runs that were tested at all then or later
+/// were tested; as points of a curve.
+#[must_use]
+pub fn curve(
+    plan: &Plan,
+    rounds: &Rounds,
+    line: &Line,
+    value: fn(&RoundRecord) -> Option<f64>,
+) -> Vec<(u32, f64)> {
+    let runs: Vec<&Vec<RoundRecord>> = plan
+        .runs
+        .iter()
+        .zip(rounds)
+        .filter(|(run, _)| run.cell == line.cell && run.variant == line.variant)
+        .filter_map(|(_, rounds)| rounds.as_ref())
+        .collect();
+    let Some(first) = runs.first() else { return Vec::new() };
+    let at = |number: u32| -> Option<f64> {
+        let values = runs.iter().map(|run| value(run.iter().find(|round| round.round == number)?));
+        let values: Vec<f64> = values.collect::<Option<_>>()?;
+        Mean::of(&values).map(|mean| mean.mean)
+    };
+    first.iter().filter_map(|round| Some((round.round, at(round.round)?))).collect()
+}

@@ -1,0 +1,188 @@
+//! Running what is left of an experiment: several runs at a time, each an ordinary run directory that any interruption
+//! leaves continuable.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shared::data::View;
+use tokio::sync::watch;
+
+use super::plan::{Plan, Planned, Standing};
+use crate::coordinator::Outcome;
+use crate::data;
+use crate::driver::Notice;
+use crate::files::FileLayer;
+use crate::report::{Report, RoundRecord, jsonl, render};
+use crate::simulate::{SimulateError, Transport, simulate};
+use crate::start::{StartError, start};
+
+/// Why a run of an experiment did not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum RunFailure {
+    /// It cannot begin or go on.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Its data cannot be divided.
+    #[error(transparent)]
+    Data(#[from] data::PlanError),
+    /// It failed.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
+    /// The system gives no runtime.
+    #[error("{0}")]
+    Runtime(std::io::Error),
+    /// It came to nothing.
+    #[error("{0} rounds in a row had no acceptable update ({1})")]
+    Fruitless(u32, String),
+    /// Another process took its directory meanwhile.
+    #[error("its directory was taken meanwhile: {0}")]
+    Taken(String),
+}
+
+/// What happens while runs go on. Told from the threads of the runs.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A run begins, or goes on after so many rounds.
+    Begun(u32),
+    /// A round closed, so long after the one before (or the beginning).
+    Round(&'a RoundRecord, Duration),
+    /// The run is complete.
+    Done,
+    /// Ctrl-C: the run can be continued.
+    Stopped,
+    /// The run did not complete.
+    Failed(&'a RunFailure),
+}
+
+/// How the work is spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Threads that train in each of them.
+    pub threads: usize,
+}
+
+impl Spread {
+    /// As many runs at a time as there are cores and as fit into `memory` bytes, and the cores divided among them.
+    #[must_use]
+    pub fn over(cores: usize, memory: Option<u64>, runs: &[&Planned]) -> Self {
+        let largest = runs.iter().map(|run| need(run, 1)).max().unwrap_or(1);
+        let fit = memory.map_or(usize::MAX, |memory| (memory / largest.max(1)) as usize);
+        let jobs = cores.min(fit).min(runs.len()).max(1);
+        Self { jobs, threads: cores.div_ceil(jobs) }
+    }
+}
+
+/// Roughly the bytes that a run needs: the data, and the model several times in the aggregator and in every thread that
+/// trains. Activations are taken to be twice the batch's share of what a model of this size has.
+fn need(run: &Planned, threads: u64) -> u64 {
+    let config = &run.config;
+    let sample: usize = config.spec.architecture.input.iter().product();
+    let samples = (config.data.set.training_samples() + config.data.set.test_samples()) as u64;
+    let model = 4 * config.spec.architecture.parameters().unwrap_or(0) as u64;
+    let batch = u64::from(config.spec.training.batch.clamp(1, 1000));
+    let activations = 64 * 4 * batch * sample as u64;
+    samples * sample as u64 + 12 * model + threads * (6 * model + activations) + (64 << 20)
+}
+
+/// Runs what `plan` has left under `runs`, telling of every run by its position. Ends early when `stop` turns true; runs
+/// under way then stop after their current round is safe.
+pub fn work(
+    plan: &Plan,
+    left: &[usize],
+    runs: &Path,
+    spread: Spread,
+    stop: &watch::Receiver<bool>,
+    tell: &(dyn Fn(usize, &Step<'_>) + Sync),
+) -> bool {
+    let queue = Mutex::new(left.iter().copied().collect::<VecDeque<usize>>());
+    let failed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..spread.jobs {
+            scope.spawn(|| {
+                while !*stop.borrow() {
+                    let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
+                    let Some(position) = next else { break };
+                    let mut told = |step: &Step<'_>| tell(position, step);
+                    match run(&plan.runs[position], runs, spread.threads, stop.clone(), &mut told) {
+                        Ok(true) => told(&Step::Done),
+                        Ok(false) => told(&Step::Stopped),
+                        Err(error) => {
+                            failed.store(true, Ordering::Relaxed);
+                            told(&Step::Failed(&error));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    !failed.load(Ordering::Relaxed)
+}
+
+/// Whether the run is complete, and was not stopped.
+fn run(
+    planned: &Planned,
+    runs: &Path,
+    threads: usize,
+    stop: watch::Receiver<bool>,
+    tell: &mut (dyn FnMut(&Step<'_>) + Send),
+) -> Result<bool, RunFailure> {
+    let (started, ()) = start(planned.config.clone(), runs, false, |_| Ok(()))?;
+    if !started.passed.is_empty() {
+        return Err(RunFailure::Taken(started.passed.join("; ")));
+    }
+    tell(&Step::Begun(started.run.closed()));
+    let shares = data::shares(started.run.config())?;
+    let histograms: Vec<(String, Vec<usize>)> = (0..)
+        .zip(&shares)
+        .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
+        .collect();
+    let (run, resume, _lock) = started.into_parts();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
+    let mut since = Instant::now();
+    let mut notice = |notice: Notice<'_>| {
+        if let Notice::Round(record) = notice {
+            tell(&Step::Round(record, since.elapsed()));
+            since = Instant::now();
+        }
+    };
+    let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut notice);
+    let (run, outcome) = runtime.block_on(simulated)?;
+    let write = || {
+        run.write_model()?;
+        let page = render(&Report {
+            name: &run.directory().name(),
+            config: run.config(),
+            rounds: run.records(),
+            histograms: Some(&histograms),
+            target: None,
+        });
+        // All rounds are used up, for nothing or not.
+        run.write_report(&page, outcome != Outcome::Stopped)
+    };
+    write().map_err(SimulateError::Run)?;
+    match outcome {
+        Outcome::Completed => Ok(true),
+        Outcome::Stopped => Ok(false),
+        Outcome::Fruitless { rounds, reasons } => {
+            Err(RunFailure::Fruitless(rounds, crate::driver::printable(&reasons.join("; "))))
+        }
+    }
+}
+
+/// The rounds that a run has on disk, if it has begun. A half-written last line is not there yet.
+#[must_use]
+pub fn recorded(files: &dyn FileLayer, planned: &Planned, runs: &Path) -> Option<Vec<RoundRecord>> {
+    if !matches!(planned.standing(files, runs), Standing::Done | Standing::Unfinished(_)) {
+        return None;
+    }
+    let mut text = String::new();
+    let mut file = files.open(&planned.directory(runs).rounds()).ok()?;
+    file.read_to_string(&mut text).ok()?;
+    jsonl::read(&text).ok().map(|rounds| rounds.records)
+}

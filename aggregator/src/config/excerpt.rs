@@ -1,0 +1,206 @@
+//! Configurations that are written in parts within a larger file: an experiment has what its runs share in one table, and
+//! what tells them apart in others.
+//!
+//! Every part is checked as a configuration file is, and mistakes are reported with their lines in the larger file.
+
+use std::path::{Path, PathBuf};
+
+use shared::id::RunId;
+use toml::{Table, Value};
+
+use super::layers::{self, Layers};
+use super::places::{Places, below};
+use super::{Config, ConfigError, ConfigErrors, Raw, check, validate};
+
+/// A TOML file that holds parts of configurations.
+#[derive(Debug)]
+pub struct Document {
+    path: PathBuf,
+    text: String,
+    table: Table,
+    places: Places,
+}
+
+/// One table of a [`Document`] as a layer of a configuration, without the keys that are the larger file's own.
+#[derive(Clone, Debug)]
+pub struct Excerpt {
+    path: PathBuf,
+    table: Table,
+    places: Places,
+}
+
+impl Document {
+    /// Reads the file. All mistakes of its syntax are reported.
+    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
+        let text = layers::read(path)?;
+        let (table, places) = layers::parsed(&text, path)?;
+        Ok(Self { path: path.to_owned(), text, table, places })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its content.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Where the value at this path of names stands: `lab.toml:7`. The file alone if it is not there.
+    #[must_use]
+    pub fn place(&self, path: &[&str]) -> String {
+        let origin = self.places.origin(&full(path));
+        origin.map_or_else(|| self.path.display().to_string(), ToString::to_string)
+    }
+
+    /// The names in the table at this path, in the order of the file. Empty if there is no such table.
+    #[must_use]
+    pub fn names(&self, path: &[&str]) -> Vec<String> {
+        let Some(table) = self.at(path) else { return Vec::new() };
+        let prefix = full(path);
+        let mut names: Vec<String> = table.keys().cloned().collect();
+        names.sort_by_key(|name| self.places.position(&below(&prefix, name)));
+        names
+    }
+
+    /// The table at this path without the keys in `own`. `None` if there is no such table.
+    #[must_use]
+    pub fn excerpt(&self, path: &[&str], own: &[&str]) -> Option<Excerpt> {
+        let mut table = self.at(path)?.clone();
+        for name in own {
+            table.remove(*name);
+        }
+        Some(Excerpt { path: self.path.clone(), table, places: self.places.inside(&full(path)) })
+    }
+
+    /// A layer that sets one key, for which the value at this path of names stands in the file.
+    #[must_use]
+    pub fn setting(&self, path: &[&str], key: &str, value: Value) -> Excerpt {
+        let table =
+            key.rsplit('.').fold(value, |inner, name| Table::from_iter([(name.to_owned(), inner)]).into());
+        let table = match table {
+            Value::Table(table) => table,
+            _ => Table::new(),
+        };
+        let origin = self.places.origin(&full(path)).cloned();
+        let places = origin.map_or_else(Places::default, |origin| Places::all_at(&table, &origin));
+        Excerpt { path: self.path.clone(), table, places }
+    }
+
+    fn at(&self, path: &[&str]) -> Option<&Table> {
+        path.iter().try_fold(&self.table, |table, name| table.get(*name)?.as_table())
+    }
+}
+
+fn full(path: &[&str]) -> String {
+    path.iter().fold(String::new(), |prefix, name| below(&prefix, name))
+}
+
+impl Config {
+    /// The configuration of these layers, the first one lowest, under the overrides: checked as
+    /// [`read`](Self::read) does.
+    pub fn of_excerpts(layers: &[Excerpt], overrides: &[String], run: RunId) -> Result<Self, ConfigErrors> {
+        let mut joined = Layers::defaults()?;
+        for excerpt in layers {
+            let mut table = excerpt.table.clone();
+            check::table(&mut table, &excerpt.places, &mut joined.findings);
+            joined.lay(layers::beside(table, &excerpt.path)?, excerpt.places.clone())?;
+        }
+        joined.override_with(overrides)?;
+        validate::validate(joined.finish()?, validate::data_root().as_deref(), run)
+    }
+}
+
+/// What differs between two configurations: keys with their value in the first and in the second.
+#[must_use]
+pub fn differences(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
+    let leaves = |raw: &Raw| -> Result<Vec<(String, String)>, ConfigError> {
+        let mut found = Vec::new();
+        collect(&layers::to_table(raw)?, "", &mut found);
+        Ok(found)
+    };
+    // Whatever a Raw can hold, TOML can say.
+    let (first, second) = (leaves(first).unwrap_or_default(), leaves(second).unwrap_or_default());
+    let value = |leaves: &[(String, String)], key: &str| {
+        let found = leaves.iter().find(|(other, _)| other == key);
+        found.map_or_else(|| "unset".to_owned(), |(_, value)| value.clone())
+    };
+    let mut keys: Vec<&String> = first.iter().chain(&second).map(|(key, _)| key).collect();
+    keys.sort();
+    keys.dedup();
+    let pairs = keys.into_iter().map(|key| (key.clone(), value(&first, key), value(&second, key)));
+    pairs.filter(|(_, before, after)| before != after).collect()
+}
+
+fn collect(table: &Table, prefix: &str, into: &mut Vec<(String, String)>) {
+    for (name, value) in table {
+        let key = below(prefix, name);
+        match value {
+            Value::Table(inner) if !inner.is_empty() => collect(inner, &key, into),
+            value => into.push((key, value.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: RunId = RunId::from_bytes([1; 8]);
+
+    fn document(text: &str) -> (tempfile::TempDir, Document) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("lab.toml");
+        std::fs::write(&path, text).expect("a file in it");
+        let document = Document::read(&path).expect("TOML");
+        (folder, document)
+    }
+
+    #[test]
+    fn layers_join_as_files_do() {
+        let (_folder, document) = document(
+            "[base]\ntraining.epochs = 2\ndata.partition.shards.per-client = 3\n\
+             [b]\nnote = 'mine'\ntraining.batch = 5\n[a]\ndata.partition.iid = {}\n",
+        );
+        assert_eq!(document.names(&[]), ["base", "b", "a"], "in the order of the file");
+        let layer = |name| document.excerpt(&[name], &["note"]).expect("a table");
+        let layers = [layer("base"), layer("b"), layer("a")];
+        let config = Config::of_excerpts(&layers, &["run.rounds=3".to_owned()], RUN).expect("valid");
+        assert_eq!((config.spec.training.epochs, config.spec.training.batch, config.spec.rounds), (2, 5, 3));
+        assert_eq!(config.data.partition, shared::data::Partition::Iid {});
+        let without = Config::of_excerpts(&layers[..1], &[], RUN).expect("valid");
+        let differences = differences(&without.effective, &config.effective);
+        let said: Vec<_> = differences.iter().map(|(key, a, b)| format!("{key} {a} {b}")).collect();
+        assert_eq!(
+            said,
+            [
+                "data.partition.iid unset {}",
+                "data.partition.shards.per-client 3 unset",
+                "run.rounds 15 3",
+                "training.batch 16 5"
+            ]
+        );
+    }
+
+    #[test]
+    fn mistakes_have_their_lines_in_the_larger_file() {
+        let (_folder, document) = document("[variants.x]\n\ntraining.epoch = 2\n\"a b\" = 1\n");
+        let layer = document.excerpt(&["variants", "x"], &[]).expect("a table");
+        let errors = Config::of_excerpts(&[layer], &[], RUN).expect_err("an unknown key");
+        let text = errors.to_string();
+        assert!(text.contains("lab.toml:3: unknown key `training.epoch`"), "{text}");
+        assert!(text.contains("lab.toml:4"), "{text}");
+        let setting = document.setting(&["variants", "x", "training"], "training.batch", Value::Integer(-1));
+        let text = Config::of_excerpts(&[setting], &[], RUN).expect_err("a wrong value").to_string();
+        assert!(text.contains("lab.toml:3: `training.batch` cannot be -1"), "{text}");
+    }
+}

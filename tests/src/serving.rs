@@ -18,11 +18,17 @@ impl Process {
     /// A figure of `/proc/PID/status`, in bytes: `VmRSS` (resident now) or `VmHWM` (resident at most).
     #[must_use]
     pub fn memory(&self, field: &str) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
-        let line = status.lines().find(|line| line.starts_with(field))?;
-        let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(kilobytes * 1024)
+        memory(self.0.id(), field)
     }
+}
+
+/// The same of any process.
+#[must_use]
+pub fn memory(process: u32, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
 }
 
 impl Drop for Process {

@@ -82,7 +82,8 @@ impl Spread {
 fn need(run: &Planned, threads: u64) -> u64 {
     let config = &run.config;
     let sample: usize = config.spec.architecture.input.iter().product();
-    let samples = (config.data.set.training_samples() + config.data.set.test_samples()) as u64;
+    // A text that has no fixed size is small.
+    let samples = config.data.set.training_samples().unwrap_or(20_000) as u64;
     let model = 4 * config.spec.architecture.parameters().unwrap_or(0) as u64;
     let batch = u64::from(config.spec.training.batch.clamp(1, 1000));
     let activations = 64 * 4 * batch * sample as u64;

@@ -110,6 +110,7 @@ pub const KEYS: &[Key] = &[
     key("data.partition.role", Kind::Empty, "every role of a text is a client"),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key("model.name", Kind::Model, "a built-in architecture"),
+    optional("model.seed", Kind::Whole(0, i64::MAX), "run.seed", "seed of the initial parameters alone"),
     optional("model.layers", Kind::Network, "that of model.name", "a network of your own, a list of layers"),
     key(
         "training.epochs",
@@ -269,7 +270,7 @@ mod tests {
         ] {
             let text = format!(
                 "[run]\nname = \"x\"\n[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
-                 [model]\nname = \"x\"\n[model.layers]\n\
+                 [model]\nname = \"x\"\nseed = 2\n[model.layers]\n\
                  [round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\""
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");

@@ -253,6 +253,7 @@ fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> 
             Value::try_from(Partition::Dirichlet { alpha: 0.5, empty: Empty::Redraw }).map_err(internal)?,
             Value::try_from(Partition::DirichletCapped { alpha: 0.5, min: 10 }).map_err(internal)?,
             Value::try_from(Partition::Quantity { alpha: 0.5, min: 10 }).map_err(internal)?,
+            Value::try_from(Partition::Role {}).map_err(internal)?,
         ],
         "training.optimizer" => vec![Value::try_from(Optimizer::default()).map_err(internal)?],
         // An algorithm knows its own defaults.

@@ -90,7 +90,7 @@ mod tests {
         let message = parse("training.epochs=").expect_err("not optional").to_string();
         assert!(
             message.contains("training.epochs=")
-                && message.contains("data.limit, model.layers, round.count.max"),
+                && message.contains("data.limit, model.seed, model.layers, round.count.max"),
             "{message}"
         );
     }

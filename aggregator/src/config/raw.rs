@@ -201,6 +201,9 @@ pub struct ModelTable {
     /// A built-in architecture; absent if there are layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Seed of the initial parameters; that of the run if unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
     /// The layers of a network of one's own, by part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<toml::Table>,
@@ -208,7 +211,7 @@ pub struct ModelTable {
 
 impl Default for ModelTable {
     fn default() -> Self {
-        Self { name: Some("cnn-small".to_owned()), layers: None }
+        Self { name: Some("cnn-small".to_owned()), seed: None, layers: None }
     }
 }
 

@@ -21,6 +21,8 @@ pub const DATA_VARIABLE: &str = "FEDERATION_DATA";
 pub struct Config {
     /// What clients are told.
     pub spec: RunSpec,
+    /// Seed of the initial parameters; that of the run unless `model.seed` says otherwise.
+    pub initial_seed: u64,
     /// When rounds open and close.
     pub policy: RoundPolicy,
     /// What is learned from, and who has it.
@@ -89,6 +91,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             precision: WirePrecision { broadcast, update: raw.update.precision },
             heartbeat: seconds(raw.connection.heartbeat),
         },
+        initial_seed: raw.model.seed.unwrap_or(raw.run.seed).cast_unsigned(),
         policy,
         data: DataPlan {
             set: raw.data.set,
@@ -258,18 +261,25 @@ mod tests {
     fn the_effective_configuration_leaves_no_default_open() {
         let unset = |overrides: &[&str]| -> Vec<&str> {
             let text = valid(overrides).effective.to_toml();
-            let open =
-                text.lines().filter_map(|line| line.strip_prefix("# ")?.split_once(" =")).map(|(key, _)| key);
+            let (mut section, mut open) = (String::new(), Vec::new());
+            for line in text.lines() {
+                if let Some(name) = line.strip_prefix('[') {
+                    section = name.trim_end_matches(']').to_owned();
+                } else if let Some((key, _)) = line.strip_prefix("# ").and_then(|line| line.split_once(" ="))
+                {
+                    open.push(format!("{section}.{key}"));
+                }
+            }
             keys::KEYS
                 .iter()
                 .map(|key| key.path)
-                .filter(|path| open.clone().any(|open| path.ends_with(&format!(".{open}"))))
+                .filter(|path| open.iter().any(|open| open == path))
                 .collect()
         };
-        assert_eq!(unset(&[]), ["data.path", "model.layers", "round.count.max"]);
+        assert_eq!(unset(&[]), ["data.path", "model.seed", "model.layers", "round.count.max"]);
         assert_eq!(
             unset(&["data.set=mnist", "data.path=x"]),
-            ["data.limit", "model.layers", "round.count.max"]
+            ["data.limit", "model.seed", "model.layers", "round.count.max"]
         );
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use models::ParamSet;
+use shared::seed::Seed;
 
 use super::directory::RunDirectory;
 use super::error::disk;
@@ -43,7 +44,7 @@ impl Run {
     }
 
     pub(super) fn initial_params(&self) -> ParamSet {
-        let seed = self.config.spec.root_seed().derive("initial parameters");
+        let seed = Seed::root(self.config.initial_seed).derive("initial parameters");
         let initialised = self.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng());
         initialised.expect("a configuration's architecture was checked when it was read")
     }

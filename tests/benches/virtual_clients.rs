@@ -1,0 +1,132 @@
+//! A thousand virtual clients in one process: how much longer a round takes than its training steps alone, start-up, and
+//! memory against the number of clients.
+//!
+//! `mlp-2nn` on MNIST, IID, a cohort of 100, B = 10. The steps alone are measured in this process, on as many threads as
+//! `simulate` trains with: as many steps on batches of the same size, already in memory. On a machine that others use as
+//! well, the ratio varies; the smallest of several is the closest to what the program costs.
+//!
+//! `FEDERATION_DATA=DIR cargo bench -p federation-tests --bench virtual_clients [-- ROUNDS]`   (default: 20)
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use federation_tests::programs::programs;
+use federation_tests::serving::{median, memory};
+use models::{Architecture, Backend, Batch, Learner, Sgd};
+use shared::seed::Seed;
+
+const BATCH: usize = 10;
+const COHORT: usize = 100;
+const SAMPLES: usize = 60_000;
+
+fn main() {
+    let rounds = std::env::args().skip(1).find_map(|text| text.parse().ok()).unwrap_or(20);
+    if std::env::var_os(aggregator::config::DATA_VARIABLE).is_none() {
+        println!("skipped: {} does not name a folder with mnist/", aggregator::config::DATA_VARIABLE);
+        return;
+    }
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    println!("mlp-2nn, MNIST, cohort of {COHORT}, B = {BATCH}, {rounds} rounds, {threads} threads");
+    for epochs in [1, 5] {
+        let run = simulate(1000, rounds, epochs);
+        let steps = COHORT * epochs * (SAMPLES / 1000).div_ceil(BATCH);
+        let alone = steps_alone(steps, threads);
+        println!("1000 clients, E = {epochs}");
+        println!("  a round                {:7.1} ms (median), tested every tenth", 1e3 * run.round);
+        println!("  its {steps:4} steps alone  {:7.1} ms (least of 5)", 1e3 * alone);
+        println!("  ratio                  {:7.2}   (aim: at most 1.10)", run.round / alone);
+        println!("  start-up               {:7.2} s  (aim: below 2)", run.start_up);
+        println!("  memory at most         {:7.1} MB", run.memory as f64 / 1e6);
+    }
+    let many = simulate(6000, rounds.min(5), 1);
+    println!("6000 clients, the same cohort, E = 1");
+    println!("  memory at most         {:7.1} MB", many.memory as f64 / 1e6);
+    println!("  start-up               {:7.2} s", many.start_up);
+}
+
+struct Simulated {
+    /// Median seconds from one closed round to the next.
+    round: f64,
+    /// Seconds until the first round opened.
+    start_up: f64,
+    /// Bytes resident at most.
+    memory: u64,
+}
+
+fn simulate(clients: usize, rounds: u32, epochs: usize) -> Simulated {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let started = Instant::now();
+    let mut command = simulation(directory.path(), clients, rounds, epochs);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let (mut times, mut start_up, mut peak) = (Vec::new(), None, 0);
+    for line in lines {
+        let line = line.expect("lines are text");
+        let record: serde_json::Value = serde_json::from_str(&line).expect("a round as JSON");
+        let now = started.elapsed().as_secs_f64();
+        start_up.get_or_insert(now - record["seconds"].as_f64().expect("every round has its seconds"));
+        peak = memory(child.id(), "VmHWM").unwrap_or(0).max(peak);
+        times.push(now);
+    }
+    child.wait().expect("the program ends");
+    Simulated {
+        round: median(times.windows(2).map(|pair| pair[1] - pair[0]).collect()),
+        start_up: start_up.expect("a round"),
+        memory: peak,
+    }
+}
+
+fn simulation(runs: &Path, clients: usize, rounds: u32, epochs: usize) -> Command {
+    let mut command = Command::new(&programs().aggregator);
+    command.args(["simulate", "--json", "--fresh", "--runs"]).arg(runs);
+    for change in [
+        "data.set=mnist".to_owned(),
+        "model.name=mlp-2nn".to_owned(),
+        format!("data.clients={clients}"),
+        format!("round.fraction={}", COHORT as f64 / clients as f64),
+        format!("run.rounds={rounds}"),
+        format!("training.epochs={epochs}"),
+        format!("training.batch={BATCH}"),
+        "evaluate.every=10".to_owned(),
+    ] {
+        command.args(["--set", &change]);
+    }
+    command
+}
+
+/// Seconds that so many steps take on so many threads, one learner each; the least of five attempts.
+fn steps_alone(steps: usize, threads: usize) -> f64 {
+    let architecture = Architecture::by_name("mlp-2nn", &[1, 28, 28], 10).expect("built in");
+    let seed = Seed::root(1);
+    let params = architecture.initialise(|tensor| seed.derive(tensor).rng()).expect("built in");
+    let batches: Vec<Batch> = (0..64_u32)
+        .map(|number| {
+            let pixel = |index: usize| ((index + 31 * number as usize) % 255) as f32 / 255.0;
+            let x = (0..BATCH * 784).map(pixel).collect();
+            let y = (0..BATCH as u32).map(|sample| (sample + number) % 10).collect();
+            Batch::new(x, vec![BATCH, 1, 28, 28], y).expect("shapes fit")
+        })
+        .collect();
+    let attempt = || {
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let sgd = Sgd { rate: 0.01, momentum: 0.0, decay: 0.0 };
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+                    let mut learner =
+                        Learner::new(&architecture, &params, sgd, &Backend::cpu()).expect("built in");
+                    pool.install(|| {
+                        for step in 0..steps.div_ceil(threads) {
+                            learner.step(&batches[step % batches.len()]).expect("a step");
+                        }
+                    });
+                });
+            }
+        });
+        started.elapsed().as_secs_f64()
+    };
+    (0..5).map(|_| attempt()).fold(f64::INFINITY, f64::min)
+}

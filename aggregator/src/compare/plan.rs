@@ -169,7 +169,7 @@ impl Plan {
 
 fn combinations(experiment: &Experiment) -> Vec<Vec<Point>> {
     experiment.axes.iter().fold(vec![Vec::new()], |so_far, axis| {
-        let longer = |points: &Vec<Point>, point: &Point| [&points[..], &[point.clone()]].concat();
+        let longer = |points: &Vec<Point>, point: &Point| [&points[..], std::slice::from_ref(point)].concat();
         so_far.iter().flat_map(|points| axis.points.iter().map(move |point| longer(points, point))).collect()
     })
 }
@@ -312,7 +312,9 @@ rounds = { "iid/batch=8/slow" = 12 }
             ),
         ] {
             let error = plan(text, "full").expect_err(text).to_string();
-            parts.iter().for_each(|part| assert!(error.contains(part), "{part:?} is not in: {error}"));
+            for part in parts {
+                assert!(error.contains(part), "{part:?} is not in: {error}");
+            }
         }
     }
 

@@ -138,16 +138,10 @@ impl Joined {
 /// The content of a file with this text, and where its keys stand; all mistakes of its syntax.
 pub(super) fn parsed(text: &str, path: &Path) -> Result<(Table, Places), ConfigErrors> {
     let mut findings = Findings::default();
-    match parse(text, path, &mut findings)? {
-        Some(parsed) => Ok(parsed),
-        None => Err(match findings.none_or(()) {
-            Err(errors) => errors,
-            Ok(()) => {
-                let reason = "a text that is no TOML has no mistake".to_owned();
-                ConfigError::Internal { reason }.into()
-            }
-        }),
-    }
+    let parsed = parse(text, path, &mut findings)?;
+    findings.none_or(())?;
+    let reason = "a text that is no TOML has no mistake".to_owned();
+    parsed.ok_or_else(|| ConfigError::Internal { reason }.into())
 }
 
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {

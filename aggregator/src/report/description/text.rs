@@ -33,6 +33,13 @@ pub fn text(description: &Description, columns: usize) -> String {
         description.partition,
         description.seed
     );
+    if description.labels_each > 1 {
+        let _ = writeln!(
+            text,
+            "each sample has {} labels, which are what is counted below",
+            description.labels_each
+        );
+    }
     if figures.absent > 0 {
         let _ = writeln!(text, "{} of them without a sample: they do not take part", grouped(figures.absent));
     }
@@ -69,7 +76,9 @@ fn picture(description: &Description, columns: usize) -> String {
     let width = if left + 3 * description.classes <= columns { 3 } else { 1 };
     let mut text = format!("client {:>digits$} {:BAR$} ", "samples", "");
     if width == 3 {
-        (0..description.classes).for_each(|class| text.push_str(&format!("{class:<3}")));
+        for class in 0..description.classes {
+            let _ = write!(text, "{class:<3}");
+        }
     } else {
         let _ = write!(text, "classes 0 to {}", description.classes.saturating_sub(1));
     }

@@ -1,0 +1,147 @@
+//! Experiments as a user runs them: interrupted, changed, continued.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use aggregator::report::jsonl;
+use federation_tests::process::{Ended, Process};
+use federation_tests::programs::programs;
+
+/// Four runs of twelve rounds on a little built-in data.
+const EXPERIMENT: &str = r#"
+seeds = 2
+baseline = "slow"
+target = 0.3
+[base]
+data = { clients = 4, limit = 400 }
+model.name = "linear"
+run.rounds = 12
+round.fraction = 0.5
+[variants.slow]
+training.optimizer.sgd.rate = 0.02
+[variants.fast]
+training.optimizer.sgd.rate = 0.1
+"#;
+
+struct Lab(tempfile::TempDir);
+
+impl Lab {
+    fn new() -> Self {
+        let lab = Self(tempfile::tempdir().expect("a temporary folder"));
+        lab.write(EXPERIMENT);
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path("rates.toml"), text).expect("written");
+    }
+
+    fn start(&self, out: &str, more: &[&str]) -> Process {
+        let mut command = Command::new(&programs().aggregator);
+        command.arg("compare").arg(self.path("rates.toml")).arg("--out").arg(self.path(out)).args(more);
+        Process::start("compare", &mut command)
+    }
+
+    fn compare(&self, out: &str, more: &[&str]) -> Ended {
+        self.start(out, more).wait()
+    }
+
+    /// Of every run: the accuracies of its rounds and the bytes of its model.
+    fn outcome(&self, out: &str) -> BTreeMap<String, (Vec<Option<f64>>, Vec<u8>)> {
+        let outcome = |run: &Path| {
+            let rounds = fs::read_to_string(run.join("rounds.jsonl")).expect("rounds");
+            let records = jsonl::read(&rounds).expect("whole lines").records;
+            let model = fs::read(run.join("model.safetensors")).expect("a model");
+            (records.iter().map(|record| record.accuracy).collect(), model)
+        };
+        let runs = fs::read_dir(self.path(out).join("runs")).expect("runs");
+        let runs = runs.map(|entry| entry.expect("an entry"));
+        runs.map(|run| (run.file_name().to_string_lossy().into_owned(), outcome(&run.path()))).collect()
+    }
+}
+
+#[test]
+fn killed_at_any_moment_it_continues_where_it_was() {
+    let lab = Lab::new();
+    let whole = lab.compare("whole", &[]);
+    assert_eq!(whole.code, Some(0), "{}", whole.text);
+    let expected = lab.outcome("whole");
+    assert_eq!(expected.keys().collect::<Vec<_>>(), ["fast--1", "fast--2", "slow--1", "slow--2"]);
+    assert!(expected.values().all(|(rounds, _)| rounds.len() == 12));
+
+    // In the first runs, and after one of them.
+    lab.start("cut", &["--jobs", "1"]).kill();
+    let mut cut = lab.start("cut", &["--jobs", "1"]);
+    cut.line("a complete run", |line| line.contains("1/4 "));
+    cut.kill();
+    let done = lab.path("cut/runs/slow--1/state/finished");
+    let before = fs::metadata(&done).expect("complete").modified().expect("a time");
+    let rest = lab.compare("cut", &["--jobs", "3"]);
+    assert_eq!(rest.code, Some(0), "{}", rest.text);
+    assert!(rest.text.contains("of 4 runs to do") && !rest.text.contains("4 of 4 runs"), "{}", rest.text);
+    assert_eq!(fs::metadata(&done).expect("there").modified().expect("a time"), before, "it was run again");
+    assert!(lab.outcome("cut") == expected, "other rounds or models than without interruption");
+    let again = lab.compare("cut", &[]);
+    assert!(again.code == Some(0) && !again.text.contains("to do"), "{}", again.text);
+}
+
+#[test]
+fn paired_seeds_share_what_variants_do_not_change() {
+    let lab = Lab::new();
+    lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.02"));
+    let ended = lab.compare("same", &["--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let outcome = lab.outcome("same");
+    assert!(outcome["slow--1"].0 == outcome["fast--1"].0 && outcome["slow--2"].0 == outcome["fast--2"].0);
+    assert_ne!(outcome["slow--1"].0, outcome["slow--2"].0, "seeds differ");
+    let json = ended.text.lines().find(|line| line.starts_with('{')).expect("an object");
+    let json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let fast = &json["results"][1];
+    assert_eq!((fast["name"].as_str(), fast["difference"]["mean"].as_f64()), (Some("fast"), Some(0.0)));
+}
+
+#[test]
+fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
+    let lab = Lab::new();
+    assert_eq!(lab.compare("out", &[]).code, Some(0));
+    let before = lab.outcome("out");
+    lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.2"));
+    let refused = lab.compare("out", &[]);
+    assert_eq!(refused.code, Some(2), "{}", refused.text);
+    for part in
+        ["2 of 4 runs", "fast--1", "training.optimizer.sgd.rate is 0.1 there and 0.2 now", "--replace"]
+    {
+        assert!(refused.text.contains(part), "{part:?} is not in: {}", refused.text);
+    }
+    assert!(lab.outcome("out") == before, "nothing was touched");
+    let replaced = lab.compare("out", &["--replace"]);
+    assert!(replaced.code == Some(0) && replaced.text.contains("2 of 4 runs to do"), "{}", replaced.text);
+    let after = lab.outcome("out");
+    assert!(after["slow--1"] == before["slow--1"] && after["fast--1"] != before["fast--1"]);
+    assert!(lab.path("out/replaced/fast--2-1/model.safetensors").is_file(), "the old run is kept");
+}
+
+#[test]
+fn the_shipped_experiments_are_plans() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments");
+    let mut seen = 0;
+    for entry in fs::read_dir(folder).expect("experiments") {
+        let path = entry.expect("an entry").path();
+        for form in ["reduced", "full"] {
+            let out = tempfile::tempdir().expect("a temporary folder");
+            let mut command = Command::new(&programs().aggregator);
+            // Where its data lies is not looked at before a run begins.
+            command.args(["compare", "--plan", "--form", form, "--set", "data.path=nowhere", "--out"]);
+            let ended = Process::start("compare", command.arg(out.path()).arg(&path)).wait();
+            assert_eq!(ended.code, Some(0), "{}: {}", path.display(), ended.text);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 6, "{seen}");
+}

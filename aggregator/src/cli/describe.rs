@@ -1,6 +1,7 @@
 //! `aggregator data describe`: who would have what, before anyone trains.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use console::Term;
@@ -29,12 +30,11 @@ const COLUMNS: usize = 80;
 
 pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
     let config = arguments.config.validated()?;
-    let train = data::load(&config, Split::Train).map_err(Failure::environment)?;
+    let train = Arc::new(data::load(&config, Split::Train).map_err(Failure::environment)?);
     let test = data::load(&config, Split::Test).map_err(Failure::environment)?;
-    let (samples, shape) = (train.len(), train.shape().to_vec());
-    let shares = data::divide(&config, train).map_err(Failure::environment)?;
+    let shares = data::divide(&config, train.clone()).map_err(Failure::environment)?;
     let clients = shares.iter().map(shared::data::View::histogram).collect();
-    let description = Description::of(&config, &shape, samples, test.len(), clients);
+    let description = Description::of(&config, &train, &test, clients);
     if let Some(path) = &arguments.html {
         let page = page(&description);
         write_durably(&Disk, path, |out| out.write_all(page.as_bytes()))

@@ -41,8 +41,8 @@ pub struct Experiment {
 pub struct Variant {
     /// Its name.
     pub name: String,
-    /// What it changes.
-    pub layer: Excerpt,
+    /// What it changes; the chosen form's own changes to it last.
+    pub layers: Vec<Excerpt>,
 }
 
 /// One axis of the grid.
@@ -158,6 +158,11 @@ impl Experiment {
         let mut axes = read.axes()?;
         let mut variants = read.variants()?;
         read.restrict(&mut variants, |variant| &variant.name, own("variants"))?;
+        if let Some(path) = own("variants") {
+            for variant in &mut variants {
+                variant.layers.extend(document.excerpt(&[&path[..], &[variant.name.as_str()]].concat(), &[]));
+            }
+        }
         if let Some(grid) = own("grid") {
             for name in document.names(&grid) {
                 let path = [&grid[..], &[&name]].concat();
@@ -272,7 +277,7 @@ impl Reading<'_> {
             let layer = self.document.excerpt(&path, &[]);
             let layer =
                 layer.ok_or_else(|| self.wrong(&path, format!("`variants.{name}` should be a table")))?;
-            Ok(Variant { name, layer })
+            Ok(Variant { name, layers: vec![layer] })
         };
         names.into_iter().map(variant).collect()
     }
@@ -338,7 +343,7 @@ impl Reading<'_> {
         Err(self.wrong(path, reason))
     }
 
-    /// Leaves only those that the list at `path` names, if there is one.
+    /// Leaves only those that the list or the table at `path` names, if there is one.
     fn restrict<T>(
         &self,
         items: &mut Vec<T>,
@@ -350,16 +355,20 @@ impl Reading<'_> {
             let names: Vec<&str> = items.iter().map(|item| name(item).as_str()).collect();
             self.wrong(&path, format!("{what}; there are {}", names.join(", ")))
         };
-        let Some(Value::Array(list)) = self.value(&path) else {
-            return Err(wrong("a list of names is needed here".to_owned()));
-        };
-        let mut chosen: Vec<&str> = Vec::new();
-        for value in list {
-            match value.as_str() {
-                Some(text) if items.iter().any(|item| name(item) == text) => chosen.push(text),
-                _ => return Err(wrong(format!("{value} is none of them"))),
+        let named: Vec<String> = match self.value(&path) {
+            Some(Value::Array(list)) => list
+                .iter()
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                .collect(),
+            Some(Value::Table(table)) if table.values().all(Value::is_table) => {
+                table.keys().cloned().collect()
             }
+            _ => return Err(wrong("a list of names, or a table by names, is needed here".to_owned())),
+        };
+        if let Some(other) = named.iter().find(|named| !items.iter().any(|item| name(item) == *named)) {
+            return Err(wrong(format!("`{other}` is none of them")));
         }
+        let chosen: Vec<&str> = named.iter().map(String::as_str).collect();
         if chosen.is_empty() {
             return Err(wrong("none is left".to_owned()));
         }

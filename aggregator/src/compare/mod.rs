@@ -37,7 +37,7 @@
 //! [forms.reduced]                        # what a form changes; `--form` chooses one; optional
 //! run.rounds = 30
 //! seeds = 2                              # it may also set seeds and target, and leave out
-//! variants = ["fedsgd", "fedavg"]        # variants
+//! variants = ["fedsgd", "fedavg"]        # variants (or a table by their names, with more keys for each)
 //! grid.partition = ["iid"]               # and points of the grid
 //!
 //! [forms.full]
@@ -55,8 +55,8 @@
 //! train = true                           # loss on all training samples, not on the test samples
 //! ```
 //!
-//! A run's configuration is the defaults, under `[base]`, under the form, under the cell's points, under the variant, under
-//! `--set` of the command line. `run.seed` and `run.name` are the experiment's to set. Mistakes are all reported before
+//! A run's configuration is the defaults, under `[base]`, under the form, under the cell's points, under the variant (and the
+//! form's changes to it), under `--set` of the command line. `run.seed` and `run.name` are the experiment's to set. Mistakes are all reported before
 //! anything runs, with their lines.
 //!
 //! # What it leaves

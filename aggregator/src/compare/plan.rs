@@ -115,7 +115,7 @@ impl Plan {
             for variant in 0..plan.experiment.variants.len() {
                 let mut layers: Vec<Excerpt> = plan.experiment.base.clone();
                 layers.extend(points.iter().map(|point| point.layer.clone()));
-                layers.push(plan.experiment.variants[variant].layer.clone());
+                layers.extend(plan.experiment.variants[variant].layers.iter().cloned());
                 for &seed in &plan.experiment.seeds {
                     let name = plan.run_name(cell, variant, seed);
                     match configuration(&layers, overrides, &name, seed) {
@@ -252,6 +252,9 @@ grid.partition = ["skewed"]
 [forms.full]
 seeds = [7, 3, 9]
 
+[forms.one.variants.slow]
+run.rounds = 2
+
 [paper]
 source = "Nobody, 2020"
 rounds = { "iid/batch=8/slow" = 12 }
@@ -280,8 +283,11 @@ rounds = { "iid/batch=8/slow" = 12 }
         let plan = plan(WHOLE, "reduced").expect("a plan");
         assert_eq!((plan.cells.len(), plan.runs.len()), (2, 2 * 2 * 2));
         assert!(plan.runs.iter().all(|run| run.config.effective.data.limit == Some(600)));
+        let plan = super::tests::plan(WHOLE, "one").expect("a plan");
+        assert_eq!(plan.experiment.variants.len(), 1);
+        assert!(plan.runs.iter().all(|run| run.config.spec.rounds == 2));
         let error = super::tests::plan(WHOLE, "tiny").expect_err("no such form").to_string();
-        assert!(error.contains("`tiny`") && error.contains("reduced, full"), "{error}");
+        assert!(error.contains("`tiny`") && error.contains("reduced, full, one"), "{error}");
     }
 
     #[test]
@@ -304,7 +310,7 @@ rounds = { "iid/batch=8/slow" = 12 }
             ("[variants.x]\n[paper]\nround = { 'x' = 1 }", &["letters.toml:2", "round"]),
             (
                 "[variants.x]\n[forms.full]\nvariants = ['z']",
-                &["letters.toml:3", "\"z\" is none of them", "there are x"],
+                &["letters.toml:3", "`z` is none of them", "there are x"],
             ),
             (
                 "[variants.x]\ndata.clients = 0\n[variants.y]\nrun.rounds = 0",

@@ -4,6 +4,7 @@ mod page;
 mod text;
 
 use serde::Serialize;
+use shared::data::Dataset;
 
 use super::html::partition;
 use crate::config::Config;
@@ -24,6 +25,8 @@ pub struct Description {
     pub train: usize,
     /// Test samples; 0 if the model is never to be tested.
     pub test: usize,
+    /// Labels of one sample: more than one for text. Histograms count labels.
+    pub labels_each: usize,
     /// The partition in words.
     pub partition: String,
     /// The seed that it comes from.
@@ -39,7 +42,7 @@ pub struct Description {
 pub struct Figures {
     /// Clients without a sample.
     pub absent: usize,
-    /// Samples per client.
+    /// Samples (of text, labels) per client.
     pub samples: Range,
     /// Classes that a client has samples of.
     pub classes: Range,
@@ -101,13 +104,14 @@ impl Figures {
 impl Description {
     /// Of a configuration, the data that it names and the clients' histograms.
     #[must_use]
-    pub fn of(config: &Config, shape: &[usize], train: usize, test: usize, clients: Vec<Vec<usize>>) -> Self {
+    pub fn of(config: &Config, train: &Dataset, test: &Dataset, clients: Vec<Vec<usize>>) -> Self {
         Self {
             set: config.data.set.to_string(),
-            shape: shape.to_vec(),
-            classes: clients.iter().map(Vec::len).max().unwrap_or(0),
-            train,
-            test,
+            shape: train.shape().to_vec(),
+            classes: train.classes(),
+            train: train.len(),
+            test: test.len(),
+            labels_each: train.labels_each(),
             partition: partition(&config.data.partition),
             seed: config.spec.seed,
             figures: Figures::of(&clients),
@@ -119,14 +123,20 @@ impl Description {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Raw;
 
     pub(super) fn description(clients: Vec<Vec<usize>>) -> Description {
-        let raw =
-            Raw::layered(None, &["data.partition.shards.per-client=2".to_owned()]).expect("a partition");
-        let config = Config::validate(&raw, shared::id::RunId::from_bytes([1; 8])).expect("valid");
-        let train = clients.iter().flatten().sum();
-        Description::of(&config, &[1, 28, 28], train, 2000, clients)
+        Description {
+            set: "glyphs".to_owned(),
+            shape: vec![1, 28, 28],
+            classes: clients[0].len(),
+            train: clients.iter().flatten().sum(),
+            test: 2000,
+            labels_each: 1,
+            partition: "sorted by label, 2 shards per client".to_owned(),
+            seed: 1,
+            figures: Figures::of(&clients),
+            clients,
+        }
     }
 
     #[test]

@@ -338,7 +338,9 @@ mod labels {
     /// Samples of each class in one client's share.
     pub(super) fn histogram(labels: &[u32], classes: usize, share: &[u32]) -> Vec<usize> {
         let mut counts = vec![0; classes];
-        share.iter().for_each(|&sample| counts[labels[sample as usize] as usize] += 1);
+        for &sample in share {
+            counts[labels[sample as usize] as usize] += 1;
+        }
         counts
     }
 }

@@ -1,0 +1,78 @@
+//! The orderings that a faithful implementation shows on real data, over three paired seeds, from the shipped experiments
+//! in their reduced form. Slow: minutes each, in release.
+//!
+//! `FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored`
+
+use std::path::Path;
+use std::process::Command;
+
+use federation_tests::programs::programs;
+use serde_json::Value;
+
+/// The numbers of a shipped experiment; `None` without data.
+fn compared(name: &str) -> Option<Value> {
+    let variable = aggregator::config::DATA_VARIABLE;
+    if std::env::var_os(variable).is_none() {
+        eprintln!("skipped: {variable} names no folder of data sets");
+        return None;
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments").join(format!("{name}.toml"));
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let mut command = Command::new(&programs().aggregator);
+    let output = command.args(["compare", "--json", "--out"]).arg(out.path()).arg(&file).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    println!("{}", serde_json::to_string(&found["results"]).expect("JSON"));
+    Some(found)
+}
+
+/// The line of a variant in its cell.
+fn line<'a>(found: &'a Value, name: &str) -> &'a Value {
+    let lines = found["results"].as_array().expect("a list");
+    lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Rounds to the target, the mean over three seeds; a seed that did not reach it counts one more than it had.
+fn rounds(found: &Value, name: &str) -> f64 {
+    let seeds = line(found, name)["seeds"].as_array().expect("a list");
+    assert_eq!(seeds.len(), 3, "{name}");
+    let of_seed = |seed: &Value| {
+        let all = seed["rounds"].as_f64().expect("a number");
+        seed["reached"][0].as_f64().unwrap_or(all + 1.0)
+    };
+    seeds.iter().map(of_seed).sum::<f64>() / 3.0
+}
+
+#[test]
+#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn local_steps_save_rounds() {
+    let Some(found) = compared("fedavg-table2") else { return };
+    let [fedsgd, e1, e5] = ["iid/fedsgd", "iid/e1-b10", "iid/e5-b10"].map(|name| rounds(&found, name));
+    assert!(fedsgd >= 5.0 * e1 && e1 >= e5, "FedSGD {fedsgd}, E = 1 {e1}, E = 5 {e5} rounds to 95 %");
+}
+
+#[test]
+#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn ten_clients_a_round_need_fewer_rounds_than_one() {
+    let Some(found) = compared("fedavg-table1") else { return };
+    let [one, ten] = ["2nn/iid/c0-b10", "2nn/iid/c0_1-b10"].map(|name| rounds(&found, name));
+    assert!(one >= 1.5 * ten, "{one} rounds with one client, {ten} with ten");
+}
+
+#[test]
+#[ignore = "a minute on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn the_mean_of_two_models_is_better_from_a_shared_start_and_worse_from_two() {
+    let Some(found) = compared("fedavg-interpolation") else { return };
+    let mixtures = found["mixtures"].as_array().expect("a list");
+    assert_eq!(mixtures.len(), 6, "three pairs of each");
+    for mixture in mixtures {
+        let name = mixture["name"].as_str().expect("a name");
+        let [b, half, a] = [0, 1, 2].map(|at| mixture["parents"][at].as_f64().expect("a loss"));
+        if name.starts_with("shared") {
+            assert!(half < a.min(b), "{name}: {half} against {a} and {b}");
+        } else {
+            assert!(half > a.max(b), "{name}: {half} against {a} and {b}");
+        }
+    }
+}

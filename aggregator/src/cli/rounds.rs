@@ -61,6 +61,7 @@ pub(super) fn simulate(
 ) -> Result<(), Failure> {
     use crate::simulate::{SimulateError, simulate};
 
+    edge_client::memory::keep_freed();
     let (started, ()) = arguments.start(arguments.config.validated()?, |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);

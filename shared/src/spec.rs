@@ -8,7 +8,7 @@ use std::time::Duration;
 use models::{Architecture, Precision, Sgd};
 use serde::{Deserialize, Serialize};
 
-use crate::aggregation::Weights;
+use crate::aggregation::Aggregation;
 use crate::id::RunId;
 use crate::seed::Seed;
 
@@ -29,8 +29,8 @@ pub struct RunSpec {
     pub training: Training,
     /// Which federated algorithm, with its hyper-parameters.
     pub algorithm: AlgorithmSpec,
-    /// How much each update counts.
-    pub weights: Weights,
+    /// What becomes of the updates.
+    pub aggregation: Aggregation,
     /// Number format of broadcasts and updates on the wire.
     pub precision: WirePrecision,
     /// How often a client says that it is alive.
@@ -90,7 +90,7 @@ impl RunSpec {
             architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
             training: Training { epochs: 1, batch: 0, sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 } },
             algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },
-            weights: Weights::Samples,
+            aggregation: Aggregation::default(),
             precision: WirePrecision { broadcast: Precision::F32, update: Precision::F32 },
             heartbeat: Duration::from_secs(5),
         }

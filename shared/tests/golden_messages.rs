@@ -13,7 +13,7 @@ use std::time::Duration;
 use models::{Architecture, Precision, Sgd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shared::aggregation::Weights;
+use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::message::{
@@ -56,7 +56,12 @@ fn spec() -> RunSpec {
         architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
         training: Training { epochs: 5, batch: 10, sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 } },
         algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },
-        weights: Weights::Uniform,
+        aggregation: Aggregation {
+            weights: Weights::Uniform,
+            rule: Rule::Median {},
+            server: ServerOptimizer::Sgd(ServerSgd { rate: 0.5, momentum: 0.75 }),
+            buffers: Buffers::Local,
+        },
         precision: WirePrecision { broadcast: Precision::BF16, update: Precision::F16 },
         heartbeat: Duration::from_millis(5_500),
     }

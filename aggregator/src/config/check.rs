@@ -134,7 +134,8 @@ impl Check<'_> {
         if names.contains(&given) {
             return true;
         }
-        let suggestion = suggest::nearest(given, names.iter().copied());
+        let elsewhere = if key == "algorithm" { suggest::axis(given).map(str::to_owned) } else { None };
+        let suggestion = elsewhere.or_else(|| suggest::nearest(given, names.iter().copied()));
         let given = given.chars().take(SHOWN).collect();
         self.refuse_at(place, ConfigError::UnknownName, key, given, names, suggestion)
     }

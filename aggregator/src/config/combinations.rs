@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use models::{Architecture, ParameterKind};
+use shared::aggregation::{Aggregation, Buffers, Weights};
 use shared::data::Partition;
 
 use super::findings::Findings;
@@ -43,6 +45,37 @@ impl Combinations<'_> {
             Some(Some(origin)) => format!(" ({origin})"),
             Some(None) => " (the default)".to_owned(),
             None => String::new(),
+        }
+    }
+
+    /// The axes of aggregation among each other. With the algorithm they are held together elsewhere, as
+    /// `shared::algorithm::combinations` says.
+    pub(super) fn aggregation(&mut self, aggregation: &Aggregation) {
+        let Aggregation { weights, rule, .. } = aggregation;
+        if rule.needs_every_update() && *weights != Weights::Uniform {
+            let weights = if *weights == Weights::Loss { "loss" } else { "samples" };
+            let keys = [
+                ("aggregation.rule", format!("[aggregation.rule.{}]", rule.name())),
+                ("aggregation.weights", format!("aggregation.weights = {weights:?}")),
+            ];
+            self.refuse(&keys, "this rule counts every client alike; set aggregation.weights = \"uniform\"");
+        }
+    }
+
+    /// Statistics that stay on the devices are not there to test the global model with.
+    pub(super) fn buffers(&mut self, raw: &Raw, architecture: &Architecture) {
+        let has_buffers = architecture
+            .parameter_specs()
+            .is_ok_and(|specs| specs.iter().any(|spec| spec.kind == ParameterKind::Buffer));
+        if raw.update.buffers == Buffers::Local && has_buffers && raw.evaluate.every != 0 {
+            let keys = [
+                ("update.buffers", "update.buffers = \"local\"".to_owned()),
+                ("model", format!("the model {}", architecture.name)),
+                ("evaluate.every", format!("evaluate.every = {}", raw.evaluate.every)),
+            ];
+            let reason = "without the statistics of its normalisation layers, which stay on the devices, the global \
+                          model predicts nothing; set evaluate.every = 0 or average the buffers";
+            self.refuse(&keys, reason);
         }
     }
 
@@ -165,4 +198,32 @@ impl Combinations<'_> {
 /// Seconds that the checks have found to be finite, not negative and below a few decades.
 pub(super) fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).expect("keys::KEYS bounds every time to what a Duration holds")
+}
+
+#[cfg(test)]
+mod tests {
+    use models::Layer;
+
+    use super::*;
+
+    #[test]
+    fn local_statistics_and_tests_of_the_global_model_do_not_go_together() {
+        let plain = Architecture::by_name("linear", &[1, 28, 28], 10).expect("a built-in");
+        let mut normalised = plain.clone();
+        normalised.head.insert(1, Layer::BatchNorm { name: "norm".to_owned() });
+        let refused = |overrides: &[&str], architecture: &Architecture| {
+            let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+            let raw = Raw::layered(None, &overrides).expect("keys that exist");
+            let mut findings = Findings::default();
+            Combinations { places: None, findings: &mut findings }.buffers(&raw, architecture);
+            findings.none_or(()).err().map(|errors| errors.to_string())
+        };
+        let message = refused(&["update.buffers=local"], &normalised).expect("refused");
+        for part in ["update.buffers = \"local\"", "evaluate.every = 1", "average the buffers"] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert_eq!(refused(&["update.buffers=local"], &plain), None, "there are no statistics");
+        assert_eq!(refused(&["update.buffers=local", "evaluate.every=0"], &normalised), None);
+        assert_eq!(refused(&[], &normalised), None);
+    }
 }

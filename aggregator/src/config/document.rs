@@ -101,8 +101,9 @@ mod tests {
                 stated.push(format!("{section}.{name}"));
             }
         }
-        let another = |path: &str| path.starts_with("data.partition.") && path != "data.partition.iid";
-        let expected = KEYS.iter().filter(|key| key.kind != Kind::Algorithm && !another(key.path));
+        let default = layers::to_table(&Raw::default()).expect("a table");
+        let another = |key: &Key| key.unset.is_none() && lookup(&default, key.path).is_none();
+        let expected = KEYS.iter().filter(|key| key.kind != Kind::Algorithm && !another(key));
         assert_eq!(stated, expected.map(|key| key.path).collect::<Vec<_>>(), "{text}");
         assert!(text.contains("[algorithm.fedavg]") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");

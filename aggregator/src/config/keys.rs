@@ -44,7 +44,8 @@ pub enum Kind {
 }
 
 /// Keys whose table holds exactly one alternative.
-pub const CHOICES: &[&str] = &["algorithm", "data.partition", "training.optimizer"];
+pub const CHOICES: &[&str] =
+    &["algorithm", "data.partition", "training.optimizer", "aggregation.rule", "aggregation.server"];
 
 /// Sixty characters have at most 240 bytes, and a name in a file system at most 255.
 const NAME: Kind = Kind::FolderName(60);
@@ -56,6 +57,9 @@ const SECONDS: f64 = 31_536_000.0;
 const TIME: Kind = Kind::Number(Included(0.0), Included(SECONDS));
 const POSITIVE_TIME: Kind = Kind::Number(Excluded(0.0), Included(SECONDS));
 const FINITE: Bound<f64> = Included(1e30);
+const RATE: Kind = Kind::Number(Excluded(0.0), FINITE);
+/// What is kept of a moving mean from step to step.
+const SHARE: Kind = Kind::Number(Included(0.0), Excluded(1.0));
 
 /// Of a Dirichlet distribution.
 const ALPHA: Kind = Kind::Number(Excluded(0.0), FINITE);
@@ -124,9 +128,24 @@ pub const KEYS: &[Key] = &[
     key("algorithm", Kind::Algorithm, "exactly one table: its name selects the algorithm"),
     key(
         "aggregation.weights",
-        Kind::OneOf(&["samples", "uniform"]),
-        "what an update's weight is proportional to",
+        Kind::OneOf(&["samples", "uniform", "loss"]),
+        "an update counts by samples, like all others, or by its loss (FedLoss)",
     ),
+    key("aggregation.rule.mean", Kind::Empty, "or rule.median = {}: of each value"),
+    key("aggregation.rule.median", Kind::Empty, "the median of each value; needs every update"),
+    key("aggregation.server.sgd.rate", RATE, "1 is plain averaging; or server.adagrad, .adam or .yogi"),
+    key("aggregation.server.sgd.momentum", SHARE, "of the server's steps (FedAvgM)"),
+    key("aggregation.server.adagrad.rate", RATE, "the server's rate (FedAdagrad)"),
+    key("aggregation.server.adagrad.beta1", SHARE, "what is kept of the first moment"),
+    key("aggregation.server.adagrad.tau", RATE, "added to the root of the second moment"),
+    key("aggregation.server.adam.rate", RATE, "the server's rate (FedAdam)"),
+    key("aggregation.server.adam.beta1", SHARE, "what is kept of the first moment"),
+    key("aggregation.server.adam.beta2", SHARE, "what is kept of the second moment"),
+    key("aggregation.server.adam.tau", RATE, "added to the root of the second moment"),
+    key("aggregation.server.yogi.rate", RATE, "the server's rate (FedYogi)"),
+    key("aggregation.server.yogi.beta1", SHARE, "what is kept of the first moment"),
+    key("aggregation.server.yogi.beta2", SHARE, "how slowly the second moment moves"),
+    key("aggregation.server.yogi.tau", RATE, "added to the root of the second moment"),
     key(
         "round.fraction",
         Kind::Number(Included(0.0), Included(1.0)),
@@ -154,6 +173,11 @@ pub const KEYS: &[Key] = &[
         "update.max-abs",
         Kind::Number(Excluded(0.0), FINITE),
         "updates with values beyond this are rejected",
+    ),
+    key(
+        "update.buffers",
+        Kind::OneOf(&["average", "local"]),
+        "statistics of normalisation layers: averaged, or each client keeps its own",
     ),
     key("evaluate.every", Kind::Whole(0, COUNT), "rounds between tests of the global model; 0 is never"),
     key("evaluate.batch", POSITIVE, "test samples at once"),
@@ -259,19 +283,20 @@ mod tests {
     #[test]
     fn keys_are_exactly_the_fields() {
         let mut fields = BTreeSet::new();
-        for partition in [
-            "iid = {}",
-            "shards = { per-client = 2 }",
-            "classes = { per-client = 2 }",
-            "dirichlet = { alpha = 0.5 }",
-            "dirichlet-capped = { alpha = 0.5 }",
-            "quantity = { alpha = 0.5 }",
-            "role = {}",
-        ] {
+        let alternatives = [
+            "partition = { iid = {} }\n[aggregation.rule.median]",
+            "partition = { shards = { per-client = 2 } }\n[aggregation.server.adagrad]",
+            "partition = { classes = { per-client = 2 } }\n[aggregation.server.adam]",
+            "partition = { dirichlet = { alpha = 0.5 } }\n[aggregation.server.yogi]",
+            "partition = { dirichlet-capped = { alpha = 0.5 } }",
+            "partition = { quantity = { alpha = 0.5 } }",
+            "partition = { role = {} }",
+        ];
+        for alternative in alternatives {
             let text = format!(
-                "[run]\nname = \"x\"\n[data]\npath = \"x\"\nlimit = 1\npartition = {{ {partition} }}\n\
+                "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\"\n\
                  [model]\nname = \"x\"\nseed = 2\n[model.layers]\n\
-                 [round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\""
+                 [data]\npath = \"x\"\nlimit = 1\n{alternative}"
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
@@ -285,7 +310,8 @@ mod tests {
     fn optional_keys_are_the_ones_that_the_default_leaves_out() {
         let mut set = BTreeSet::new();
         leaves(&layers::to_table(&Raw::default()).expect("a table"), "", &mut set);
-        for key in KEYS.iter().filter(|key| !key.path.starts_with("data.partition")) {
+        let chosen = |path: &str| CHOICES.iter().any(|choice| path.starts_with(&format!("{choice}.")));
+        for key in KEYS.iter().filter(|key| !chosen(key.path)) {
             assert_eq!(key.unset.is_none(), set.contains(key.path), "{}", key.path);
         }
     }
@@ -320,6 +346,6 @@ mod tests {
         assert_eq!(says("round.fraction"), "a number of at least 0 and at most 1");
         assert_eq!(says("training.optimizer.sgd.momentum"), "a number of at least 0 and less than 1");
         assert_eq!(says("training.optimizer.sgd.rate"), "a number greater than 0");
-        assert_eq!(says("aggregation.weights"), "\"samples\", \"uniform\"");
+        assert_eq!(says("aggregation.weights"), "\"samples\", \"uniform\", \"loss\"");
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, Yogi};
 use shared::algorithm::registry;
 use shared::data::Partition;
 use shared::data::partition::Empty;
@@ -250,6 +251,16 @@ fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> 
             Value::try_from(Partition::Role {}).map_err(internal)?,
         ],
         "training.optimizer" => vec![Value::try_from(Optimizer::default()).map_err(internal)?],
+        "aggregation.rule" => vec![
+            Value::try_from(Rule::Mean {}).map_err(internal)?,
+            Value::try_from(Rule::Median {}).map_err(internal)?,
+        ],
+        "aggregation.server" => vec![
+            Value::try_from(ServerOptimizer::default()).map_err(internal)?,
+            Value::try_from(ServerOptimizer::Adagrad(Adagrad::default())).map_err(internal)?,
+            Value::try_from(ServerOptimizer::Adam(Adam::default())).map_err(internal)?,
+            Value::try_from(ServerOptimizer::Yogi(Yogi::default())).map_err(internal)?,
+        ],
         // An algorithm knows its own defaults.
         _ => Vec::new(),
     };

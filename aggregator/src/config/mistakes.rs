@@ -165,8 +165,25 @@ fn unknown_names() {
         &set(&["algorithm.fedvag={}"]),
         &["`algorithm`", "\"fedvag\"", "fedavg, fedsgd", "did you mean `fedavg`?"],
     );
-    says(&set(&["aggregation.weights=sample"]), &["`aggregation.weights`", "\"sample\"", "samples, uniform"]);
+    says(
+        &set(&["aggregation.weights=sample"]),
+        &["`aggregation.weights`", "\"sample\"", "samples, uniform, loss"],
+    );
     says(&set(&["update.precision=f64"]), &["`update.precision`", "\"f64\"", "f32, f16, bf16"]);
+}
+
+#[test]
+fn methods_that_are_choices_on_another_axis() {
+    for (name, meant) in [
+        ("fedavgm", "fedavg with aggregation.server.sgd.momentum"),
+        ("fedadagrad", "fedavg with [aggregation.server.adagrad]"),
+        ("fedadam", "fedavg with [aggregation.server.adam]"),
+        ("fedyogi", "fedavg with [aggregation.server.yogi]"),
+        ("fedloss", "fedavg with aggregation.weights = \"loss\""),
+    ] {
+        let error = set(&[&format!("algorithm.{name}={{}}")]);
+        says(&error, &[&format!("there is no \"{name}\""), &format!("did you mean `{meant}`?")]);
+    }
 }
 
 #[test]
@@ -230,15 +247,29 @@ fn combinations_that_make_no_sense() {
         (&["connection.heartbeat=15"], &["connection.heartbeat = 15", "connection.lost-after = 15"]),
         (
             &["algorithm.fedsgd={}", "training.epochs=2"],
-            &["[algorithm.fedsgd]", "training.epochs must be 1, not 2"],
+            &["[algorithm.fedsgd]", "training.epochs = 2 (--set)", "training.epochs must be 1"],
         ),
-        (&["algorithm.fedsgd={}"], &["training.batch must be 0"]),
+        (&["algorithm.fedsgd={}"], &["training.batch = 16 (the default)", "training.batch must be 0"]),
+        (
+            &["algorithm.fedsgd={}", "training.batch=0", "aggregation.weights=loss"],
+            &[
+                "[algorithm.fedsgd]",
+                "aggregation.weights = \"loss\" (--set)",
+                "say nothing about who has learned",
+            ],
+        ),
+        (
+            &["aggregation.rule.median={}"],
+            &["[aggregation.rule.median]", "aggregation.weights = \"samples\" (the default)", "\"uniform\""],
+        ),
         (
             &["algorithm.fedsgd={}", "training.epochs=2", "training.optimizer.sgd.momentum=0.5"],
             &[
-                "epochs must be 1, not 2; ",
-                "batch must be 0 (full batch), not 16; ",
-                "momentum must be 0, not 0.5",
+                "training.epochs = 2 (--set) and training.batch = 16 (the default) and ",
+                "training.optimizer.sgd.momentum = 0.5 (--set)",
+                "epochs must be 1; ",
+                "batch must be 0 (full batch); ",
+                "so it must be 0",
             ],
         ),
         (
@@ -329,7 +360,7 @@ fn no_mistake_is_reported_for_another_ones_sake() {
         // The model is not held against a data set that was not meant.
         "[data]\nset = \"fashion\"\npath = \"x\"\n",
         "[algorithm.fedsdg]\n[training]\nepochs = 2\n",
-        "[algorithm.fedsgd]\n[training]\nepochs = 1.5\n",
+        "[algorithm.fedsgd]\n[training]\nbatch = 0\nepochs = 1.5\n",
         "[data.partition.shard]\nper-client = 5000\n",
         "[run\nrounds = 5\n",
     ] {

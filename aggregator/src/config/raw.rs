@@ -7,7 +7,7 @@ use std::fmt;
 use models::Sgd;
 use models::params::Precision;
 use serde::{Deserialize, Serialize};
-use shared::aggregation::Weights;
+use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
 use shared::data::{Partition, cifar, glyphs, text};
 
 /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
@@ -27,7 +27,7 @@ pub struct Raw {
     pub training: TrainingTable,
     /// Exactly one algorithm with its hyper-parameters, by its name in the registry.
     pub algorithm: BTreeMap<String, toml::Table>,
-    /// How much each update counts.
+    /// What becomes of the updates.
     pub aggregation: AggregationTable,
     /// When a round opens and closes.
     pub round: RoundTable,
@@ -248,11 +248,15 @@ impl Default for Optimizer {
 }
 
 /// `[aggregation]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AggregationTable {
-    /// What an update's weight is proportional to.
+    /// How much each update counts.
     pub weights: Weights,
+    /// How many updates become one.
+    pub rule: Rule,
+    /// How the server steps along it.
+    pub server: ServerOptimizer,
 }
 
 /// `[round]`
@@ -328,11 +332,13 @@ pub struct UpdateTable {
     pub broadcast: Option<Precision>,
     /// Greatest absolute value of an acceptable update.
     pub max_abs: f64,
+    /// What becomes of the statistics of normalisation layers.
+    pub buffers: Buffers,
 }
 
 impl Default for UpdateTable {
     fn default() -> Self {
-        Self { precision: Precision::F32, broadcast: None, max_abs: 1000.0 }
+        Self { precision: Precision::F32, broadcast: None, max_abs: 1000.0, buffers: Buffers::Average }
     }
 }
 

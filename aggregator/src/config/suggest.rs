@@ -12,6 +12,20 @@ pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a 
     (edits <= given.chars().count().max(best.chars().count()).div_ceil(3)).then(|| best.to_owned())
 }
 
+/// What to write for the name of a method that is no algorithm of its own but another choice on an axis of the
+/// configuration.
+pub(super) fn axis(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "fedavgm" => "fedavg with aggregation.server.sgd.momentum",
+        "fedadagrad" => "fedavg with [aggregation.server.adagrad]",
+        "fedadam" => "fedavg with [aggregation.server.adam]",
+        "fedyogi" => "fedavg with [aggregation.server.yogi]",
+        "fedloss" => "fedavg with aggregation.weights = \"loss\"",
+        "median" => "fedavg with [aggregation.rule.median]",
+        _ => return None,
+    })
+}
+
 /// The key that was meant by the unknown `name`, beside which `siblings` are known: one of just this name elsewhere, or
 /// else a similar one beside it.
 pub(super) fn key(name: &str, siblings: &[&str]) -> Option<String> {

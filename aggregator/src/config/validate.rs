@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use shared::algorithm::registry;
+use shared::aggregation::Aggregation;
+use shared::algorithm::{Axes, registry};
 use shared::data::glyphs;
 use shared::id::RunId;
 use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
@@ -61,8 +62,19 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
 
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
     let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
-    let algorithm = algorithm(&mut raw, &training, &mut checks);
+    let aggregation = Aggregation {
+        weights: raw.aggregation.weights,
+        rule: raw.aggregation.rule,
+        server: raw.aggregation.server,
+        buffers: raw.update.buffers,
+    };
+    let axes = Axes { training: &training, aggregation: &aggregation };
+    let algorithm = algorithm(&mut raw, &axes, &mut checks);
+    checks.aggregation(&aggregation);
     let architecture = model::architecture(&mut raw.model, raw.data.set, &mut checks);
+    if let Some(architecture) = &architecture {
+        checks.buffers(&raw, architecture);
+    }
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
     let policy = checks.policy(&raw);
@@ -87,7 +99,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             architecture,
             training,
             algorithm,
-            weights: raw.aggregation.weights,
+            aggregation,
             precision: WirePrecision { broadcast, update: raw.update.precision },
             heartbeat: seconds(raw.connection.heartbeat),
         },
@@ -105,7 +117,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
 }
 
 /// `None` if there is none, which is noted. Puts the defaults of its hyper-parameters into `raw`.
-fn algorithm(raw: &mut Raw, training: &Training, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
+fn algorithm(raw: &mut Raw, axes: &Axes<'_>, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
     if checks.findings.is_doubtful("algorithm") {
         return None;
     }
@@ -118,9 +130,12 @@ fn algorithm(raw: &mut Raw, training: &Training, checks: &mut Combinations<'_>) 
     match made {
         Ok((algorithm, spec, complete)) => {
             *table = complete;
-            if let Err(reason) = algorithm.validate(training) {
-                let given = [("algorithm", format!("[{key}]")), ("training", "[training]".to_owned())];
-                checks.refuse(&given, &reason);
+            let clashes = algorithm.clashes(axes);
+            if !clashes.is_empty() {
+                let mut keys = vec![("algorithm", format!("[{key}]"))];
+                keys.extend(clashes.iter().map(|clash| (clash.key, clash.shown.clone())));
+                let reasons: Vec<&str> = clashes.iter().map(|clash| clash.reason).collect();
+                checks.refuse(&keys, &reasons.join("; "));
             }
             Some(spec)
         }
@@ -241,7 +256,7 @@ mod tests {
         assert_eq!((spec.run, spec.seed, spec.rounds), (RUN, 9, 4));
         assert_eq!((spec.training.epochs, spec.training.batch, spec.training.sgd.momentum), (3, 0, 0.9));
         assert_eq!((spec.architecture.name.as_str(), spec.algorithm.name.as_str()), ("linear", "fedavg"));
-        assert_eq!(spec.weights, shared::aggregation::Weights::Uniform);
+        assert_eq!(spec.aggregation.weights, shared::aggregation::Weights::Uniform);
         assert_eq!(spec.heartbeat, Duration::from_millis(500));
         assert_eq!(config.policy.lost_after, Duration::from_millis(1500));
     }

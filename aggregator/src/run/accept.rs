@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use models::params::codec::TensorStream;
 use shared::algorithm::Checked;
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
@@ -52,12 +53,14 @@ impl Run {
 
     pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Checked) {
         let mut sums = self.open.take().expect("updates are folded between open and close");
-        let round = self.round(sums.opening.round, sums.scale);
-        let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
-        let weight = self.config.spec.weights.of(header.report.samples);
-        self.algorithm.fold(&mut partial, client, weight, header.report, update);
-        sums.partial = Some(partial);
-        sums.losses.insert(client, header.report.loss);
+        if !self.stores_updates() {
+            let round = self.round(sums.opening.round, sums.scale);
+            let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
+            let weight = self.config.spec.aggregation.weights.of(header.report.samples);
+            self.algorithm.fold(&mut partial, client, weight, header.report, update);
+            sums.partial = Some(partial);
+        }
+        sums.reports.insert(client, header.report);
         self.open = Some(sums);
     }
 
@@ -71,11 +74,31 @@ impl Run {
         let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
         let read = update_file::read(&mut input, self.max_payload());
         let read = input.judge(read).map_err(disk("read", path))?;
+        if self.stores_updates() && read.is_ok() && !self.is_in_order(path)? {
+            // Updates that wait for each other are read in step, so none may have an order of its own.
+            let reason = "its tensors are not in the order of their names".to_owned();
+            return Ok(Err(Rejection::Malformed { reason }));
+        }
         Ok(read.and_then(|(header, parcel)| {
             if header.round != round {
                 return Err(Rejection::UnknownRound { round: header.round, current: round });
             }
             Ok((header, self.algorithm.check(&self.round(round, sums.scale), parcel)?))
         }))
+    }
+
+    /// Whether updates wait on disk for the round to close instead of being folded.
+    pub(super) fn stores_updates(&self) -> bool {
+        self.algorithm.needs_every_update(&self.config.spec)
+    }
+
+    /// Whether the tensors of an update that was read before stand in the order of their names.
+    fn is_in_order(&self, path: &Path) -> Result<bool, RunError> {
+        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
+        let stream = update_file::read_header(&mut input, self.max_payload())
+            .ok()
+            .and_then(|(_, limits)| TensorStream::open(&mut input, limits).ok());
+        let in_order = stream.is_some_and(|stream| stream.is_in_order());
+        input.judge(in_order).map_err(disk("read", path))
     }
 }

@@ -37,7 +37,7 @@ impl Run {
     #[must_use]
     pub fn earlier_traffic(&self, broadcast: &Broadcast) -> Traffic {
         self.open.as_ref().map_or(Traffic::default(), |sums| Traffic {
-            down: sums.losses.len() as u64 * broadcast.wire_bytes(),
+            down: sums.reports.len() as u64 * broadcast.wire_bytes(),
             up: sums.received,
         })
     }

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use models::Precision;
+use shared::aggregation::Contributor;
 use shared::id::ClientId;
+use shared::message::TrainReport;
 
 use super::error::disk;
 use super::opening::Decision;
+use super::stored::StoredRound;
 use super::{Run, RunError, SMALL, Traffic};
 use crate::coordinator::{Closing, Tally};
 use crate::files::append_durably;
@@ -20,7 +23,7 @@ impl Run {
         let decision = if let Some(decision) = sums.decision {
             decision
         } else {
-            let contributors: BTreeSet<ClientId> = sums.losses.keys().copied().collect();
+            let contributors: BTreeSet<ClientId> = sums.reports.keys().copied().collect();
             // A round to which the whole cohort has contributed has one outcome anyway: whoever finds these updates
             // decides the same.
             let evident = !tally.void && contributors.iter().eq(sums.opening.cohort.keys());
@@ -36,8 +39,14 @@ impl Run {
             Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
-        if let (Some(partial), false) = (sums.partial, tally.void) {
-            self.algorithm.close(&mut global, partial, &self.round(round, sums.scale))?;
+        let this = self.round(round, sums.scale);
+        if tally.void || sums.reports.is_empty() {
+            // Nothing counts: the model stays.
+        } else if self.stores_updates() {
+            let mut updates = self.stored(round, &sums.reports);
+            self.algorithm.close_stored(&mut global, &mut updates, &this)?;
+        } else if let Some(partial) = sums.partial {
+            self.algorithm.close(&mut global, partial, &this)?;
         }
         let due = self.config.evaluate.after(round, self.config.spec.rounds);
         let evaluation = match (&self.tests, due) {
@@ -53,7 +62,7 @@ impl Run {
             round,
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
-            train_loss: mean(&sums.losses),
+            train_loss: mean(&sums.reports),
             sampled: tally.sampled,
             accepted: tally.accepted,
             rejected: tally.rejected,
@@ -77,9 +86,20 @@ impl Run {
         self.records.push(record.clone());
         Ok(record)
     }
+
+    /// The accepted updates of a round with these reports.
+    fn stored(&self, round: u32, reports: &BTreeMap<ClientId, TrainReport>) -> StoredRound<'_> {
+        let weights = self.config.spec.aggregation.weights;
+        let update = |(&client, &report): (&ClientId, &TrainReport)| {
+            let contributor = Contributor { client, weight: weights.of(report.samples), report };
+            (contributor, self.directory.accepted_update(round, client))
+        };
+        StoredRound::new(&*self.files, reports.iter().map(update), self.max_payload())
+    }
 }
 
 /// In the order of the clients, so that it does not depend on who came first.
-fn mean(losses: &BTreeMap<ClientId, f64>) -> Option<f64> {
-    (!losses.is_empty()).then(|| losses.values().sum::<f64>() / losses.len() as f64)
+fn mean(reports: &BTreeMap<ClientId, TrainReport>) -> Option<f64> {
+    let losses = reports.values().map(|report| report.loss);
+    (!reports.is_empty()).then(|| losses.sum::<f64>() / reports.len() as f64)
 }

@@ -24,6 +24,10 @@
 //! one update. When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
 //! read from its file by whoever sends it.
 //!
+//! Under an aggregation rule that needs every update, none is summed up: `accepted-N/` is where they wait, and when the
+//! round closes the rule reads them from there, in step with each other and a few thousand values at a time (`stored.rs`,
+//! a [`StoredUpdates`](shared::aggregation::StoredUpdates)). Memory is then that of one model and a little per update.
+//!
 //! [`Action::Open`]: crate::coordinator::Action::Open
 //! [`Action::Fold`]: crate::coordinator::Action::Fold
 //! [`Action::Close`]: crate::coordinator::Action::Close
@@ -39,17 +43,18 @@ mod error;
 mod evaluation;
 mod opening;
 mod recovery;
+mod stored;
 mod update_file;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use models::ParamSet;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::Scale;
 use shared::algorithm::{ErasedAlgorithm, Partial, Round, Template, registry};
 use shared::id::ClientId;
+use shared::message::TrainReport;
 use shared::parcel::Parcel;
 use shared::spec::RunSpec;
 
@@ -87,8 +92,8 @@ struct Sums {
     scale: Scale,
     partial: Option<Partial>,
     opened: Instant,
-    /// Training loss of every folded update.
-    losses: BTreeMap<ClientId, f64>,
+    /// How the training of every accepted update went.
+    reports: BTreeMap<ClientId, TrainReport>,
     /// Bytes of the updates among them that an earlier process received.
     received: u64,
     /// How the round closes, if an earlier process decided it.
@@ -121,22 +126,21 @@ impl Run {
         tests: Option<TestSet>,
     ) -> Result<Self, RunError> {
         let algorithm = registry::build(&config.spec.algorithm)?;
-        let mut run = Self {
+        let specs = config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
+        let template = Template::of_updates(specs, config.spec.aggregation.buffers);
+        Ok(Self {
             files,
             directory,
             config,
             algorithm,
-            template: Template::of(&ParamSet::new()),
+            template,
             tests,
             records: Vec::new(),
             closed: 0,
             open: None,
             mended: Vec::new(),
             resident: None,
-        };
-        let specs = run.config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
-        run.template = Template::new(specs.into_iter().map(|spec| (spec.name, spec.shape)));
-        Ok(run)
+        })
     }
 
     /// What the run does.
@@ -194,7 +198,7 @@ impl Run {
     }
 
     fn sums(&self, opening: &Opening) -> Sums {
-        let weights = self.config.spec.weights;
+        let weights = self.config.spec.aggregation.weights;
         let largest = opening.roster.values().map(|&samples| weights.of(samples)).max().unwrap_or(1);
         let scale = Scale::agree(self.config.policy.max_abs, largest, opening.roster.len());
         Sums {
@@ -202,7 +206,7 @@ impl Run {
             scale,
             partial: None,
             opened: Instant::now(),
-            losses: BTreeMap::new(),
+            reports: BTreeMap::new(),
             received: 0,
             decision: None,
         }

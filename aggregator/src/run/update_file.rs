@@ -9,7 +9,16 @@ use shared::parcel::Parcel;
 
 /// Reads one update. Whatever the bytes are, the outcome is an update or a reason why not.
 pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHeader, Parcel), Rejection> {
-    let malformed = |reason: String| Rejection::Malformed { reason };
+    let (update, limits) = read_header(input, max_payload)?;
+    let parcel = Parcel::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
+    Ok((update, parcel))
+}
+
+/// Reads what stands before an update's payload, and gives the limits that the payload is read with.
+pub(super) fn read_header(
+    input: &mut dyn Read,
+    max_payload: u64,
+) -> Result<(UpdateHeader, Limits), Rejection> {
     let mut header = [0; HEADER_LEN];
     exactly(input, &mut header)?;
     let header = Header::parse(header, max_payload).map_err(|error| malformed(reason(&error)))?;
@@ -18,9 +27,11 @@ pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHead
     let ToServer::Update(update) = frame::decode(&message).map_err(|error| malformed(reason(&error)))? else {
         return Err(malformed("the message with this payload is not an update".to_owned()));
     };
-    let limits = Limits { max_bytes: header.payload, ..Limits::default() };
-    let parcel = Parcel::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
-    Ok((update, parcel))
+    Ok((update, Limits { max_bytes: header.payload, ..Limits::default() }))
+}
+
+fn malformed(reason: String) -> Rejection {
+    Rejection::Malformed { reason }
 }
 
 fn exactly(input: &mut dyn Read, bytes: &mut [u8]) -> Result<(), Rejection> {

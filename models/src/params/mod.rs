@@ -45,6 +45,11 @@ impl ParamSet {
         self.arrays.insert(name.into(), array)
     }
 
+    /// Takes the tensor of this name out.
+    pub fn remove(&mut self, name: &str) -> Option<Array> {
+        self.arrays.remove(name)
+    }
+
     /// The tensor of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Array> {

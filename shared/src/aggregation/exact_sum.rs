@@ -20,6 +20,9 @@ const MAX_TERM_BITS: i32 = 50;
 /// `1.5 * 2^52`: adding it leaves the rounded integer in the low mantissa bits.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
+/// Values of a mean that are made at once: they stay in the first-level cache.
+pub(super) const CHUNK: usize = 4096;
+
 /// The fixed-point format of one round's sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
@@ -54,6 +57,14 @@ impl Scale {
     #[must_use]
     pub fn max_weight(&self) -> u64 {
         self.max_weight
+    }
+
+    /// The same bounds and terms for other weights.
+    #[must_use]
+    pub(super) fn with_max_weight(self, max_weight: u64) -> Self {
+        let max_weight = max_weight.max(1);
+        let exponent = self.exponent + ceil_log2(self.max_weight) - ceil_log2(max_weight);
+        Self { max_weight, exponent, ..self }
     }
 
     /// One unit of the sum in terms of `value * weight`.
@@ -130,21 +141,36 @@ impl ExactSum {
         self.terms
     }
 
-    /// `params += factor * mean`, consuming the sum tensor by tensor, without a copy of the mean: with large models it
-    /// is memory that counts.
-    ///
-    /// # Panics
-    /// If `params` does not fit the template: the server's own state does, or it is our bug.
-    pub fn add_mean_to(self, params: &mut ParamSet, factor: f32) -> Result<(), EmptySum> {
+    /// Gives the weighted mean to `visit`, tensor by tensor in the order of their names and each in chunks: its name, the
+    /// offset of the chunk's first value, the values. Each tensor's sum is freed when it is done: with large models it is
+    /// memory that counts.
+    pub fn each_mean(self, mut visit: impl FnMut(&str, usize, &[f32])) -> Result<(), EmptySum> {
         let unit = self.unit()?;
+        let mut mean = Vec::with_capacity(CHUNK);
         for (name, _, sum) in self.tensors {
-            let values = params.get_mut(&name).expect("the server's state fits the template").values_mut();
-            assert_eq!(values.len(), sum.len(), "the server's {name} fits the template");
-            for (value, &total) in values.iter_mut().zip(&sum) {
-                *value += factor * (total as f64 * unit) as f32;
+            for (index, totals) in sum.chunks(CHUNK).enumerate() {
+                mean.clear();
+                mean.extend(totals.iter().map(|&total| (total as f64 * unit) as f32));
+                visit(&name, index * CHUNK, &mean);
             }
         }
         Ok(())
+    }
+
+    /// What `sum` and `other`, of the same template, are tensor by tensor.
+    pub(super) fn beside(self, other: Self) -> impl Iterator<Item = (String, Vec<i64>, Vec<i64>)> {
+        self.tensors.into_iter().zip(other.tensors).map(|((name, _, sum), (_, _, other))| (name, sum, other))
+    }
+
+    /// The sum of the weights.
+    #[must_use]
+    pub fn weight(&self) -> u128 {
+        self.weight
+    }
+
+    /// One unit of the sum in terms of `value * weight`.
+    pub(super) fn resolution(&self) -> f64 {
+        self.scale.resolution()
     }
 
     /// What one unit of the sum is worth in the mean.
@@ -152,7 +178,7 @@ impl ExactSum {
         if self.weight == 0 {
             return Err(EmptySum);
         }
-        Ok((-f64::from(self.scale.exponent)).exp2() / self.weight as f64)
+        Ok(self.scale.resolution() / self.weight as f64)
     }
 
     /// The weighted mean, consuming the sum tensor by tensor.
@@ -208,18 +234,23 @@ mod tests {
     }
 
     #[test]
-    fn adding_the_mean_is_adding_the_mean() {
-        let mut sum = empty(2, Scale::agree(16.0, 3, 2));
-        sum.add(&set(&[1.5, -8.0]), 1);
-        sum.add(&set(&[5.0, 3.3]), 3);
-        let base = set(&[0.7, -0.1]);
-        let mut expected = base.clone();
-        expected.add_scaled(-0.3, &sum.clone().mean().expect("weights are positive")).expect("one layout");
-        let mut params = base.clone();
-        sum.add_mean_to(&mut params, -0.3).expect("weights are positive");
-        assert_eq!(params, expected);
-        assert_eq!(empty(2, Scale::agree(1.0, 1, 1)).add_mean_to(&mut params, 1.0), Err(EmptySum));
-        assert_eq!(params, expected, "a sum of nothing leaves the parameters");
+    fn the_mean_in_chunks_is_the_mean() {
+        let values: Vec<f32> = (0..2 * CHUNK + 5).map(|i| i as f32 * 0.37 - 900.0).collect();
+        let mut sum = empty(values.len(), Scale::agree(4096.0, 3, 2));
+        sum.add(&set(&values), 1);
+        sum.add(&set(&vec![5.0; values.len()]), 3);
+        let mean = sum.clone().mean().expect("weights are positive");
+        let (mut found, mut offsets) = (Vec::new(), Vec::new());
+        let visit = |name: &str, offset: usize, chunk: &[f32]| {
+            assert_eq!(name, "w");
+            offsets.push(offset);
+            found.extend_from_slice(chunk);
+        };
+        sum.each_mean(visit).expect("weights are positive");
+        assert_eq!(found, mean.get("w").expect("one tensor").values());
+        assert_eq!(offsets, [0, CHUNK, 2 * CHUNK]);
+        let nothing = empty(2, Scale::agree(1.0, 1, 1)).each_mean(|_, _, _| panic!("there is no mean"));
+        assert_eq!(nothing, Err(EmptySum));
     }
 
     #[test]

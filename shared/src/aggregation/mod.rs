@@ -1,7 +1,44 @@
-//! Aggregation: exact weighted sums, and the weights that go into them.
+//! Aggregation: how the updates of a round become one step of the global model.
+//!
+//! Four axes of the configuration, each independent of the others and of the algorithm:
+//!
+//! | axis | key | what it settles |
+//! |---|---|---|
+//! | [`Weights`] | `aggregation.weights` | how much each update counts |
+//! | [`Rule`] | `aggregation.rule` | how many updates become one: their mean, or something more robust |
+//! | [`ServerOptimizer`] | `aggregation.server` | how the server steps along the outcome, the pseudo-gradient |
+//! | [`Buffers`] | `update.buffers` | whether statistics of normalisation layers are averaged or stay on the device |
+//!
+//! Sums are exact ([`ExactSum`]): the outcome is bitwise the same for any order of arrival.
 
+mod buffers;
 mod exact_sum;
+mod median;
+mod optimizer;
+mod rule;
+mod stored;
+mod weighted_sum;
 mod weights;
 
+use serde::{Deserialize, Serialize};
+
+pub use buffers::Buffers;
 pub use exact_sum::{EmptySum, ExactSum, Scale};
+pub use optimizer::{Adagrad, Adam, ServerOptimizer, ServerSgd, Yogi};
+pub use rule::Rule;
+pub use stored::{Chunk, Contributor, StoredError, StoredUpdates};
+pub use weighted_sum::WeightedSum;
 pub use weights::Weights;
+
+/// What a run's aggregation does, with a value for each axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Aggregation {
+    /// How much each update counts.
+    pub weights: Weights,
+    /// How updates become one.
+    pub rule: Rule,
+    /// How the server steps along it.
+    pub server: ServerOptimizer,
+    /// What becomes of the statistics of normalisation layers.
+    pub buffers: Buffers,
+}

@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use models::{Backend, Batch, BatchError, Learner, ModelError, ParamSet};
+use models::{Backend, Batch, BatchError, Learner, ModelError, ParamSet, ParameterKind};
 
+use crate::aggregation::Buffers;
 use crate::data::View;
 use crate::message::Progress;
 use crate::seed::{Seed, shuffle};
@@ -42,6 +43,8 @@ pub struct Client<'a> {
     monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     steps: u64,
     loss_sum: f64,
+    /// The device's own buffers, if they stay on it.
+    buffers: ParamSet,
 }
 
 impl<'a> Client<'a> {
@@ -55,7 +58,8 @@ impl<'a> Client<'a> {
         device: &'a Backend,
         monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Self {
-        Self { spec, round, seed, data, device, monitor, steps: 0, loss_sum: 0.0 }
+        let buffers = ParamSet::new();
+        Self { spec, round, seed, data, device, monitor, steps: 0, loss_sum: 0.0, buffers }
     }
 
     /// The run's specification.
@@ -94,11 +98,50 @@ impl<'a> Client<'a> {
         if self.steps == 0 { 0.0 } else { self.loss_sum / self.steps as f64 }
     }
 
+    /// What this client sends of the model `w_k` that it has trained from `w_t`: the difference. Buffers that stay on the
+    /// device are kept for the next round and are not part of it.
+    pub fn delta(&mut self, w_k: ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
+        let mut delta = w_k.difference(w_t).map_err(ModelError::from)?;
+        if self.spec.aggregation.buffers == Buffers::Local {
+            for name in self.buffer_names()? {
+                if let (Some(own), Some(_)) = (w_k.get(&name), delta.remove(&name)) {
+                    self.buffers.insert(name, own.clone());
+                }
+            }
+        }
+        Ok(delta)
+    }
+
+    /// The model that training starts from: what the server sent, with the device's own buffers if they stay here.
+    fn start(&self, sent: &ParamSet) -> Result<ParamSet, TrainError> {
+        let mut start = sent.clone();
+        let own = self.buffers.clone();
+        start.overlay(own).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
+        Ok(start)
+    }
+
+    fn buffer_names(&self) -> Result<Vec<String>, TrainError> {
+        let specs = self.spec.architecture.parameter_specs().map_err(ModelError::from)?;
+        let buffers = specs.into_iter().filter(|spec| spec.kind == ParameterKind::Buffer);
+        Ok(buffers.map(|spec| spec.name).collect())
+    }
+
+    /// Gives the client the buffers that it kept in its last round.
+    pub(super) fn restore_buffers(&mut self, buffers: ParamSet) {
+        self.buffers = buffers;
+    }
+
+    /// The buffers that the client keeps for its next round.
+    pub(super) fn take_buffers(&mut self) -> ParamSet {
+        std::mem::take(&mut self.buffers)
+    }
+
     /// E epochs of minibatch SGD over freshly shuffled data, from `start`
     /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller. No epochs leave
     /// `start` as it is.
     pub fn sgd(&mut self, start: &ParamSet) -> Result<ParamSet, TrainError> {
         let training = self.spec.training;
+        let start = &self.start(start)?;
         if training.epochs == 0 {
             return Ok(start.clone());
         }
@@ -120,10 +163,12 @@ impl<'a> Client<'a> {
         Ok(learner.params()?)
     }
 
-    /// The mean gradient of the loss over all of the device's data at `params`: one step of FedSGD.
+    /// The mean gradient of the loss over all of the device's data at `params`: one step of FedSGD. For buffers it holds
+    /// the difference by which the data has moved them; those that stay on the device are not part of it.
     pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
         let samples = self.data.len();
-        let mut learner = Learner::new(&self.spec.architecture, params, self.spec.training.sgd, self.device)?;
+        let start = self.start(params)?;
+        let mut learner = Learner::new(&self.spec.architecture, &start, self.spec.training.sgd, self.device)?;
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();
@@ -140,6 +185,16 @@ impl<'a> Client<'a> {
             }
         }
         self.advance(loss as f32, 1)?;
+        let buffers = self.buffer_names()?;
+        if !buffers.is_empty() {
+            let moved = self.delta(learner.params()?, params)?;
+            for name in buffers {
+                match moved.get(&name) {
+                    Some(moved) => mean.insert(name, moved.clone()),
+                    None => mean.remove(&name),
+                };
+            }
+        }
         Ok(mean)
     }
 

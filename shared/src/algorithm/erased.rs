@@ -7,11 +7,12 @@ use std::any::Any;
 
 use models::params::ParamSet;
 
-use super::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
+use super::{AggregateError, Algorithm, Axes, Clash, Client, Contribution, Round, TrainError, combinations};
+use crate::aggregation::StoredUpdates;
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
 use crate::parcel::{Parcel, ParcelError, Portable};
-use crate::spec::Training;
+use crate::spec::RunSpec;
 
 /// An algorithm's server state.
 pub struct Global(Box<dyn Any + Send>);
@@ -31,8 +32,8 @@ pub struct Trained {
 pub trait ErasedAlgorithm: Send + Sync {
     /// [`Algorithm::NAME`].
     fn name(&self) -> &'static str;
-    /// [`Algorithm::validate`].
-    fn validate(&self, training: &Training) -> Result<(), String>;
+    /// What of these makes no sense with it ([`Algorithm::REFUSES`]).
+    fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash>;
     /// [`Algorithm::init`].
     fn init(&self, params: ParamSet) -> Global;
     /// The server state from its checkpoint.
@@ -67,6 +68,15 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn merge(&self, into: &mut Partial, other: Partial);
     /// [`Algorithm::close`], and the check that the new model is finite.
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
+    /// [`Algorithm::needs_every_update`].
+    fn needs_every_update(&self, spec: &RunSpec) -> bool;
+    /// [`Algorithm::close_stored`], and the check that the new model is finite.
+    fn close_stored(
+        &self,
+        global: &mut Global,
+        updates: &mut dyn StoredUpdates,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError>;
 }
 
 /// An update that was checked and may be folded.
@@ -83,8 +93,8 @@ where
         A::NAME
     }
 
-    fn validate(&self, training: &Training) -> Result<(), String> {
-        Algorithm::validate(self, training)
+    fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash> {
+        combinations::clashes(A::REFUSES, axes)
     }
 
     fn init(&self, params: ParamSet) -> Global {
@@ -115,12 +125,19 @@ where
     ) -> Result<Trained, TrainError> {
         let received =
             A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))?;
-        let mut state = match local {
-            None => A::Local::default(),
-            Some(parcel) => A::Local::unpack(parcel).map_err(|error| TrainError::Local(error.to_string()))?,
+        let (kept, buffers) = split_buffers(local.unwrap_or_default());
+        client.restore_buffers(buffers);
+        let mut state = if kept == Parcel::default() {
+            A::Local::default()
+        } else {
+            A::Local::unpack(kept).map_err(|error| TrainError::Local(error.to_string()))?
         };
         let update = Algorithm::train(self, client, received, &mut state)?.pack();
-        let local = Some(state.pack()).filter(|parcel| *parcel != Parcel::default());
+        let mut local = state.pack();
+        for (name, array) in client.take_buffers() {
+            local.tensors.insert(format!("{BUFFERS}{name}"), array);
+        }
+        let local = Some(local).filter(|parcel| *parcel != Parcel::default());
         Ok(Trained { update, local })
     }
 
@@ -157,9 +174,43 @@ where
         let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::close(self, state, partial, round)?;
-        match Algorithm::published(self, state).first_non_finite() {
-            None => Ok(()),
-            Some(tensor) => Err(AggregateError::NotFinite { tensor: tensor.to_owned() }),
-        }
+        finite(Algorithm::published(self, state))
     }
+
+    fn needs_every_update(&self, spec: &RunSpec) -> bool {
+        Algorithm::needs_every_update(self, spec)
+    }
+
+    fn close_stored(
+        &self,
+        global: &mut Global,
+        updates: &mut dyn StoredUpdates,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let state = global.0.downcast_mut().expect(FOREIGN);
+        Algorithm::close_stored(self, state, updates, round)?;
+        finite(Algorithm::published(self, state))
+    }
+}
+
+fn finite(published: &ParamSet) -> Result<(), AggregateError> {
+    match published.first_non_finite() {
+        None => Ok(()),
+        Some(tensor) => Err(AggregateError::NotFinite { tensor: tensor.to_owned() }),
+    }
+}
+
+/// Prefix of the names under which a client's own buffers rest beside what its algorithm keeps.
+const BUFFERS: &str = "client.buffers.";
+
+/// Takes a client's own buffers out of what it has kept.
+fn split_buffers(mut kept: Parcel) -> (Parcel, ParamSet) {
+    let mut buffers = ParamSet::new();
+    let (own, rest): (Vec<_>, Vec<_>) =
+        kept.tensors.into_iter().partition(|(name, _)| name.starts_with(BUFFERS));
+    for (name, array) in own {
+        buffers.insert(&name[BUFFERS.len()..], array);
+    }
+    kept.tensors = rest.into_iter().collect();
+    (kept, buffers)
 }

@@ -10,66 +10,26 @@
 //!
 //! The printed algorithm normalises by all K clients; that is an erratum, the sum is over the cohort. Deltas
 //! travel instead of weights: they are small numbers, so that 16 bits lose little.
+//!
+//! With another [`ServerOptimizer`](crate::aggregation::ServerOptimizer) it is `FedAvgM`, `FedAdagrad`, `FedAdam` or
+//! `FedYogi`.
 
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
-use crate::aggregation::ExactSum;
-use crate::message::Rejection;
+use super::{Client, Objective, TrainError};
 
 /// Federated averaging. Its knobs (E, B, the rate, the weights p) are axes of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FedAvg {}
 
-impl Algorithm for FedAvg {
+impl Objective for FedAvg {
     const NAME: &'static str = "fedavg";
-    /// `w_t`.
-    type Global = ParamSet;
     type Local = ();
-    /// `w_t`.
-    type Broadcast = ParamSet;
-    /// `w_k - w_t`.
-    type Update = ParamSet;
-    /// `sum n_k (w_k - w_t)` and `sum n_k`.
-    type Partial = ExactSum;
 
-    fn init(&self, params: ParamSet) -> ParamSet {
-        params
-    }
-
-    fn published<'a>(&self, w_t: &'a ParamSet) -> &'a ParamSet {
-        w_t
-    }
-
-    fn broadcast(&self, w_t: &ParamSet) -> ParamSet {
-        w_t.clone()
-    }
-
-    fn train(&self, client: &mut Client<'_>, w_t: ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
-        let mut delta = client.sgd(&w_t)?;
-        delta.add_scaled(-1.0, &w_t).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
-        Ok(delta)
-    }
-
-    fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {
-        round.check(delta)
-    }
-
-    fn begin(&self, round: &Round<'_>) -> ExactSum {
-        ExactSum::new(round.template, round.scale)
-    }
-
-    fn fold(&self, partial: &mut ExactSum, contribution: Contribution<ParamSet>) {
-        partial.add(&contribution.update, contribution.weight);
-    }
-
-    fn merge(&self, into: &mut ExactSum, other: ExactSum) {
-        into.merge(&other);
-    }
-
-    fn close(&self, w_t: &mut ParamSet, partial: ExactSum, _round: &Round<'_>) -> Result<(), AggregateError> {
-        Ok(partial.add_mean_to(w_t, 1.0)?)
+    fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
+        let w_k = client.sgd(w_t)?;
+        client.delta(w_k, w_t)
     }
 }

@@ -12,59 +12,54 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
-use crate::aggregation::ExactSum;
+use super::{
+    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, TrainError,
+};
+use crate::aggregation::{StoredUpdates, WeightedSum};
 use crate::message::Rejection;
-use crate::spec::Training;
+use crate::spec::RunSpec;
 
-/// Federated SGD. The server's rate eta is `training.optimizer.sgd.rate`.
+/// Federated SGD. The server's rate eta is `training.optimizer.sgd.rate`, and along `-eta g` it steps as its optimiser
+/// says. Statistics of normalisation layers are averaged as in FedAvg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FedSgd {}
 
 impl Algorithm for FedSgd {
     const NAME: &'static str = "fedsgd";
+    const REFUSES: &'static [Refused] = &[
+        (Choice::Epochs, "fedsgd takes one step per round, so training.epochs must be 1"),
+        (
+            Choice::Batches,
+            "fedsgd takes the gradient over all local data, so training.batch must be 0 (full batch)",
+        ),
+        (Choice::Momentum, "fedsgd has no local steps for momentum to act on, so it must be 0"),
+        (
+            Choice::LossWeights,
+            "the losses of fedsgd are all those of one model and say nothing about who has learned: weigh by samples or \
+             uniformly",
+        ),
+    ];
     /// `w_t`.
-    type Global = ParamSet;
+    type Global = ServerModel;
     type Local = ();
     /// `w_t`.
     type Broadcast = ParamSet;
     /// `g_k`.
     type Update = ParamSet;
     /// `sum n_k g_k` and `sum n_k`.
-    type Partial = ExactSum;
+    type Partial = WeightedSum;
 
-    fn validate(&self, training: &Training) -> Result<(), String> {
-        let Training { epochs, batch, sgd } = training;
-        let mut reasons = Vec::new();
-        if *epochs != 1 {
-            reasons
-                .push(format!("fedsgd takes one step per round, so training.epochs must be 1, not {epochs}"));
-        }
-        if *batch != 0 {
-            reasons.push(format!(
-                "fedsgd takes the gradient over all local data, so training.batch must be 0 (full batch), not {batch}"
-            ));
-        }
-        if sgd.momentum != 0.0 {
-            reasons.push(format!(
-                "fedsgd has no local steps for momentum to act on, so training.optimizer.sgd.momentum must be 0, not {}",
-                sgd.momentum
-            ));
-        }
-        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+    fn init(&self, params: ParamSet) -> ServerModel {
+        ServerModel::new(params)
     }
 
-    fn init(&self, params: ParamSet) -> ParamSet {
-        params
+    fn published<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
+        &server.w
     }
 
-    fn published<'a>(&self, w_t: &'a ParamSet) -> &'a ParamSet {
-        w_t
-    }
-
-    fn broadcast(&self, w_t: &ParamSet) -> ParamSet {
-        w_t.clone()
+    fn broadcast(&self, server: &ServerModel) -> ParamSet {
+        server.w.clone()
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
@@ -75,21 +70,50 @@ impl Algorithm for FedSgd {
         round.check(gradient)
     }
 
-    fn begin(&self, round: &Round<'_>) -> ExactSum {
-        ExactSum::new(round.template, round.scale)
+    fn begin(&self, round: &Round<'_>) -> WeightedSum {
+        round.sum()
     }
 
-    fn fold(&self, partial: &mut ExactSum, contribution: Contribution<ParamSet>) {
-        partial.add(&contribution.update, contribution.weight);
+    fn fold(&self, partial: &mut WeightedSum, contribution: Contribution<ParamSet>) {
+        partial.add(&contribution.update, contribution.weight, contribution.report.loss);
     }
 
-    fn merge(&self, into: &mut ExactSum, other: ExactSum) {
+    fn merge(&self, into: &mut WeightedSum, other: WeightedSum) {
         into.merge(&other);
     }
 
-    fn close(&self, w_t: &mut ParamSet, partial: ExactSum, round: &Round<'_>) -> Result<(), AggregateError> {
-        let sgd = round.spec.training.sgd;
-        w_t.scale((1.0 - sgd.rate * sgd.decay) as f32);
-        Ok(partial.add_mean_to(w_t, -sgd.rate as f32)?)
+    fn close(
+        &self,
+        server: &mut ServerModel,
+        partial: WeightedSum,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let eta = decay(server, round);
+        server.step(partial, -eta, round)
     }
+
+    fn needs_every_update(&self, spec: &RunSpec) -> bool {
+        spec.aggregation.rule.needs_every_update()
+    }
+
+    fn close_stored(
+        &self,
+        server: &mut ServerModel,
+        updates: &mut dyn StoredUpdates,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let eta = decay(server, round);
+        server.step_stored(updates, -eta, round)
+    }
+}
+
+/// Takes `eta decay w_t` from the parameters, and gives `eta`.
+fn decay(server: &mut ServerModel, round: &Round<'_>) -> f32 {
+    let sgd = round.spec.training.sgd;
+    for (tensor, array) in server.w.iter_mut() {
+        if !round.template.is_buffer(tensor) {
+            array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - sgd.rate * sgd.decay) as f32);
+        }
+    }
+    sgd.rate as f32
 }

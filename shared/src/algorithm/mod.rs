@@ -5,6 +5,9 @@
 //! its associated types. Adding an algorithm is one file with both halves and one line in the
 //! [registry](registry::ALGORITHMS); the registry's tests then cover it.
 //!
+//! Most algorithms differ from federated averaging at the client alone. Such a one is an [`Objective`]: one method. Its
+//! server half is that of [`aggregation`](crate::aggregation), whose axes it combines with as [`combinations`] says.
+//!
 //! # A complete algorithm
 //!
 //! Federated statistics: every client reports the mean label of its data as a one-element tensor, the
@@ -81,26 +84,32 @@
 //! ```
 
 mod client;
+pub mod combinations;
 mod erased;
 mod fedavg;
 mod fedsgd;
+mod objective;
 pub mod registry;
 mod round;
+mod server_model;
 
 use models::params::{Mismatch, ParamSet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::aggregation::EmptySum;
+use crate::aggregation::{EmptySum, StoredError, StoredUpdates};
 use crate::message::Rejection;
 use crate::parcel::Portable;
-use crate::spec::Training;
+use crate::spec::RunSpec;
 
 pub use client::{Client, TrainError};
+pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fedavg::FedAvg;
 pub use fedsgd::FedSgd;
+pub use objective::Objective;
 pub use round::{Contribution, Round, Template};
+pub use server_model::ServerModel;
 
 /// A federated algorithm: both halves of it.
 ///
@@ -109,6 +118,8 @@ pub use round::{Contribution, Round, Template};
 pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Its name in the configuration: `[algorithm.NAME]`.
     const NAME: &'static str;
+    /// What it makes no sense with.
+    const REFUSES: &'static [Refused] = &[];
 
     /// Kept by the server between rounds; checkpointed.
     type Global: Portable + Send + 'static;
@@ -120,12 +131,6 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     type Update: Portable;
     /// What a set of updates folds into: mergeable, and free of their order.
     type Partial: Send + 'static;
-
-    /// Refuses settings under which this algorithm makes no sense, with the reason.
-    fn validate(&self, training: &Training) -> Result<(), String> {
-        let _ = training;
-        Ok(())
-    }
 
     /// The server's state before the first round. The server alone initialises parameters.
     fn init(&self, params: ParamSet) -> Self::Global;
@@ -163,6 +168,24 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
         partial: Self::Partial,
         round: &Round<'_>,
     ) -> Result<(), AggregateError>;
+
+    /// Whether nothing can be made of an update before all are there. Then none is folded: they are kept on disk, and
+    /// the round ends with [`close_stored`](Self::close_stored) in place of [`close`](Self::close).
+    fn needs_every_update(&self, spec: &RunSpec) -> bool {
+        let _ = spec;
+        false
+    }
+
+    /// Ends the round: the stored updates, at least one, become the new state.
+    fn close_stored(
+        &self,
+        global: &mut Self::Global,
+        updates: &mut dyn StoredUpdates,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let _ = (global, updates, round);
+        Err(AggregateError::Folded)
+    }
 }
 
 /// Why a round could not be closed. Updates were checked, so a mismatch here is our bug.
@@ -174,6 +197,12 @@ pub enum AggregateError {
     /// The folded result does not fit the server's state.
     #[error("internal error: the folded update does not fit the server's state: {0}")]
     Mismatch(#[from] Mismatch),
+    /// Stored updates were given to an algorithm that folds them: our bug.
+    #[error("internal error: this algorithm folds updates and was given stored ones; please report this")]
+    Folded,
+    /// An update that was stored cannot be read again.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
     /// The new state holds a value that is not finite.
     #[error("tensor `{tensor}` of the new global model is not finite: lower the learning rate")]
     NotFinite {

@@ -3,38 +3,56 @@
 use std::collections::BTreeMap;
 
 use models::params::{Mismatch, MismatchKind, ParamSet};
+use models::{ParameterKind, ParameterSpec};
 
-use crate::aggregation::Scale;
+use crate::aggregation::{Buffers, Scale, WeightedSum};
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
 use crate::spec::RunSpec;
 
-/// Names and shapes that a parameter set must have.
+/// Names and shapes that a parameter set must have, and which of the tensors are buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(BTreeMap<String, Vec<usize>>);
+pub struct Template(BTreeMap<String, Tensor>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tensor {
+    shape: Vec<usize>,
+    buffer: bool,
+}
 
 impl Template {
-    /// The template with these names and shapes.
+    /// The template of what clients send of a model with these parameters.
     #[must_use]
-    pub fn new(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
-        Self(tensors.into_iter().collect())
+    pub fn of_updates(parameters: impl IntoIterator<Item = ParameterSpec>, buffers: Buffers) -> Self {
+        let tensor = |spec: ParameterSpec| {
+            (spec.name, Tensor { shape: spec.shape, buffer: spec.kind == ParameterKind::Buffer })
+        };
+        let sent = |(_, tensor): &(String, Tensor)| !tensor.buffer || buffers == Buffers::Average;
+        Self(parameters.into_iter().map(tensor).filter(sent).collect())
     }
 
-    /// The template that `params` fits.
+    /// The template that `params` fits, without buffers.
     #[must_use]
     pub fn of(params: &ParamSet) -> Self {
-        Self(params.iter().map(|(name, array)| (name.to_owned(), array.shape().to_vec())).collect())
+        let tensor = |shape: &[usize]| Tensor { shape: shape.to_vec(), buffer: false };
+        Self(params.iter().map(|(name, array)| (name.to_owned(), tensor(array.shape()))).collect())
     }
 
     /// Names and shapes, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[usize])> {
-        self.0.iter().map(|(name, shape)| (name.as_str(), shape.as_slice()))
+        self.0.iter().map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
+    }
+
+    /// Whether this tensor follows the data and not a gradient.
+    #[must_use]
+    pub fn is_buffer(&self, tensor: &str) -> bool {
+        self.0.get(tensor).is_some_and(|tensor| tensor.buffer)
     }
 
     /// Number of scalars in a fitting parameter set.
     #[must_use]
     pub fn parameters(&self) -> usize {
-        self.0.values().map(|shape| shape.iter().product::<usize>()).sum()
+        self.0.values().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
     }
 
     /// Does `params` have exactly these names and shapes? The error names the first tensor that differs.
@@ -63,13 +81,19 @@ pub struct Round<'a> {
     pub number: u32,
     /// The run's specification.
     pub spec: &'a RunSpec,
-    /// Names and shapes of the model's parameters.
+    /// Names and shapes of the parameters that clients send.
     pub template: &'a Template,
     /// The fixed-point format agreed for this round's sums.
     pub scale: Scale,
 }
 
 impl Round<'_> {
+    /// The empty sum of this round's updates under the run's weights.
+    #[must_use]
+    pub fn sum(&self) -> WeightedSum {
+        WeightedSum::new(self.template, self.scale, self.spec.aggregation.weights)
+    }
+
     /// The checks that every update of model shape must pass: layout, finite, bounded.
     pub fn check(&self, params: &ParamSet) -> Result<(), Rejection> {
         self.template.check(params).map_err(|mismatch| Rejection::Layout { reason: reason(&mismatch) })?;

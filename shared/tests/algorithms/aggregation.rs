@@ -52,11 +52,12 @@ fn fedavg_of_several_clients_is_the_weighted_mean_of_their_models() {
     let shares = [view(3, 1), view(7, 2), view(20, 3)];
     let mut means = Vec::new();
     for weights in [Weights::Samples, Weights::Uniform] {
-        let spec = RunSpec { weights, ..with(&spec("fedavg"), training(2, 2)) };
+        let aggregation = Aggregation { weights, ..Aggregation::default() };
+        let spec = RunSpec { aggregation, ..with(&spec("fedavg"), training(2, 2)) };
         let w_0 = initial(&spec);
         let share_of = |share: &View| match weights {
             Weights::Samples => share.len() as f64 / 30.0,
-            Weights::Uniform => 1.0 / 3.0,
+            _ => 1.0 / 3.0,
         };
         let models: Vec<_> =
             (0..).zip(&shares).map(|(k, share)| plain_sgd(&spec, 1, k, share, &w_0)).collect();
@@ -80,36 +81,38 @@ fn fedavg_of_several_clients_is_the_weighted_mean_of_their_models() {
 #[test]
 fn no_order_of_folding_and_merging_changes_a_bit() {
     for name in registry::names() {
-        let shares: Vec<View> = (0..7).map(|k| view(1 + 4 * k, k)).collect();
-        let spec = spec(name);
-        let server = Server::new(&spec, &shares);
-        let w_0 = initial(&spec);
-        let updates: Vec<_> = (0..).zip(&shares).map(|(k, share)| train(&spec, 1, k, share, &w_0)).collect();
-        let begin = || server.algorithm.begin(&server.round(1));
-        let mut in_order = begin();
-        for (k, (update, report)) in updates.iter().enumerate() {
-            server.fold(&mut in_order, k, update, *report);
-        }
-        let expected = bytes(&server.close(&w_0, in_order, 1));
-        for attempt in 0..30 {
-            let mut rng = Seed::root(attempt).rng();
-            let mut order: Vec<usize> = (0..updates.len()).collect();
-            shuffle(&mut order, &mut rng);
-            // Each update goes to one of three partial sums, one of which may stay empty.
-            let mut partials = [begin(), begin(), begin()];
-            for k in order {
-                let (update, report) = &updates[k];
-                server.fold(&mut partials[shared::seed::below(3, &mut rng)], k, update, *report);
+        for weights in [Weights::Samples, Weights::Uniform, Weights::Loss] {
+            let shares: Vec<View> = (0..7).map(|k| view(1 + 4 * k, k)).collect();
+            let aggregation = Aggregation { weights, ..Aggregation::default() };
+            let spec = RunSpec { aggregation, ..spec(name) };
+            let mut federation = Federation::new(&spec, &shares);
+            let updates = federation.updates();
+            let Federation { server, state, .. } = &federation;
+            let expected = server.close(state, &updates, 1).to_bytes(Precision::F32);
+            for attempt in 0..30 {
+                let mut rng = Seed::root(attempt).rng();
+                let mut order: Vec<usize> = (0..updates.len()).collect();
+                shuffle(&mut order, &mut rng);
+                // Each update goes to one of three partial sums, one of which may stay empty.
+                let begin = || server.algorithm.begin(&server.round(1));
+                let mut partials = [begin(), begin(), begin()];
+                for k in order {
+                    let (update, report) = &updates[k];
+                    server.fold(&mut partials[shared::seed::below(3, &mut rng)], k, update, *report);
+                }
+                let [mut first, mut second, third] = partials;
+                if attempt % 2 == 0 {
+                    server.algorithm.merge(&mut second, third);
+                    server.algorithm.merge(&mut first, second);
+                } else {
+                    server.algorithm.merge(&mut first, third);
+                    server.algorithm.merge(&mut first, second);
+                }
+                let mut global = server.algorithm.restore(state.clone()).unwrap();
+                server.algorithm.close(&mut global, first, &server.round(1)).unwrap();
+                let found = server.algorithm.store(global).to_bytes(Precision::F32);
+                assert_eq!(found, expected, "{name}, {weights:?}, attempt {attempt}");
             }
-            let [mut first, mut second, third] = partials;
-            if attempt % 2 == 0 {
-                server.algorithm.merge(&mut second, third);
-                server.algorithm.merge(&mut first, second);
-            } else {
-                server.algorithm.merge(&mut first, third);
-                server.algorithm.merge(&mut first, second);
-            }
-            assert_eq!(bytes(&server.close(&w_0, first, 1)), expected, "{name}, attempt {attempt}");
         }
     }
 }
@@ -118,9 +121,8 @@ fn no_order_of_folding_and_merging_changes_a_bit() {
 fn sixteen_bits_on_the_wire_cost_a_bounded_error_and_half_the_bytes() {
     let shares = [view(3, 1), view(20, 2)];
     let spec = with(&spec("fedavg"), training(2, 2));
-    let w_0 = initial(&spec);
-    let largest = (0..).zip(&shares).map(|(k, share)| train(&spec, 1, k, share, &w_0).0.max_abs());
-    let largest = largest.fold(0.0, f32::max);
+    let updates = Federation::new(&spec, &shares).updates();
+    let largest = updates.iter().map(|(update, _)| update.tensors.max_abs()).fold(0.0, f32::max);
     let exact = federate(&spec, &shares, 1).remove(0);
     for (precision, relative) in [(Precision::F16, 2f32.powi(-11)), (Precision::BF16, 2f32.powi(-8))] {
         let short =

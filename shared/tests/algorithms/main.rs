@@ -1,8 +1,9 @@
-//! What `FedAvg` and `FedSGD` must compute exactly, on hand-sized data (`McMahan` et al., AISTATS 2017).
+//! What the algorithms must compute exactly, on hand-sized data.
 
 #![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
 
 mod aggregation;
+mod axes;
 mod rejection;
 mod training;
 
@@ -10,9 +11,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use models::{Array, Backend, Batch, Learner, Limits, ParamSet, Precision, Sgd};
-use shared::aggregation::{Scale, Weights};
+use shared::aggregation::{
+    Adagrad, Adam, Aggregation, Buffers, Chunk, Contributor, Rule, Scale, ServerOptimizer, ServerSgd,
+    StoredError, StoredUpdates, Weights, Yogi,
+};
 use shared::algorithm::{
-    Checked, Client, ErasedAlgorithm, Global, Partial, Round, Template, TrainError, Trained, registry,
+    Checked, Client, ErasedAlgorithm, Partial, Round, Template, TrainError, Trained, registry,
 };
 use shared::data::{Dataset, View};
 use shared::frame;
@@ -65,24 +69,21 @@ fn train_monitored(
     index: usize,
     data: &View,
     broadcast: Parcel,
+    local: Option<Parcel>,
     monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(Trained, TrainReport), TrainError> {
     let backend = Backend::cpu();
     let seed = client_seed(spec, round, client_id(index));
     let mut client = Client::new(spec, round, seed, data, &backend, monitor);
-    let trained = registry::build(&spec.algorithm).unwrap().train(&mut client, broadcast, None)?;
+    let trained = registry::build(&spec.algorithm).unwrap().train(&mut client, broadcast, local)?;
     let (samples, steps, loss) = (client.samples(), client.steps(), client.loss());
     Ok((trained, TrainReport { samples, steps, loss, ..TrainReport::default() }))
 }
 
-fn train(spec: &RunSpec, round: u32, index: usize, data: &View, w_t: &ParamSet) -> (ParamSet, TrainReport) {
-    let broadcast = Parcel { tensors: w_t.clone(), scalars: Vec::new() };
-    let mut monitor = |_| ControlFlow::Continue(());
-    let (trained, report) = train_monitored(spec, round, index, data, broadcast, &mut monitor).unwrap();
-    assert!(trained.local.is_none(), "these algorithms keep nothing on the device");
-    // What the server gets is what crossed the wire.
-    let bytes = trained.update.to_bytes(spec.precision.update);
-    (Parcel::read_from(&mut bytes.as_slice(), Limits::default()).unwrap().tensors, report)
+/// What is left of a parcel that crossed the wire.
+fn wire(parcel: &Parcel, precision: Precision) -> Parcel {
+    let bytes = parcel.to_bytes(precision);
+    Parcel::read_from(&mut bytes.as_slice(), Limits::default()).unwrap()
 }
 
 /// The server's side of one round.
@@ -95,11 +96,15 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn new(spec: &'a RunSpec, shares: &[View]) -> Self {
-        let heaviest = shares.iter().map(|share| spec.weights.of(share.len() as u64)).max().unwrap_or(1);
+        let weights = spec.aggregation.weights;
+        let heaviest = shares.iter().map(|share| weights.of(share.len() as u64)).max().unwrap_or(1);
         Self {
             spec,
             algorithm: registry::build(&spec.algorithm).unwrap(),
-            template: Template::of(&initial(spec)),
+            template: Template::of_updates(
+                spec.architecture.parameter_specs().unwrap(),
+                spec.aggregation.buffers,
+            ),
             scale: Scale::agree(MAX_ABS, heaviest, shares.len()),
         }
     }
@@ -108,44 +113,134 @@ impl<'a> Server<'a> {
         Round { number, spec: self.spec, template: &self.template, scale: self.scale }
     }
 
-    fn check(&self, update: &ParamSet) -> Result<Checked, Rejection> {
-        self.algorithm.check(&self.round(1), Parcel { tensors: update.clone(), scalars: Vec::new() })
+    fn check(&self, update: &Parcel) -> Result<Checked, Rejection> {
+        self.algorithm.check(&self.round(1), update.clone())
     }
 
-    fn fold(&self, partial: &mut Partial, index: usize, update: &ParamSet, report: TrainReport) {
-        let weight = self.spec.weights.of(report.samples);
+    fn fold(&self, partial: &mut Partial, index: usize, update: &Parcel, report: TrainReport) {
+        let weight = self.spec.aggregation.weights.of(report.samples);
         self.algorithm.fold(partial, client_id(index), weight, report, self.check(update).unwrap());
     }
 
-    fn close(&self, w_t: &ParamSet, partial: Partial, number: u32) -> ParamSet {
-        let mut global: Global = self.algorithm.init(w_t.clone());
-        self.algorithm.close(&mut global, partial, &self.round(number)).unwrap();
-        self.algorithm.published(&global).clone()
+    /// The state after a round of these updates, in this order.
+    fn close(&self, state: &Parcel, updates: &[(Parcel, TrainReport)], number: u32) -> Parcel {
+        let round = self.round(number);
+        let mut global = self.algorithm.restore(state.clone()).unwrap();
+        if self.algorithm.needs_every_update(self.spec) {
+            let mut stored = InMemory::new(self.spec, updates);
+            self.algorithm.close_stored(&mut global, &mut stored, &round).unwrap();
+        } else {
+            let mut partial = self.algorithm.begin(&round);
+            for (index, (update, report)) in updates.iter().enumerate() {
+                self.fold(&mut partial, index, update, *report);
+            }
+            self.algorithm.close(&mut global, partial, &round).unwrap();
+        }
+        self.algorithm.store(global)
+    }
+
+    fn published(&self, state: &Parcel) -> ParamSet {
+        self.algorithm.published(&self.algorithm.restore(state.clone()).unwrap()).clone()
+    }
+}
+
+/// Stored updates that are not on a disk, in chunks of three values.
+struct InMemory<'a> {
+    updates: &'a [(Parcel, TrainReport)],
+    contributors: Vec<Contributor>,
+}
+
+impl<'a> InMemory<'a> {
+    fn new(spec: &RunSpec, updates: &'a [(Parcel, TrainReport)]) -> Self {
+        let contributor = |(index, (_, report)): (usize, &(Parcel, TrainReport))| Contributor {
+            client: client_id(index),
+            weight: spec.aggregation.weights.of(report.samples),
+            report: *report,
+        };
+        Self { updates, contributors: updates.iter().enumerate().map(contributor).collect() }
+    }
+}
+
+impl StoredUpdates for InMemory<'_> {
+    fn contributors(&self) -> &[Contributor] {
+        &self.contributors
+    }
+
+    fn pass(&mut self, visit: &mut dyn FnMut(&Chunk<'_>)) -> Result<(), StoredError> {
+        for (tensor, array) in &self.updates[0].0.tensors {
+            for start in (0..array.len()).step_by(3) {
+                let end = (start + 3).min(array.len());
+                let row = |(update, _): &(Parcel, TrainReport)| {
+                    update.tensors.get(tensor).unwrap().values()[start..end].to_vec()
+                };
+                let rows: Vec<Vec<f32>> = self.updates.iter().map(row).collect();
+                visit(&Chunk { tensor, offset: start, rows: &rows });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A run in which every client takes part in every round. All that is sent crosses the wire, and all that is kept between
+/// rounds, on either side, is stored and restored.
+struct Federation<'a> {
+    spec: &'a RunSpec,
+    shares: &'a [View],
+    server: Server<'a>,
+    state: Parcel,
+    locals: Vec<Option<Parcel>>,
+    /// Rounds that are over.
+    number: u32,
+}
+
+impl<'a> Federation<'a> {
+    fn new(spec: &'a RunSpec, shares: &'a [View]) -> Self {
+        let server = Server::new(spec, shares);
+        let state = server.algorithm.store(server.algorithm.init(initial(spec)));
+        Self { spec, shares, server, state, locals: vec![None; shares.len()], number: 0 }
+    }
+
+    fn broadcast(&self) -> Parcel {
+        let global = self.server.algorithm.restore(self.state.clone()).unwrap();
+        wire(&self.server.algorithm.broadcast(&global), self.spec.precision.broadcast)
+    }
+
+    /// What client `index` sends in the next round. What it keeps is kept.
+    fn train(&mut self, index: usize) -> (Parcel, TrainReport) {
+        let (broadcast, local) = (self.broadcast(), self.locals[index].clone());
+        let (spec, share, mut monitor) = (self.spec, &self.shares[index], |_| ControlFlow::Continue(()));
+        let (trained, report) =
+            train_monitored(spec, self.number + 1, index, share, broadcast, local, &mut monitor).unwrap();
+        self.locals[index] = trained.local.map(|local| wire(&local, Precision::F32));
+        (wire(&trained.update, spec.precision.update), report)
+    }
+
+    /// Everybody's updates of the next round.
+    fn updates(&mut self) -> Vec<(Parcel, TrainReport)> {
+        (0..self.shares.len()).map(|index| self.train(index)).collect()
+    }
+
+    /// The next round; gives the model after it.
+    fn round(&mut self) -> ParamSet {
+        let updates = self.updates();
+        self.number += 1;
+        self.state = wire(&self.server.close(&self.state, &updates, self.number), Precision::F32);
+        self.server.published(&self.state)
     }
 }
 
 /// `rounds` rounds with every client; gives the model after each.
 fn federate(spec: &RunSpec, shares: &[View], rounds: u32) -> Vec<ParamSet> {
-    let server = Server::new(spec, shares);
-    let mut w_t = initial(spec);
-    let mut models = Vec::new();
-    for number in 1..=rounds {
-        let mut partial = server.algorithm.begin(&server.round(number));
-        for (index, share) in shares.iter().enumerate() {
-            let (update, report) = train(spec, number, index, share, &w_t);
-            server.fold(&mut partial, index, &update, report);
-        }
-        w_t = server.close(&w_t, partial, number);
-        models.push(w_t.clone());
-    }
-    models
+    let mut federation = Federation::new(spec, shares);
+    (0..rounds).map(|_| federation.round()).collect()
+}
+
+/// The update of one client with this data in the first round.
+fn first_update(spec: &RunSpec, data: &View) -> Parcel {
+    Federation::new(spec, std::slice::from_ref(data)).train(0).0
 }
 
 /// The largest difference of two values in the same place.
 fn apart(a: &ParamSet, b: &ParamSet) -> f32 {
     a.difference(b).unwrap().max_abs()
-}
-
-fn bytes(params: &ParamSet) -> Vec<u8> {
-    Parcel { tensors: params.clone(), scalars: Vec::new() }.to_bytes(Precision::F32)
 }

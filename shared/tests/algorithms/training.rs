@@ -13,7 +13,7 @@ fn steps(training: Training) -> (Vec<(u64, u64)>, Vec<u8>) {
         heard.push((progress.done, progress.total));
         ControlFlow::Continue(())
     };
-    let (trained, report) = train_monitored(&spec, 1, 0, &data, broadcast, &mut monitor).unwrap();
+    let (trained, report) = train_monitored(&spec, 1, 0, &data, broadcast, None, &mut monitor).unwrap();
     assert_eq!((report.samples, report.steps), (10, heard.len() as u64));
     assert!(report.loss > 0.0 && report.loss.is_finite());
     (heard, trained.update.to_bytes(Precision::F32))
@@ -41,8 +41,12 @@ fn the_last_batch_of_an_epoch_may_be_smaller() {
 fn the_same_seed_gives_the_same_bytes_and_any_other_another_shuffle() {
     let spec = with(&spec("fedavg"), training(1, 1));
     let data = view(10, 1);
-    let w_0 = initial(&spec);
-    let update = |spec: &RunSpec, round, index| bytes(&train(spec, round, index, &data, &w_0).0);
+    let broadcast = Parcel { tensors: initial(&spec), scalars: Vec::new() };
+    let update = |spec: &RunSpec, round, index| {
+        let mut monitor = |_| ControlFlow::Continue(());
+        let trained = train_monitored(spec, round, index, &data, broadcast.clone(), None, &mut monitor);
+        trained.unwrap().0.update.to_bytes(Precision::F32)
+    };
     let one = update(&spec, 1, 0);
     assert_eq!(update(&spec, 1, 0), one);
     assert_ne!(update(&spec, 2, 0), one, "another round");
@@ -60,7 +64,7 @@ fn a_monitor_that_breaks_cancels_at_that_step() {
             calls += 1;
             if calls == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let result = train_monitored(&spec, 1, 0, &view(10, 1), broadcast, &mut monitor);
+        let result = train_monitored(&spec, 1, 0, &view(10, 1), broadcast, None, &mut monitor);
         assert!(matches!(result.err(), Some(TrainError::Cancelled)), "{name}");
         assert_eq!(calls, last, "{name}: nothing happens after that");
     }
@@ -72,9 +76,9 @@ fn a_broadcast_that_does_not_fit_is_the_servers_fault() {
         let spec = spec(name);
         let mut monitor = |_| ControlFlow::Continue(());
         let scalars = Parcel { tensors: initial(&spec), scalars: vec![1] };
-        let result = train_monitored(&spec, 1, 0, &view(3, 1), scalars, &mut monitor);
+        let result = train_monitored(&spec, 1, 0, &view(3, 1), scalars, None, &mut monitor);
         assert!(matches!(result.err(), Some(TrainError::Broadcast(_))), "{name}");
-        let result = train_monitored(&spec, 1, 0, &view(3, 1), Parcel::default(), &mut monitor);
+        let result = train_monitored(&spec, 1, 0, &view(3, 1), Parcel::default(), None, &mut monitor);
         assert!(matches!(result.err(), Some(TrainError::Model(_) | TrainError::Broadcast(_))), "{name}");
     }
 }

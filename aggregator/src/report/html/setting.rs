@@ -1,6 +1,7 @@
 //! What was chosen.
 
 use maud::{Markup, html};
+use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, ServerSgd, Weights, Yogi};
 use shared::data::Partition;
 use shared::data::partition::Empty;
 
@@ -21,9 +22,14 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     };
     let momentum = if sgd.momentum == 0.0 { String::new() } else { format!(", momentum {}", sgd.momentum) };
     let decay = if sgd.decay == 0.0 { String::new() } else { format!(", weight decay {}", sgd.decay) };
-    let weights = match spec.weights {
-        shared::aggregation::Weights::Samples => "by samples",
-        shared::aggregation::Weights::Uniform => "all alike",
+    let weights = match spec.aggregation.weights {
+        Weights::Samples => "by samples",
+        Weights::Uniform => "all alike",
+        Weights::Loss => "the more the lower their loss (FedLoss)",
+    };
+    let rule = match spec.aggregation.rule {
+        Rule::Mean {} => "mean",
+        Rule::Median {} => "median of each value",
     };
     let mut rows = vec![
         ("Algorithm", spec.algorithm.name.clone()),
@@ -34,6 +40,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         ("Local training", format!("{}, {batch}", counted(training.epochs as usize, "epoch"))),
         ("Optimizer", format!("SGD, rate {}{momentum}{decay}", sgd.rate)),
         ("Updates count", weights.to_owned()),
+        ("Aggregation", format!("{rule}, {}", server(&spec.aggregation.server))),
         ("On the wire", format!("{} down, {} up", spec.precision.broadcast, spec.precision.update)),
         ("Seed", spec.seed.to_string()),
     ]);
@@ -42,6 +49,19 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             h2 { "Setting" }
             dl.settings { @for (name, value) in rows { dt { (name) } dd { (value) } } }
         }
+    }
+}
+
+/// The server's optimiser in words.
+fn server(server: &ServerOptimizer) -> String {
+    match server {
+        ServerOptimizer::Sgd(ServerSgd { rate, momentum }) => {
+            let momentum = if *momentum == 0.0 { String::new() } else { format!(", momentum {momentum}") };
+            format!("server rate {rate}{momentum}")
+        }
+        ServerOptimizer::Adagrad(Adagrad { rate, .. }) => format!("server Adagrad, rate {rate}"),
+        ServerOptimizer::Adam(Adam { rate, .. }) => format!("server Adam, rate {rate}"),
+        ServerOptimizer::Yogi(Yogi { rate, .. }) => format!("server Yogi, rate {rate}"),
     }
 }
 

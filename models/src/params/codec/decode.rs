@@ -116,10 +116,7 @@ pub fn read(
     input: &mut dyn Read,
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    let (header, header_bytes) = read_header(input, limits)?;
-    let metadata = unique(header.metadata)?;
-    let tensors = check_tensors(header.tensors, header_bytes, limits)?;
-
+    let (tensors, metadata) = declarations(input, limits)?;
     let mut params = ParamSet::new();
     let mut buffer = vec![0u8; CHUNK];
     for tensor in tensors {
@@ -133,12 +130,22 @@ pub fn read(
     }
 }
 
+/// Reads all that stands before the data: the tensors, checked and in the order of their data, and the metadata.
+pub(super) fn declarations(
+    input: &mut dyn Read,
+    limits: Limits,
+) -> Result<(Vec<Declared>, BTreeMap<String, String>), DecodeError> {
+    let (header, header_bytes) = read_header(input, limits)?;
+    let metadata = unique(header.metadata)?;
+    Ok((check_tensors(header.tensors, header_bytes, limits)?, metadata))
+}
+
 /// A tensor whose declaration has been checked.
-struct Declared {
-    name: String,
-    precision: Precision,
+pub(super) struct Declared {
+    pub(super) name: String,
+    pub(super) precision: Precision,
     shape: Vec<usize>,
-    count: usize,
+    pub(super) count: usize,
 }
 
 /// Reads the length field and the header; also gives the bytes that both took.
@@ -208,36 +215,48 @@ fn check_tensors(
 /// Reads and converts the data of one tensor.
 fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Result<Array, DecodeError> {
     let size = tensor.precision.bytes();
-    let mut halves = vec![f16::ZERO; if tensor.precision == Precision::F16 { CHUNK / 2 } else { 0 }];
     let mut values: Vec<f32> = Vec::new();
     while values.len() < tensor.count {
         let wanted = (tensor.count - values.len()).min(buffer.len() / size);
-        let bytes = &mut buffer[..wanted * size];
-        fill(input, bytes, || format!("data of tensor `{}`", tensor.name))?;
         // At most double what has arrived, and exactly the declared count in the end.
         let room = (tensor.count - values.len()).min(values.len().max(wanted));
         if values.capacity() - values.len() < wanted {
             values.reserve_exact(room);
         }
-        match tensor.precision {
-            Precision::F32 => {
-                values.extend(bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
-            }
-            Precision::F16 => {
-                let halves = &mut halves[..wanted];
-                for (half, &bytes) in halves.iter_mut().zip(bytes.as_chunks().0) {
+        read_values(input, tensor, &mut buffer[..wanted * size], &mut values)?;
+    }
+    Ok(Array::new(tensor.shape.clone(), values).expect("as many values were read as the shape needs"))
+}
+
+/// Reads the next values of a tensor, as many as the buffer holds, and appends them to `values`.
+pub(super) fn read_values(
+    input: &mut dyn Read,
+    tensor: &Declared,
+    bytes: &mut [u8],
+    values: &mut Vec<f32>,
+) -> Result<(), DecodeError> {
+    fill(input, bytes, || format!("data of tensor `{}`", tensor.name))?;
+    match tensor.precision {
+        Precision::F32 => {
+            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
+        }
+        Precision::F16 => {
+            let mut halves = [f16::ZERO; 256];
+            for part in bytes.as_chunks().0.chunks(halves.len()) {
+                let halves = &mut halves[..part.len()];
+                for (half, &bytes) in halves.iter_mut().zip(part) {
                     *half = f16::from_le_bytes(bytes);
                 }
                 let before = values.len();
-                values.resize(before + wanted, 0.0);
+                values.resize(before + part.len(), 0.0);
                 halves.convert_to_f32_slice(&mut values[before..]);
             }
-            Precision::BF16 => {
-                values.extend(bytes.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()));
-            }
+        }
+        Precision::BF16 => {
+            values.extend(bytes.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()));
         }
     }
-    Ok(Array::new(tensor.shape.clone(), values).expect("as many values were read as the shape needs"))
+    Ok(())
 }
 
 /// Fills the buffer or says what ended early.

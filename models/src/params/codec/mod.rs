@@ -9,11 +9,13 @@
 
 mod decode;
 mod encode;
+mod stream;
 
 use std::collections::BTreeMap;
 
 pub use decode::{DecodeError, read};
 pub use encode::{encoded_len, write};
+pub use stream::TensorStream;
 
 use super::{ParamSet, Precision};
 

@@ -1,0 +1,120 @@
+//! Reading a parameter set a few values at a time, in memory that does not grow with the model.
+
+use std::io::Read;
+
+use super::decode::{Declared, declarations, read_values};
+use super::{DecodeError, Limits};
+
+/// The values of a parameter set in the order of their bytes.
+///
+/// ```
+/// use models::params::codec::{self, Limits, TensorStream};
+/// use models::{Array, ParamSet, Precision};
+///
+/// let mut params = ParamSet::new();
+/// params.insert("a", Array::new([3], vec![1.0, 2.0, 3.0])?);
+/// params.insert("b", Array::new([1], vec![4.0])?);
+/// let bytes = codec::to_bytes(&params, Precision::F32, &Default::default())?;
+///
+/// let mut stream = TensorStream::open(bytes.as_slice(), Limits::default())?;
+/// let (mut values, mut seen) = (Vec::new(), Vec::new());
+/// while let Some((tensor, offset)) = stream.next(2, &mut values)? {
+///     seen.push((tensor.to_owned(), offset, values.clone()));
+/// }
+/// let part = |tensor: &str, offset, values: &[f32]| (tensor.to_owned(), offset, values.to_vec());
+/// assert_eq!(seen, [part("a", 0, &[1.0, 2.0]), part("a", 2, &[3.0]), part("b", 0, &[4.0])]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct TensorStream<R> {
+    input: R,
+    tensors: Vec<Declared>,
+    /// The tensor whose values come next, and how many of them were read.
+    position: (usize, usize),
+    bytes: Vec<u8>,
+}
+
+impl<R: Read> TensorStream<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// As [`read`](super::read), for what is wrong with the header.
+    pub fn open(mut input: R, limits: Limits) -> Result<Self, DecodeError> {
+        let (tensors, _) = declarations(&mut input, limits)?;
+        Ok(Self { input, tensors, position: (0, 0), bytes: Vec::new() })
+    }
+
+    /// Whether the tensors come in the order of their names, as they do in what this crate writes.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.tensors.is_sorted_by(|a, b| a.name < b.name)
+    }
+
+    /// Puts the next values, at most `limit` of them and all of one tensor, into `values`; gives the tensor's name and the
+    /// offset of the first. `None` after the last.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] or [`DecodeError::Io`].
+    pub fn next(
+        &mut self,
+        limit: usize,
+        values: &mut Vec<f32>,
+    ) -> Result<Option<(&str, usize)>, DecodeError> {
+        values.clear();
+        let (mut index, mut offset) = self.position;
+        while self.tensors.get(index).is_some_and(|tensor| offset == tensor.count) {
+            (index, offset) = (index + 1, 0);
+        }
+        let Some(tensor) = self.tensors.get(index) else { return Ok(None) };
+        let count = (tensor.count - offset).min(limit);
+        self.bytes.resize(count * tensor.precision.bytes(), 0);
+        read_values(&mut self.input, tensor, &mut self.bytes, values)?;
+        self.position = (index, offset + count);
+        Ok(Some((&tensor.name, offset)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::params::{Array, ParamSet, Precision, codec};
+
+    #[test]
+    fn a_stream_gives_what_reading_gives() {
+        let mut params = ParamSet::new();
+        for (name, count) in [("a", 1000), ("b", 0), ("c", 1), ("d", 257)] {
+            let values = (0..count).map(|i| i as f32 / 3.0 - 9.0).collect();
+            params.insert(name, Array::new([count], values).unwrap());
+        }
+        for precision in [Precision::F32, Precision::F16, Precision::BF16] {
+            let bytes = codec::to_bytes(&params, precision, &BTreeMap::new()).unwrap();
+            let (whole, _) = codec::from_bytes(&bytes, Limits::default()).unwrap();
+            for limit in [1, 256, 300, 5000] {
+                let mut stream = TensorStream::open(bytes.as_slice(), Limits::default()).unwrap();
+                assert!(stream.is_in_order());
+                let (mut values, mut found) = (Vec::new(), BTreeMap::<String, Vec<f32>>::new());
+                while let Some((tensor, offset)) = stream.next(limit, &mut values).unwrap() {
+                    assert!(!values.is_empty() && values.len() <= limit);
+                    let so_far = found.entry(tensor.to_owned()).or_default();
+                    assert_eq!(offset, so_far.len());
+                    so_far.extend_from_slice(&values);
+                }
+                let expected = whole.iter().filter(|(_, array)| !array.is_empty());
+                let expected: BTreeMap<_, _> =
+                    expected.map(|(name, array)| (name.to_owned(), array.values().to_vec())).collect();
+                assert_eq!(found, expected, "{precision} {limit}");
+            }
+            let mut cut = TensorStream::open(&bytes[..bytes.len() - 1], Limits::default()).unwrap();
+            let mut values = Vec::new();
+            let error = loop {
+                match cut.next(100, &mut values) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("it ends early"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, DecodeError::Truncated { .. }), "{error}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The sum of a round's updates under any of the [`Weights`].
+
+use models::params::ParamSet;
+
+use super::exact_sum::{CHUNK, EmptySum, ExactSum, Scale};
+use super::weights::{MAX_LOSS, Weights, whole_loss};
+use crate::algorithm::Template;
+
+/// What the updates of a round fold into, whatever their weights: mergeable, and free of their order.
+///
+/// Weights by loss need every loss before any of them is known, and yet no update is kept: with two sums,
+///
+/// ```text
+/// w_k = (1 - l_k / sum l) / (m - 1)
+/// sum w_k psi_k = (sum psi_k - (sum l_k psi_k) / (sum l)) / (m - 1)
+/// ```
+///
+/// where the `l_k` are whole numbers, so that both sums are exact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightedSum {
+    /// `sum weight_k psi_k`.
+    terms: ExactSum,
+    /// `sum l_k psi_k`, if weights are by loss.
+    by_loss: Option<ExactSum>,
+}
+
+impl WeightedSum {
+    /// The empty sum for updates shaped like `template`.
+    #[must_use]
+    pub fn new(template: &Template, scale: Scale, weights: Weights) -> Self {
+        let by_loss = matches!(weights, Weights::Loss)
+            .then(|| ExactSum::new(template, scale.with_max_weight(MAX_LOSS)));
+        Self { terms: ExactSum::new(template, scale), by_loss }
+    }
+
+    /// Adds an update with its weight ([`Weights::of`]) and its training loss. Says whether it counts: under weights by
+    /// loss one without a loss (NaN, infinite, negative) is left out.
+    ///
+    /// # Panics
+    /// As [`ExactSum::add`].
+    pub fn add(&mut self, params: &ParamSet, weight: u64, loss: f64) -> bool {
+        if let Some(by_loss) = &mut self.by_loss {
+            let Some(loss) = whole_loss(loss) else { return false };
+            by_loss.add(params, loss);
+        }
+        self.terms.add(params, weight);
+        true
+    }
+
+    /// Adds another partial sum of the same round.
+    ///
+    /// # Panics
+    /// As [`ExactSum::merge`].
+    pub fn merge(&mut self, other: &Self) {
+        self.terms.merge(&other.terms);
+        if let (Some(into), Some(other)) = (&mut self.by_loss, &other.by_loss) {
+            into.merge(other);
+        }
+    }
+
+    /// Gives the weighted mean to `visit`, as [`ExactSum::each_mean`] does.
+    pub fn each_mean(self, mut visit: impl FnMut(&str, usize, &[f32])) -> Result<(), EmptySum> {
+        let by_loss = match self.by_loss {
+            Some(by_loss) if self.terms.terms() > 1 && by_loss.weight() > 0 => by_loss,
+            // The weights are those of the terms, all alike if they are by loss and there is nothing to tell them by.
+            _ => return self.terms.each_mean(visit),
+        };
+        let others = 1.0 / (self.terms.terms() - 1) as f64;
+        let (unit, loss_unit) = (self.terms.resolution(), by_loss.resolution() / by_loss.weight() as f64);
+        let mut mean = Vec::with_capacity(CHUNK);
+        for (name, sum, by_loss) in self.terms.beside(by_loss) {
+            for (index, (sum, by_loss)) in sum.chunks(CHUNK).zip(by_loss.chunks(CHUNK)).enumerate() {
+                mean.clear();
+                mean.extend(sum.iter().zip(by_loss).map(|(&sum, &by_loss)| {
+                    (others * (sum as f64 * unit - by_loss as f64 * loss_unit)) as f32
+                }));
+                visit(&name, index * CHUNK, &mean);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use models::params::Array;
+    use proptest::prelude::*;
+
+    fn set(values: &[f32]) -> ParamSet {
+        let mut params = ParamSet::new();
+        params.insert("w", Array::new(vec![values.len()], values.to_vec()).expect("one axis"));
+        params
+    }
+
+    /// The mean of these terms, `(value, loss)`.
+    fn by_loss(terms: &[(f32, f64)]) -> Result<f32, EmptySum> {
+        let template = Template::of(&set(&[0.0]));
+        let mut sum = WeightedSum::new(&template, Scale::agree(1000.0, 1, terms.len()), Weights::Loss);
+        for &(value, loss) in terms {
+            sum.add(&set(&[value]), 1, loss);
+        }
+        let mut mean = None;
+        sum.each_mean(|_, _, values| mean = Some(values[0]))?;
+        Ok(mean.expect("one value"))
+    }
+
+    /// The weight of each client, found by giving it alone the value 1.
+    fn weights(losses: &[f64]) -> Vec<f32> {
+        let weight = |k: usize| {
+            let terms: Vec<_> =
+                losses.iter().enumerate().map(|(j, &loss)| (f32::from(j == k), loss)).collect();
+            by_loss(&terms).expect("terms")
+        };
+        (0..losses.len()).map(weight).collect()
+    }
+
+    #[test]
+    fn weights_by_loss_are_those_of_the_paper() {
+        // (1 - 1/6) / 2, (1 - 2/6) / 2, (1 - 3/6) / 2.
+        for (found, expected) in weights(&[1.0, 2.0, 3.0]).iter().zip([5.0 / 12.0, 4.0 / 12.0, 3.0 / 12.0]) {
+            assert!((found - expected as f32).abs() < 1e-7, "{found}, {expected}");
+        }
+        assert_eq!(weights(&[0.7; 4]), [0.25; 4], "equal losses are equal weights");
+        assert_eq!(weights(&[0.0; 5]), [0.2; 5], "no losses are equal weights");
+        assert_eq!(weights(&[3.0]), [1.0], "one client counts 1");
+        assert_eq!(weights(&[0.0]), [1.0]);
+        assert_eq!(weights(&[0.0, 5.0]), [1.0, 0.0], "of two, the other's loss counts");
+    }
+
+    #[test]
+    fn who_has_no_loss_is_left_out() {
+        let template = Template::of(&set(&[0.0]));
+        for bad in [f64::NAN, f64::INFINITY, -1.0] {
+            let mut sum = WeightedSum::new(&template, Scale::agree(1.0, 1, 2), Weights::Loss);
+            assert!(!sum.add(&set(&[1.0]), 1, bad), "{bad}");
+            assert_eq!(by_loss(&[(1.0, 1.0), (7.0, bad), (4.0, 2.0)]), by_loss(&[(1.0, 1.0), (4.0, 2.0)]));
+            assert_eq!(by_loss(&[(1.0, bad)]), Err(EmptySum));
+            // Other weights do not ask for the loss.
+            let mut sum = WeightedSum::new(&template, Scale::agree(1.0, 1, 2), Weights::Uniform);
+            assert!(sum.add(&set(&[1.0]), 1, bad));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn weights_by_loss_sum_to_one_and_fall_with_the_loss(
+            losses in prop::collection::vec(0.0..300f64, 2..12),
+        ) {
+            let weights = weights(&losses);
+            let sum: f32 = weights.iter().sum();
+            prop_assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+            for (a, &w_a) in losses.iter().zip(&weights) {
+                for (b, &w_b) in losses.iter().zip(&weights) {
+                    prop_assert!(a > b || w_a >= w_b - 1e-7, "{a}: {w_a}, {b}: {w_b}");
+                }
+            }
+        }
+
+        #[test]
+        fn any_order_and_any_merging_give_the_same_bits(
+            terms in prop::collection::vec((-1000f32..1000.0, 0.0..10f64), 2..30),
+            cut in any::<prop::sample::Index>(),
+            seed in any::<u64>(),
+        ) {
+            let template = Template::of(&set(&[0.0]));
+            let empty = || WeightedSum::new(&template, Scale::agree(1000.0, 1, terms.len()), Weights::Loss);
+            let mut forward = empty();
+            for &(value, loss) in &terms {
+                forward.add(&set(&[value]), 1, loss);
+            }
+            let mut shuffled = terms.clone();
+            crate::seed::shuffle(&mut shuffled, &mut crate::seed::Seed::root(seed).rng());
+            let (left, right) = shuffled.split_at(cut.index(terms.len()));
+            let mut parts = [left, right].map(|part| {
+                let mut sum = empty();
+                for &(value, loss) in part {
+                    sum.add(&set(&[value]), 1, loss);
+                }
+                sum
+            });
+            let [merged, other] = &mut parts;
+            merged.merge(other);
+            prop_assert_eq!(&*merged, &forward);
+        }
+    }
+}

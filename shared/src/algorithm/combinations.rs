@@ -1,0 +1,223 @@
+//! What combines with what.
+//!
+//! Objective, weights, rule, server optimiser and buffers are chosen independently of each other, and an algorithm refuses
+//! what would make no sense with it, each with its reason ([`Algorithm::REFUSES`](super::Algorithm::REFUSES)). Whatever
+//! is not refused works. This is the whole table, and a test walks through it:
+//!
+#![doc = include_str!("combinations.md")]
+//!
+//! The columns are the [`Choice`]s. Beside these, a rule other than the mean counts all clients alike, so that it asks for
+//! uniform weights, whatever the algorithm.
+
+use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, Weights};
+use crate::spec::Training;
+
+/// Something that a configuration can choose and that not every algorithm goes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Another number of local epochs than one.
+    Epochs,
+    /// Batches of less than all data.
+    Batches,
+    /// Momentum of the local steps.
+    Momentum,
+    /// Every update counts alike.
+    UniformWeights,
+    /// Updates count by their losses.
+    LossWeights,
+    /// A server that steps by another multiple than 1, or with momentum.
+    ServerSgd,
+    /// A server with a rate for each parameter.
+    AdaptiveServer,
+    /// The coordinate-wise median.
+    Median,
+    /// Statistics of normalisation layers stay on the device.
+    LocalBuffers,
+}
+
+/// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
+pub type Refused = (Choice, &'static str);
+
+/// What an algorithm is combined with.
+#[derive(Clone, Copy, Debug)]
+pub struct Axes<'a> {
+    /// Local training.
+    pub training: &'a Training,
+    /// What becomes of updates.
+    pub aggregation: &'a Aggregation,
+}
+
+/// A choice that was made and is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    /// The full path of the key that makes the choice.
+    pub key: &'static str,
+    /// The key with its value.
+    pub shown: String,
+    /// Why it makes no sense, and what to do instead.
+    pub reason: &'static str,
+}
+
+impl Choice {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Epochs,
+        Self::Batches,
+        Self::Momentum,
+        Self::UniformWeights,
+        Self::LossWeights,
+        Self::ServerSgd,
+        Self::AdaptiveServer,
+        Self::Median,
+        Self::LocalBuffers,
+    ];
+
+    /// If it was made: the key that made it, and the key with its value.
+    #[must_use]
+    pub fn made(self, axes: &Axes<'_>) -> Option<(&'static str, String)> {
+        let Axes { training, aggregation } = axes;
+        let number = |key, value: f64| (key, format!("{key} = {value}"));
+        let text = |key, value: &str| (key, format!("{key} = {value:?}"));
+        let table = |key: &'static str| (key, format!("[{key}]"));
+        match self {
+            Self::Epochs if training.epochs != 1 => {
+                Some(number("training.epochs", f64::from(training.epochs)))
+            }
+            Self::Batches if training.batch != 0 => Some(number("training.batch", f64::from(training.batch))),
+            Self::Momentum if training.sgd.momentum != 0.0 => {
+                Some(number("training.optimizer.sgd.momentum", training.sgd.momentum))
+            }
+            Self::UniformWeights if aggregation.weights == Weights::Uniform => {
+                Some(text("aggregation.weights", "uniform"))
+            }
+            Self::LossWeights if aggregation.weights == Weights::Loss => {
+                Some(text("aggregation.weights", "loss"))
+            }
+            Self::ServerSgd => match aggregation.server {
+                ServerOptimizer::Sgd(sgd) if sgd.momentum != 0.0 => {
+                    Some(number("aggregation.server.sgd.momentum", sgd.momentum))
+                }
+                ServerOptimizer::Sgd(sgd) if sgd.rate != 1.0 => {
+                    Some(number("aggregation.server.sgd.rate", sgd.rate))
+                }
+                _ => None,
+            },
+            Self::AdaptiveServer => match aggregation.server {
+                ServerOptimizer::Sgd(_) => None,
+                ServerOptimizer::Adagrad(_) => Some(table("aggregation.server.adagrad")),
+                ServerOptimizer::Adam(_) => Some(table("aggregation.server.adam")),
+                ServerOptimizer::Yogi(_) => Some(table("aggregation.server.yogi")),
+            },
+            Self::Median if aggregation.rule == Rule::Median {} => Some(table("aggregation.rule.median")),
+            Self::LocalBuffers if aggregation.buffers == Buffers::Local => {
+                Some(text("update.buffers", "local"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which of the choices that were made are refused.
+#[must_use]
+pub fn clashes(refused: &[Refused], axes: &Axes<'_>) -> Vec<Clash> {
+    let clash = |&(choice, reason): &Refused| {
+        let (key, shown) = choice.made(axes)?;
+        Some(Clash { key, shown, reason })
+    };
+    refused.iter().filter_map(clash).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::aggregation::{Adagrad, Adam, ServerSgd, Yogi};
+    use crate::algorithm::registry;
+    use crate::spec::RunSpec;
+
+    /// Every way to make a choice, with the name of its column.
+    fn ways(choice: Choice) -> (&'static str, Vec<(Training, Aggregation)>) {
+        let plain = Training { epochs: 1, batch: 0, ..RunSpec::example("fedavg").training };
+        let mean = Aggregation::default();
+        let server = |server| (plain, Aggregation { server, ..mean });
+        let momentum = models::Sgd { momentum: 0.9, ..plain.sgd };
+        match choice {
+            Choice::Epochs => ("epochs", [0, 2].map(|epochs| (Training { epochs, ..plain }, mean)).to_vec()),
+            Choice::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
+            Choice::Momentum => ("momentum", vec![(Training { sgd: momentum, ..plain }, mean)]),
+            Choice::UniformWeights => {
+                ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
+            }
+            Choice::LossWeights => {
+                ("loss-weights", vec![(plain, Aggregation { weights: Weights::Loss, ..mean })])
+            }
+            Choice::ServerSgd => {
+                let sgd = |rate, momentum| server(ServerOptimizer::Sgd(ServerSgd { rate, momentum }));
+                ("server-sgd", vec![sgd(0.5, 0.0), sgd(1.0, 0.9), sgd(0.5, 0.9)])
+            }
+            Choice::AdaptiveServer => (
+                "adaptive-server",
+                vec![
+                    server(ServerOptimizer::Adagrad(Adagrad::default())),
+                    server(ServerOptimizer::Adam(Adam::default())),
+                    server(ServerOptimizer::Yogi(Yogi::default())),
+                ],
+            ),
+            Choice::Median => ("median", vec![(plain, Aggregation { rule: Rule::Median {}, ..mean })]),
+            Choice::LocalBuffers => {
+                ("local-buffers", vec![(plain, Aggregation { buffers: Buffers::Local, ..mean })])
+            }
+        }
+    }
+
+    /// The table of this module's documentation: for each algorithm and column, whether they combine.
+    fn table() -> BTreeMap<(String, String), bool> {
+        let cells = |line: &str| -> Vec<String> {
+            line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+        };
+        let mut lines = include_str!("combinations.md").lines().map(cells);
+        let columns = lines.next().expect("a head");
+        let mut table = BTreeMap::new();
+        for row in lines.skip(1) {
+            assert_eq!(row.len(), columns.len(), "{row:?}");
+            for (column, cell) in columns.iter().zip(&row).skip(1) {
+                let combines = match cell.as_str() {
+                    "yes" => true,
+                    "no" => false,
+                    other => panic!("{other:?} in the row of {}", row[0]),
+                };
+                table.insert((row[0].clone(), column.clone()), combines);
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn the_table_says_what_is_refused() {
+        let mut table = table();
+        for name in registry::names() {
+            let spec = registry::specify(name, toml::Table::new()).expect(name);
+            let algorithm = registry::build(&spec).expect(name);
+            for choice in Choice::ALL {
+                let (column, ways) = ways(choice);
+                let combines = table.remove(&(name.to_owned(), column.to_owned()));
+                let combines = combines.unwrap_or_else(|| panic!("no cell for {name} and {column}"));
+                for (training, aggregation) in ways {
+                    let axes = Axes { training: &training, aggregation: &aggregation };
+                    let (key, shown) = choice.made(&axes).expect("made");
+                    let made: Vec<_> =
+                        Choice::ALL.iter().filter(|other| other.made(&axes).is_some()).collect();
+                    assert_eq!(made, [&choice], "one choice at a time");
+                    let clashes = algorithm.clashes(&axes);
+                    assert_eq!(clashes.is_empty(), combines, "{name} and {shown}: {clashes:?}");
+                    for clash in clashes {
+                        assert_eq!((clash.key, &clash.shown), (key, &shown));
+                        assert!(clash.reason.contains(name), "{}", clash.reason);
+                    }
+                }
+            }
+        }
+        assert!(table.is_empty(), "cells for nothing: {table:?}");
+    }
+}

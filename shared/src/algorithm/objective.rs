@@ -1,0 +1,113 @@
+//! Algorithms that differ from federated averaging at the client alone.
+
+use models::params::ParamSet;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{AggregateError, Algorithm, Client, Contribution, Refused, Round, ServerModel, TrainError};
+use crate::aggregation::{StoredUpdates, WeightedSum};
+use crate::message::Rejection;
+use crate::parcel::Portable;
+use crate::spec::RunSpec;
+
+/// What a client learns for: the client's half of an algorithm whose server averages.
+///
+/// It starts from `w_t` and answers with the difference `w_k - w_t` of the model that it has trained. The server's half is
+/// the same for all of them, and is configured by [`Aggregation`](crate::aggregation::Aggregation): the updates become one
+/// by the rule and the weights, and the server's optimiser steps along it.
+///
+/// ```text
+/// client k:  D_k = train(w_t)
+/// server:    D = rule(weights, D_k of all k in S_t),   w_{t+1} = optimiser(w_t, D)
+/// ```
+///
+/// Every objective is an [`Algorithm`].
+pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Its name in the configuration: `[algorithm.NAME]`.
+    const NAME: &'static str;
+    /// What it makes no sense with.
+    const REFUSES: &'static [Refused] = &[];
+
+    /// Kept by the client between rounds; never leaves the device.
+    type Local: Portable + Default;
+
+    /// The client's work: from the global model to the difference that it has learned.
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        w_t: &ParamSet,
+        local: &mut Self::Local,
+    ) -> Result<ParamSet, TrainError>;
+}
+
+impl<O: Objective> Algorithm for O {
+    const NAME: &'static str = O::NAME;
+    const REFUSES: &'static [Refused] = O::REFUSES;
+    type Global = ServerModel;
+    type Local = O::Local;
+    /// `w_t`.
+    type Broadcast = ParamSet;
+    /// `w_k - w_t`.
+    type Update = ParamSet;
+    /// Enough for `sum p_k (w_k - w_t)`.
+    type Partial = WeightedSum;
+
+    fn init(&self, params: ParamSet) -> ServerModel {
+        ServerModel::new(params)
+    }
+
+    fn published<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
+        &server.w
+    }
+
+    fn broadcast(&self, server: &ServerModel) -> ParamSet {
+        server.w.clone()
+    }
+
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        w_t: ParamSet,
+        local: &mut O::Local,
+    ) -> Result<ParamSet, TrainError> {
+        Objective::train(self, client, &w_t, local)
+    }
+
+    fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {
+        round.check(delta)
+    }
+
+    fn begin(&self, round: &Round<'_>) -> WeightedSum {
+        round.sum()
+    }
+
+    fn fold(&self, partial: &mut WeightedSum, contribution: Contribution<ParamSet>) {
+        partial.add(&contribution.update, contribution.weight, contribution.report.loss);
+    }
+
+    fn merge(&self, into: &mut WeightedSum, other: WeightedSum) {
+        into.merge(&other);
+    }
+
+    fn close(
+        &self,
+        server: &mut ServerModel,
+        partial: WeightedSum,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        server.step(partial, 1.0, round)
+    }
+
+    fn needs_every_update(&self, spec: &RunSpec) -> bool {
+        spec.aggregation.rule.needs_every_update()
+    }
+
+    fn close_stored(
+        &self,
+        server: &mut ServerModel,
+        updates: &mut dyn StoredUpdates,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        server.step_stored(updates, 1.0, round)
+    }
+}

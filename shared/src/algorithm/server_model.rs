@@ -1,0 +1,136 @@
+//! The server's state under most algorithms: the global model, and what the server's optimiser keeps of it.
+
+use std::ops::Range;
+
+use models::params::{Array, ParamSet};
+
+use super::{AggregateError, Round};
+use crate::aggregation::{ServerOptimizer, StoredUpdates, WeightedSum};
+use crate::parcel::{Parcel, ParcelError, Portable};
+
+/// Prefixes of the moments' names in a checkpoint. No part of a model begins so.
+const FIRST: &str = "server.first-moment.";
+const SECOND: &str = "server.second-moment.";
+
+/// `w_t`, and the moments of the server's optimiser, which are there from the first step that needs them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerModel {
+    /// The global model, buffers included.
+    pub w: ParamSet,
+    first: ParamSet,
+    second: ParamSet,
+}
+
+impl ServerModel {
+    /// The state before the first round.
+    #[must_use]
+    pub fn new(w: ParamSet) -> Self {
+        Self { w, ..Self::default() }
+    }
+
+    /// Steps along `factor` times the mean of what was summed up: the server half of every algorithm whose updates point
+    /// where the model should go.
+    pub fn step(&mut self, sum: WeightedSum, factor: f32, round: &Round<'_>) -> Result<(), AggregateError> {
+        let mut stepper = Stepper::new(self, factor, round);
+        sum.each_mean(|tensor, offset, values| stepper.step(tensor, offset, values))?;
+        Ok(())
+    }
+
+    /// [`ServerModel::step`] along what the run's aggregation rule makes of stored updates.
+    pub fn step_stored(
+        &mut self,
+        updates: &mut dyn StoredUpdates,
+        factor: f32,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let rule = round.spec.aggregation.rule;
+        let mut stepper = Stepper::new(self, factor, round);
+        rule.each_value(updates, &mut |tensor, offset, values| stepper.step(tensor, offset, values))?;
+        Ok(())
+    }
+}
+
+/// A step in progress, a few values at a time.
+struct Stepper<'a> {
+    model: &'a mut ServerModel,
+    round: &'a Round<'a>,
+    optimizer: ServerOptimizer,
+    factor: f32,
+    delta: Vec<f32>,
+}
+
+impl<'a> Stepper<'a> {
+    fn new(model: &'a mut ServerModel, factor: f32, round: &'a Round<'a>) -> Self {
+        Self { model, round, optimizer: round.spec.aggregation.server, factor, delta: Vec::new() }
+    }
+
+    /// # Panics
+    /// If the tensor is not the model's: updates are checked against the model's template before they are folded.
+    fn step(&mut self, tensor: &str, offset: usize, mean: &[f32]) {
+        let Self { model, round, optimizer, factor, delta } = self;
+        let array = model.w.get_mut(tensor).expect("the server's state fits the template");
+        let shape = array.shape().to_vec();
+        let place = offset..offset + mean.len();
+        let w = &mut array.values_mut()[place.clone()];
+        if round.template.is_buffer(tensor) {
+            // A statistic is averaged: no optimiser, and nothing that a gradient is scaled by.
+            w.iter_mut().zip(mean).for_each(|(w, mean)| *w += mean);
+            return;
+        }
+        let scaled = if *factor == 1.0 {
+            mean
+        } else {
+            delta.clear();
+            delta.extend(mean.iter().map(|mean| *factor * mean));
+            delta.as_slice()
+        };
+        let (first, second) = optimizer.moments();
+        let first = moment(&mut model.first, tensor, &shape, first, &place);
+        let second = moment(&mut model.second, tensor, &shape, second, &place);
+        optimizer.step(w, scaled, first, second);
+    }
+}
+
+/// The values at `place` of a tensor's moment, all of which begin as `start`; none if there is no such moment.
+fn moment<'a>(
+    moments: &'a mut ParamSet,
+    tensor: &str,
+    shape: &[usize],
+    start: Option<f32>,
+    place: &Range<usize>,
+) -> &'a mut [f32] {
+    let Some(start) = start else { return &mut [] };
+    if moments.get(tensor).is_none() {
+        let mut fresh = Array::zeros(shape);
+        fresh.values_mut().fill(start);
+        moments.insert(tensor, fresh);
+    }
+    &mut moments.get_mut(tensor).expect("inserted above").values_mut()[place.clone()]
+}
+
+/// The model under its own names, the moments beside it.
+impl Portable for ServerModel {
+    fn pack(self) -> Parcel {
+        let mut tensors = self.w;
+        for (prefix, moments) in [(FIRST, self.first), (SECOND, self.second)] {
+            for (name, array) in moments {
+                tensors.insert(format!("{prefix}{name}"), array);
+            }
+        }
+        Parcel { tensors, scalars: Vec::new() }
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        let mut model = Self::default();
+        for (name, array) in ParamSet::unpack(parcel)? {
+            if let Some(name) = name.strip_prefix(FIRST) {
+                model.first.insert(name, array);
+            } else if let Some(name) = name.strip_prefix(SECOND) {
+                model.second.insert(name, array);
+            } else {
+                model.w.insert(name, array);
+            }
+        }
+        Ok(model)
+    }
+}

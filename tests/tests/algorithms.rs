@@ -1,0 +1,60 @@
+//! Every algorithm and every axis of aggregation through whole runs: whatever dies on the way, the bits stay.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::time::Duration;
+
+use aggregator::coordinator::Outcome;
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use models::ParamSet;
+use shared::algorithm::registry;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
+    world.model()
+}
+
+/// All four clients in every round, and settings that no algorithm refuses.
+fn scenario(more: &[&str]) -> Scenario {
+    let mut overrides = vec!["round.count.min=4", "training.batch=0"];
+    overrides.extend_from_slice(more);
+    Scenario::small(&overrides)
+}
+
+fn survives(name: &str, more: &[&str]) -> ParamSet {
+    let scenario = scenario(more);
+    let calm = run(&scenario, Weather::CALM, 0);
+    for seed in 0..8 {
+        assert_eq!(run(&scenario, Weather::STORM, seed), calm, "{name}, seed {seed}");
+    }
+    calm
+}
+
+#[test]
+fn every_algorithm_gives_the_bits_of_calm_weather_in_any() {
+    for name in registry::names() {
+        survives(name, &[&format!("algorithm.{name}={{}}")]);
+    }
+}
+
+#[test]
+fn every_axis_gives_the_bits_of_calm_weather_in_any() {
+    let plain = survives("plain", &[]);
+    for axis in [
+        &["aggregation.weights=uniform", "data.partition.dirichlet.alpha=0.5"][..],
+        &["aggregation.weights=loss"],
+        &["aggregation.weights=uniform", "aggregation.rule.median={}"],
+        &["aggregation.server.sgd.momentum=0.9"],
+        &["aggregation.server.adagrad={}"],
+        &["aggregation.server.adam={}"],
+        &["aggregation.server.yogi={}"],
+        &["update.buffers=local", "aggregation.weights=loss"],
+    ] {
+        assert_ne!(survives(&axis.join(" "), axis), plain, "{axis:?} does nothing");
+    }
+}

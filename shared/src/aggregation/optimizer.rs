@@ -222,8 +222,9 @@ mod tests {
 
     #[test]
     fn the_default_adds_the_mean_to_the_bit() {
-        for delta in [0.1, -3.7e-9, 1e20] {
-            assert_eq!(follow(ServerOptimizer::default(), &[delta])[0].0, 1.0 + delta);
+        for delta in [0.1f32, -3.7e-9, 1e20] {
+            let found = follow(ServerOptimizer::default(), &[delta])[0].0;
+            assert_eq!(found.to_bits(), (1.0 + delta).to_bits());
         }
         assert_eq!(ServerOptimizer::default().moments(), (None, None), "nothing is kept for it");
     }

@@ -11,7 +11,7 @@ pub enum Weights {
     Samples,
     /// `1 / m`, every client alike.
     Uniform,
-    /// `(1 - l_k / sum_j l_j) / (m - 1)` with the mean local training losses `l_k` (FedLoss, Wang et al. 2022): who has
+    /// `(1 - l_k / sum_j l_j) / (m - 1)` with the mean local training losses `l_k` (`FedLoss`, Wang et al. 2022): who has
     /// learned worst counts least. A single client counts 1; if all losses are 0, all count alike.
     Loss,
 }

@@ -100,7 +100,7 @@ impl<'a> Client<'a> {
 
     /// What this client sends of the model `w_k` that it has trained from `w_t`: the difference. Buffers that stay on the
     /// device are kept for the next round and are not part of it.
-    pub fn delta(&mut self, w_k: ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
+    pub fn delta(&mut self, w_k: &ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
         let mut delta = w_k.difference(w_t).map_err(ModelError::from)?;
         if self.spec.aggregation.buffers == Buffers::Local {
             for name in self.buffer_names()? {
@@ -187,7 +187,7 @@ impl<'a> Client<'a> {
         self.advance(loss as f32, 1)?;
         let buffers = self.buffer_names()?;
         if !buffers.is_empty() {
-            let moved = self.delta(learner.params()?, params)?;
+            let moved = self.delta(&learner.params()?, params)?;
             for name in buffers {
                 match moved.get(&name) {
                     Some(moved) => mean.insert(name, moved.clone()),

@@ -9,7 +9,7 @@
 //! The columns are the [`Choice`]s. Beside these, a rule other than the mean counts all clients alike, so that it asks for
 //! uniform weights, whatever the algorithm.
 
-use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, Weights};
+use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
 use crate::spec::Training;
 
 /// Something that a configuration can choose and that not every algorithm goes with.
@@ -97,7 +97,7 @@ impl Choice {
                 ServerOptimizer::Sgd(sgd) if sgd.momentum != 0.0 => {
                     Some(number("aggregation.server.sgd.momentum", sgd.momentum))
                 }
-                ServerOptimizer::Sgd(sgd) if sgd.rate != 1.0 => {
+                ServerOptimizer::Sgd(sgd) if sgd != ServerSgd::default() => {
                     Some(number("aggregation.server.sgd.rate", sgd.rate))
                 }
                 _ => None,
@@ -132,7 +132,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::aggregation::{Adagrad, Adam, ServerSgd, Yogi};
+    use crate::aggregation::{Adagrad, Adam, Yogi};
     use crate::algorithm::registry;
     use crate::spec::RunSpec;
 

@@ -77,17 +77,12 @@ impl<'a> Stepper<'a> {
             w.iter_mut().zip(mean).for_each(|(w, mean)| *w += mean);
             return;
         }
-        let scaled = if *factor == 1.0 {
-            mean
-        } else {
-            delta.clear();
-            delta.extend(mean.iter().map(|mean| *factor * mean));
-            delta.as_slice()
-        };
+        delta.clear();
+        delta.extend(mean.iter().map(|mean| *factor * mean));
         let (first, second) = optimizer.moments();
         let first = moment(&mut model.first, tensor, &shape, first, &place);
         let second = moment(&mut model.second, tensor, &shape, second, &place);
-        optimizer.step(w, scaled, first, second);
+        optimizer.step(w, delta, first, second);
     }
 }
 

@@ -54,7 +54,7 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
         return Ok(None);
     }
     let view = View::whole(Arc::new(load(config, Split::Test)?));
-    Ok(Some(TestSet::new(view, config.evaluate.batch)))
+    Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.evaluate.batch)))
 }
 
 /// Every client's share of the training samples, by the configured partition. Some may be empty if the partition says so:

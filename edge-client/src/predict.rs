@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use models::{Architecture, Backend, Batch, BatchError, ModelError, ModelFileError, Network, read_model};
-use shared::data::{DataError, View};
+use shared::data::{DataError, Preparation, View};
+use shared::spec::{DataSpec, SAMPLES_KEY};
 use thiserror::Error;
 
 /// Samples in one forward pass: bounds memory, not the result.
@@ -31,6 +32,15 @@ pub enum PredictError {
         /// What is wrong with it.
         #[source]
         problem: ModelFileError,
+    },
+    /// The model file does not say in an understandable way how samples are prepared.
+    #[error("{}: how its samples are prepared cannot be understood; was it written by a newer version of this program?", path.display())]
+    Samples {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        problem: serde_json::Error,
     },
     /// The data cannot be used.
     #[error("the data cannot be used")]
@@ -96,6 +106,7 @@ impl Score {
 #[derive(Debug)]
 pub struct Predictor {
     network: Network,
+    preparation: Preparation,
 }
 
 impl Predictor {
@@ -103,10 +114,12 @@ impl Predictor {
     pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
         let file =
             File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
-        let (architecture, params, _) = read_model(&mut BufReader::new(file))
+        let (architecture, params, metadata) = read_model(&mut BufReader::new(file))
             .map_err(|problem| PredictError::Model { path: path.to_path_buf(), problem })?;
+        let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose();
+        let spec = spec.map_err(|problem| PredictError::Samples { path: path.to_path_buf(), problem })?;
         let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;
-        Ok(Self { network })
+        Ok(Self { network, preparation: spec.map(|spec| spec.preparation).unwrap_or_default() })
     }
 
     /// What the model is.
@@ -123,15 +136,15 @@ impl Predictor {
         row: &mut dyn FnMut(Row) -> ControlFlow<()>,
     ) -> Result<Score, PredictError> {
         let expected = &self.network.architecture().input;
-        if data.shape() != expected {
+        if self.preparation.shape(data.shape()).ok().as_ref() != Some(expected) {
             return Err(PredictError::Shape { expected: expected.clone(), found: data.shape().to_vec() });
         }
         let mut score = Score::default();
         let positions: Vec<usize> = (0..data.len()).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for chunk in positions.chunks(BATCH) {
-            data.fill(chunk, &mut x, &mut y);
-            let shape = [&[chunk.len()], data.shape()].concat();
+            self.preparation.evaluation(data, chunk, &mut x, &mut y);
+            let shape = [&[chunk.len()], &self.network.architecture().input[..]].concat();
             let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
             let predictions = models::predict(&mut self.network, &batch).map_err(PredictError::Network)?;
             let each = batch.y().len() / chunk.len();

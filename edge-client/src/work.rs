@@ -97,6 +97,8 @@ impl Handle {
 pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, TaskError> {
     let started = Instant::now();
     let algorithm = registry::build(&task.spec.algorithm)?;
+    // A server is not believed that this is so.
+    task.spec.data.preparation.shape(task.data.shape()).map_err(TrainError::from)?;
     let decode = |mut bytes: &[u8]| {
         let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
         Parcel::read_from(&mut bytes, limits)

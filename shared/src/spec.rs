@@ -9,6 +9,7 @@ use models::{Architecture, Precision, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::aggregation::Aggregation;
+use crate::data::Preparation;
 use crate::id::RunId;
 use crate::seed::Seed;
 
@@ -23,7 +24,9 @@ pub struct RunSpec {
     pub seed: u64,
     /// Number of communication rounds, T.
     pub rounds: u32,
-    /// The network that is learned. Its input shape and classes are what a client's data must have.
+    /// What every client's samples are, and what is done to them.
+    pub data: DataSpec,
+    /// The network that is learned. Its input is a prepared sample, and its classes are those of a client's labels.
     pub architecture: Architecture,
     /// Local training, one setting for all clients.
     pub training: Training,
@@ -35,6 +38,20 @@ pub struct RunSpec {
     pub precision: WirePrecision,
     /// How often a client says that it is alive.
     pub heartbeat: Duration,
+}
+
+/// The key of a model file's metadata that holds the run's [`DataSpec`] as JSON.
+pub const SAMPLES_KEY: &str = "samples";
+
+/// What the samples of all clients have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataSpec {
+    /// Shape of one sample before it is prepared.
+    pub shape: Vec<usize>,
+    /// The classes' names in the order of their numbers, where labels are names; empty where they are numbers.
+    pub class_names: Vec<String>,
+    /// How samples are augmented and normalised.
+    pub preparation: Preparation,
 }
 
 /// Local training: E epochs over shuffled data in batches of B with SGD.
@@ -87,6 +104,11 @@ impl RunSpec {
             name: "example".to_owned(),
             seed: 1,
             rounds: 3,
+            data: DataSpec {
+                shape: vec![1, 2, 2],
+                class_names: Vec::new(),
+                preparation: Preparation::default(),
+            },
             architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
             training: Training { epochs: 1, batch: 0, sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 } },
             algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },

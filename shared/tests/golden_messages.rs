@@ -14,13 +14,14 @@ use models::{Architecture, Precision, Sgd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
+use shared::data::{Augmentation, Edge, Normalisation, Preparation};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::message::{
     Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, UpdateHeader,
     Verdict,
 };
-use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
+use shared::spec::{AlgorithmSpec, DataSpec, RunSpec, Training, WirePrecision};
 
 fn to_server() -> Vec<(&'static str, ToServer)> {
     let hello = Hello {
@@ -53,6 +54,23 @@ fn spec() -> RunSpec {
         name: "digits".to_owned(),
         seed: 42,
         rounds: 1_000,
+        data: DataSpec {
+            shape: vec![1, 36, 36],
+            class_names: vec!["zero".to_owned(), "one".to_owned()],
+            preparation: Preparation {
+                augmentation: Augmentation {
+                    shift: 2,
+                    edge: Edge::Reflect,
+                    crop: 28,
+                    flip: 0.5,
+                    brightness: 0.1,
+                    contrast: 0.2,
+                    saturation: 0.3,
+                    erase: 0.4,
+                },
+                normalisation: Normalisation::Channels { mean: vec![0.25], deviation: vec![0.75] },
+            },
+        },
         architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
         training: Training { epochs: 5, batch: 10, sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 } },
         algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },

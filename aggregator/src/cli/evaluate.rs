@@ -1,11 +1,13 @@
 //! `aggregator evaluate`: a trained model on a data set.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use shared::data::{Split, View, idx};
+use shared::data::{Preparation, Split, View, idx};
+use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;
 use super::{ConfigArgs, terminal};
@@ -39,10 +41,16 @@ fn causes(error: &dyn std::error::Error) -> String {
 /// Samples that are looked at together.
 const BATCH: usize = 500;
 
+/// How the model's samples were prepared; not at all, if its file does not say.
+fn preparation(metadata: &BTreeMap<String, String>) -> Result<Preparation, serde_json::Error> {
+    let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose()?;
+    Ok(spec.map(|spec| spec.preparation).unwrap_or_default())
+}
+
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let path = &arguments.model;
     let mut file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
-    let (architecture, params, _) = models::read_model(&mut file)
+    let (architecture, params, metadata) = models::read_model(&mut file)
         .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
     let split = if arguments.train { Split::Train } else { Split::Test };
     let dataset = match &arguments.data {
@@ -50,7 +58,9 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
         None => data::load(&arguments.config.validated()?, split),
     };
     let dataset = dataset.map_err(Failure::environment)?;
-    if dataset.shape() != architecture.input {
+    let preparation = preparation(&metadata).map_err(|error| Failure::file("read the model", path, error))?;
+    let prepared = preparation.shape(dataset.shape()).ok();
+    if prepared.as_ref() != Some(&architecture.input) {
         return Err(Failure::Environment(format!(
             "the model {} takes samples of shape {:?}, the data has {:?}: name other data or another model",
             path.display(),
@@ -58,7 +68,7 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
             dataset.shape()
         )));
     }
-    let tests = TestSet::new(View::whole(Arc::new(dataset)), BATCH);
+    let tests = TestSet::new(View::whole(Arc::new(dataset)), preparation, BATCH);
     let evaluation = tests.evaluate(&architecture, &params)?;
     if arguments.json {
         let json =

@@ -102,7 +102,9 @@ pub fn mixtures(plan: &Plan, how: Interpolation, runs: &Path) -> Result<Vec<Mixt
         let (a, b) = (read(&pair[0], runs)?, read(&pair[1], runs)?);
         let split = if how.train { Split::Train } else { Split::Test };
         let view = View::whole(Arc::new(data::load(&pair[0].config, split)?));
-        let tests = TestSet::new(view, pair[0].config.evaluate.batch.max(500));
+        let config = &pair[0].config;
+        let preparation = config.spec.data.preparation.clone();
+        let tests = TestSet::new(view, preparation, config.evaluate.batch.max(500));
         let at = |theta: f64| -> Result<Mixed, MixError> {
             let mixture = mixed(&a, &b, theta).map_err(|error| MixError::Different(name.clone(), error))?;
             let tested = tests.evaluate(&pair[0].config.spec.architecture, &mixture)?;

@@ -76,6 +76,14 @@ impl Check<'_> {
             (Kind::Whole(low, high), Value::Integer(number)) => (low..=high).contains(number),
             (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(*number as f64),
             (Kind::Number(low, high), Value::Float(number)) => (low, high).contains(*number),
+            (Kind::Numbers, Value::Array(values)) => {
+                let finite = |value: &Value| match value {
+                    Value::Integer(_) => true,
+                    Value::Float(number) => number.is_finite(),
+                    _ => false,
+                };
+                (1..=keys::MOST_NUMBERS).contains(&values.len()) && values.iter().all(finite)
+            }
             (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
             (Kind::FolderName(limit), Value::String(text)) => {
                 is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')

@@ -137,7 +137,7 @@ pub enum ConfigError {
         source: shared::algorithm::registry::RegistryError,
     },
     /// The model does not take this data set's samples.
-    #[error("{origin}: `model.name` = {name:?} does not take samples of {set} (shape {:?}): {source}", set.shape())]
+    #[error("{origin}: `model.name` = {name:?} does not take samples of {set} (shape {shape:?}): {source}")]
     Model {
         /// Where the model is named.
         origin: Origin,
@@ -145,11 +145,13 @@ pub enum ConfigError {
         name: String,
         /// The data set.
         set: super::DataSet,
+        /// Shape of one of its samples, as the model would see it.
+        shape: Vec<usize>,
         /// What does not fit.
         source: Box<models::ArchitectureError>,
     },
     /// The layers of a network do not fit each other, or not the samples.
-    #[error("{origin}: `{layer}` does not fit, with samples of {set} (shape {:?}): {source}", set.shape())]
+    #[error("{origin}: `{layer}` does not fit, with samples of {set} (shape {shape:?}): {source}")]
     Network {
         /// Where the layer was given.
         origin: Origin,
@@ -157,6 +159,8 @@ pub enum ConfigError {
         layer: String,
         /// The data set.
         set: super::DataSet,
+        /// Shape of one of its samples, as the network would see it.
+        shape: Vec<usize>,
         /// What does not fit.
         source: Box<models::ArchitectureError>,
     },

@@ -33,6 +33,8 @@ pub enum Kind {
     Number(Bound<f64>, Bound<f64>),
     /// One of these texts.
     OneOf(&'static [&'static str]),
+    /// A list of 1 to 1024 finite numbers.
+    Numbers,
     /// The name of a built-in model.
     Model,
     /// A network as layers.
@@ -56,6 +58,11 @@ const PRECISIONS: Kind = Kind::OneOf(&["f32", "f16", "bf16"]);
 const SECONDS: f64 = 31_536_000.0;
 const TIME: Kind = Kind::Number(Included(0.0), Included(SECONDS));
 const POSITIVE_TIME: Kind = Kind::Number(Excluded(0.0), Included(SECONDS));
+const PROBABILITY: Kind = Kind::Number(Included(0.0), Included(1.0));
+/// The largest side of an image, in pixels.
+const SIDE: i64 = 4096;
+/// The longest list of numbers.
+pub(super) const MOST_NUMBERS: usize = 1024;
 const FINITE: Bound<f64> = Included(1e30);
 const RATE: Kind = Kind::Number(Excluded(0.0), FINITE);
 /// What is kept of a moving mean from step to step.
@@ -113,6 +120,21 @@ pub const KEYS: &[Key] = &[
     key("data.partition.quantity.min", POSITIVE, "samples that every client has at least"),
     key("data.partition.role", Kind::Empty, "every role of a text is a client"),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
+    key(
+        "data.normalise",
+        Kind::OneOf(&["none", "mnist", "fashion-mnist", "cifar-10", "cifar-100", "channels", "whiten"]),
+        "none is [0, 1]; or by a known set's statistics, data.mean, itself",
+    ),
+    optional("data.mean", Kind::Numbers, "none", "means by channel, for normalise = \"channels\""),
+    optional("data.deviation", Kind::Numbers, "none", "deviations by channel, for the same"),
+    key("augment.shift", Kind::Whole(0, SIDE), "images are moved by up to so many pixels; 0 is never"),
+    key("augment.edge", Kind::OneOf(&["zero", "reflect"]), "what a shift brings into view: zero or reflect"),
+    key("augment.crop", Kind::Whole(0, SIDE), "side of a random crop, the centre in tests; 0 is none"),
+    key("augment.flip", PROBABILITY, "probability of a mirror image, left to right"),
+    key("augment.brightness", PROBABILITY, "greatest relative change"),
+    key("augment.contrast", PROBABILITY, "greatest relative change"),
+    key("augment.saturation", PROBABILITY, "greatest relative change"),
+    key("augment.erase", PROBABILITY, "probability that a rectangle is erased"),
     key("model.name", Kind::Model, "a built-in architecture"),
     optional("model.seed", Kind::Whole(0, i64::MAX), "run.seed", "seed of the initial parameters alone"),
     optional("model.layers", Kind::Network, "that of model.name", "a network of your own, a list of layers"),
@@ -228,6 +250,7 @@ impl Kind {
             Self::Whole(low, high) => format!("a whole number, at least {low} and at most {high}"),
             Self::Number(low, high) => format!("a number {}", range(low, high)),
             Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
+            Self::Numbers => format!("a list of 1 to {MOST_NUMBERS} finite numbers"),
             Self::Model => format!("one of {}", model_names().join(", ")),
             Self::Network => {
                 "a list of layers, or a table with such lists: extractor, projection and head".to_owned()
@@ -296,7 +319,7 @@ mod tests {
             let text = format!(
                 "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\"\n\
                  [model]\nname = \"x\"\nseed = 2\n[model.layers]\n\
-                 [data]\npath = \"x\"\nlimit = 1\n{alternative}"
+                 [data]\npath = \"x\"\nlimit = 1\nmean = [0]\ndeviation = [1]\n{alternative}"
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);

@@ -75,7 +75,7 @@ fn unknown_key() {
 fn unknown_table() {
     says(
         &in_file("[trainig]\nepochs = 5"),
-        &["`trainig`", "a table", "run, data, model", "did you mean `training`?"],
+        &["`trainig`", "a table", "run, data, augment, model", "did you mean `training`?"],
     );
 }
 
@@ -152,6 +152,23 @@ fn text_is_not_divided_by_class() {
     let images =
         all("data = { set = \"cifar-10\", path = \"x\" }\nmodel.name = \"char-lstm\"", &[]).to_string();
     assert!(images.contains("shape [3, 32, 32]"), "{images}");
+}
+
+#[test]
+fn preparations_that_do_not_fit() {
+    says(&set(&["augment.crop=29"]), &["augment.crop = 29", "data.set = \"glyphs\"", "of 28x28"]);
+    says(&set(&["augment.shift=28"]), &["augment.shift = 28", "larger than that"]);
+    says(&set(&["augment.saturation=0.5"]), &["augment.saturation = 0.5", "these have 1"]);
+    says(&set(&["data.normalise=cifar-10"]), &["data.normalise = \"cifar-10\"", "3 means", "1 channels"]);
+    says(&set(&["data.normalise=channels", "data.mean=[0.5]"]), &["\"channels\"", "no data.deviation"]);
+    says(&set(&["data.mean=[0.5]"]), &["data.mean", "data.normalise = \"none\"", "leave them out"]);
+    let zero = ["data.normalise=channels", "data.mean=[0.5]", "data.deviation=[0]"];
+    says(&set(&zero), &["data.normalise = \"channels\"", "above 0"]);
+    says(&set(&["data.mean=[\"a\"]"]), &["`data.mean`", "cannot be", "a list of 1 to 1024 finite numbers"]);
+    says(&set(&["augment.flip=1.5"]), &["`augment.flip`", "at most 1"]);
+    let text =
+        "data = { set = \"shakespeare\", path = \"x\" }\nmodel.name = \"char-lstm\"\naugment.flip = 0.5";
+    says(&in_file(text), &["shakespeare", "neither augmented nor normalised"]);
 }
 
 #[test]

@@ -33,6 +33,7 @@
 
 mod check;
 mod combinations;
+mod data;
 mod document;
 mod error;
 pub mod excerpt;
@@ -47,13 +48,15 @@ mod overrides;
 mod places;
 mod plan;
 mod raw;
+mod samples;
 mod suggest;
 mod validate;
 
+pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
 pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};
 pub use raw::{
-    AggregationTable, ConnectionTable, CountTable, DataSet, DataTable, EvaluateTable, ModelTable, Optimizer,
-    Raw, RoundTable, RunTable, TimeTable, TrainingTable, UpdateTable,
+    AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
+    RunTable, TimeTable, TrainingTable, UpdateTable,
 };
 pub use validate::{Config, DATA_VARIABLE};

@@ -3,12 +3,14 @@
 use models::Architecture;
 
 use super::combinations::Combinations;
+use super::samples::Samples;
 use super::{ConfigError, DataSet, ModelTable, network};
 
 /// `None` if there is none, which is noted. Puts the number of classes into the layers of `model`.
 pub(super) fn architecture(
     model: &mut ModelTable,
     set: DataSet,
+    samples: &Samples,
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
     if ["model", "data.set"].iter().any(|key| checks.findings.is_doubtful(key)) {
@@ -16,21 +18,22 @@ pub(super) fn architecture(
     }
     match (&model.name, &mut model.layers) {
         (Some(name), None) => {
-            let found = Architecture::by_name(name, set.shape(), set.classes());
+            let found = Architecture::by_name(name, &samples.prepared, samples.classes);
             let note = |source| {
                 let (origin, name) = (checks.origin("model.name"), name.clone());
-                checks.findings.add(ConfigError::Model { origin, name, set, source: Box::new(source) });
+                let (shape, source) = (samples.prepared.clone(), Box::new(source));
+                checks.findings.add(ConfigError::Model { origin, name, set, shape, source });
             };
             found.map_err(note).ok()
         }
         (None, Some(layers)) => {
-            network::resolve_classes(layers, set.classes());
-            let made = network::architecture(layers, set.shape(), set.classes());
+            network::resolve_classes(layers, samples.classes);
+            let made = network::architecture(layers, &samples.prepared, samples.classes);
             let made = made.map_err(|reason| checks.findings.add(ConfigError::Internal { reason })).ok()?;
             if let Err(source) = made.parameter_specs() {
                 let (origin, layer) = network::place(&made, &source, checks.places);
-                let source = Box::new(source);
-                checks.findings.add(ConfigError::Network { origin, layer, set, source });
+                let (shape, source) = (samples.prepared.clone(), Box::new(source));
+                checks.findings.add(ConfigError::Network { origin, layer, set, shape, source });
                 return None;
             }
             Some(made)

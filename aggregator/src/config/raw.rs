@@ -2,13 +2,13 @@
 //! [`super::keys::KEYS`]; this file gives the keys their types and defaults.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use models::Sgd;
 use models::params::Precision;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
-use shared::data::{Partition, cifar, glyphs, text};
+
+use super::{AugmentTable, DataTable};
 
 /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
 ///
@@ -21,6 +21,8 @@ pub struct Raw {
     pub run: RunTable,
     /// What is learned from, and who has it.
     pub data: DataTable,
+    /// What is done to training samples at random.
+    pub augment: AugmentTable,
     /// The network.
     pub model: ModelTable,
     /// Local training.
@@ -44,6 +46,7 @@ impl Default for Raw {
         Self {
             run: RunTable::default(),
             data: DataTable::default(),
+            augment: AugmentTable::default(),
             model: ModelTable::default(),
             training: TrainingTable::default(),
             algorithm: BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]),
@@ -72,125 +75,6 @@ pub struct RunTable {
 impl Default for RunTable {
     fn default() -> Self {
         Self { name: None, rounds: 15, seed: 1 }
-    }
-}
-
-/// `[data]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct DataTable {
-    /// Which data set.
-    pub set: DataSet,
-    /// Folder of its files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Clients in the federation, K: so many are simulated, or expected to join.
-    pub clients: u32,
-    /// How a simulation divides the training samples.
-    pub partition: Partition,
-    /// Training samples to use at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-}
-
-impl Default for DataTable {
-    fn default() -> Self {
-        Self { set: DataSet::Glyphs, path: None, clients: 10, partition: Partition::Iid {}, limit: None }
-    }
-}
-
-/// The data sets that a configuration can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataSet {
-    /// Drawn from the run's seed: needs no files.
-    Glyphs,
-    /// Handwritten digits (`LeCun` et al. 1998), from IDX files.
-    Mnist,
-    /// Articles of clothing (Xiao et al. 2017), from IDX files.
-    FashionMnist,
-    /// Photographs in colour of ten kinds of things (Krizhevsky 2009), from the binary files.
-    #[serde(rename = "cifar-10")]
-    Cifar10,
-    /// The same of a hundred kinds.
-    #[serde(rename = "cifar-100")]
-    Cifar100,
-    /// The plays, whose roles are the clients (`McMahan` et al. 2017), from a text file.
-    Shakespeare,
-}
-
-impl DataSet {
-    /// Every data set.
-    pub const ALL: [Self; 6] =
-        [Self::Glyphs, Self::Mnist, Self::FashionMnist, Self::Cifar10, Self::Cifar100, Self::Shakespeare];
-
-    /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Glyphs => "glyphs",
-            Self::Mnist => "mnist",
-            Self::FashionMnist => "fashion-mnist",
-            Self::Cifar10 => "cifar-10",
-            Self::Cifar100 => "cifar-100",
-            Self::Shakespeare => "shakespeare",
-        }
-    }
-
-    /// The shape of one sample: `[channels, height, width]` of images, `[characters]` of text.
-    #[must_use]
-    pub fn shape(self) -> &'static [usize] {
-        match self {
-            Self::Glyphs | Self::Mnist | Self::FashionMnist => &[1, 28, 28],
-            Self::Cifar10 | Self::Cifar100 => &cifar::SHAPE,
-            Self::Shakespeare => &[text::WINDOW],
-        }
-    }
-
-    /// The number of classes; of text, of different characters.
-    #[must_use]
-    pub fn classes(self) -> usize {
-        match self {
-            Self::Glyphs | Self::Mnist | Self::FashionMnist | Self::Cifar10 => 10,
-            Self::Cifar100 => 100,
-            Self::Shakespeare => text::VOCABULARY,
-        }
-    }
-
-    /// Training samples when no limit is set, where the set has a known number of them. Glyphs are drawn, so for them this
-    /// is a choice: enough to learn from in a few minutes on two cores.
-    #[must_use]
-    pub fn training_samples(self) -> Option<usize> {
-        match self {
-            Self::Glyphs => Some(glyphs::TRAINING_SAMPLES),
-            Self::Mnist | Self::FashionMnist => Some(60_000),
-            Self::Cifar10 | Self::Cifar100 => Some(50_000),
-            Self::Shakespeare => None,
-        }
-    }
-
-    /// Whether its samples are text, which has no class.
-    #[must_use]
-    pub fn is_text(self) -> bool {
-        self == Self::Shakespeare
-    }
-
-    /// The files that it is read from.
-    #[must_use]
-    pub fn files(self) -> &'static str {
-        match self {
-            Self::Glyphs => "none",
-            Self::Mnist | Self::FashionMnist => "the IDX files",
-            Self::Cifar10 => "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
-            Self::Cifar100 => "train.bin and test.bin",
-            Self::Shakespeare => "the text file",
-        }
-    }
-}
-
-impl fmt::Display for DataSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

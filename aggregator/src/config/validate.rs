@@ -71,7 +71,10 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let axes = Axes { training: &training, aggregation: &aggregation };
     let algorithm = algorithm(&mut raw, &axes, &mut checks);
     checks.aggregation(&aggregation);
-    let architecture = model::architecture(&mut raw.model, raw.data.set, &mut checks);
+    let samples = checks.samples(&raw);
+    let architecture = samples
+        .as_ref()
+        .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
     if let Some(architecture) = &architecture {
         checks.buffers(&raw, architecture);
     }
@@ -79,7 +82,9 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.partition(&raw);
     let policy = checks.policy(&raw);
 
-    let (Some(algorithm), Some(architecture), Some(source)) = (algorithm, architecture, source) else {
+    let (Some(algorithm), Some(samples), Some(architecture), Some(source)) =
+        (algorithm, samples, architecture, source)
+    else {
         let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
         return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
     };
@@ -96,6 +101,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             name,
             seed: raw.run.seed.cast_unsigned(),
             rounds: raw.run.rounds,
+            data: samples.spec,
             architecture,
             training,
             algorithm,
@@ -202,8 +208,8 @@ mod tests {
 
     use models::Precision;
     use proptest::prelude::*;
-    use shared::data::Partition;
     use shared::data::partition::Empty;
+    use shared::data::{Normalisation, Partition};
 
     use super::*;
     use crate::config::keys;
@@ -262,6 +268,23 @@ mod tests {
     }
 
     #[test]
+    fn a_crop_is_what_the_model_takes() {
+        let overrides =
+            ["data.set=cifar-10", "data.path=x", "model.name=lenet-5", "augment.crop=24", "augment.flip=0.5"];
+        let whitened = valid(&[&overrides[..], &["data.normalise=whiten"]].concat()).spec;
+        assert_eq!(
+            (&whitened.data.shape[..], &whitened.architecture.input[..]),
+            (&[3, 32, 32][..], &[3, 24, 24][..])
+        );
+        assert_eq!(whitened.data.preparation.normalisation, Normalisation::Whiten);
+        let given = ["data.normalise=channels", "data.mean=[0.5, 0.25, 0]", "data.deviation=[1, 2, 3]"];
+        let given = valid(&[&overrides[..], &given].concat()).spec.data.preparation;
+        let mean = vec![0.5, 0.25, 0.0];
+        assert_eq!(given.normalisation, Normalisation::Channels { mean, deviation: vec![1.0, 2.0, 3.0] });
+        assert_eq!((given.augmentation.crop, given.augmentation.flip), (24, 0.5));
+    }
+
+    #[test]
     fn the_effective_configuration_is_a_fixed_point() {
         let first = valid(&["round.fraction=0.5", "data.partition.dirichlet.alpha=0.3"]);
         let again = made(&first.effective, None).expect("valid");
@@ -291,11 +314,10 @@ mod tests {
                 .filter(|path| open.iter().any(|open| open == path))
                 .collect()
         };
-        assert_eq!(unset(&[]), ["data.path", "model.seed", "model.layers", "round.count.max"]);
-        assert_eq!(
-            unset(&["data.set=mnist", "data.path=x"]),
-            ["data.limit", "model.seed", "model.layers", "round.count.max"]
-        );
+        let (normal, rest) =
+            (["data.mean", "data.deviation"], ["model.seed", "model.layers", "round.count.max"]);
+        assert_eq!(unset(&[]), [&["data.path"][..], &normal, &rest].concat());
+        assert_eq!(unset(&["data.set=mnist", "data.path=x"]), [&["data.limit"][..], &normal, &rest].concat());
     }
 
     proptest! {

@@ -88,7 +88,7 @@ impl Coordinator {
 
     fn admissible(&self, hello: &Hello) -> Result<(), Refusal> {
         let architecture = &self.spec.architecture;
-        let expected: Vec<u32> = architecture.input.iter().map(|&axis| axis as u32).collect();
+        let expected: Vec<u32> = self.spec.data.shape.iter().map(|&axis| axis as u32).collect();
         if hello.shape != expected {
             return Err(Refusal::Shape { expected, found: hello.shape.clone() });
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use models::ParamSet;
+use shared::spec::SAMPLES_KEY;
 
 use super::error::disk;
 use super::{Run, RunError};
@@ -25,6 +26,9 @@ impl Run {
         extra.insert("run".to_owned(), spec.name.clone());
         extra.insert("data".to_owned(), self.config.data.set.name().to_owned());
         extra.insert("rounds".to_owned(), self.closed.to_string());
+        // Whoever uses the model must prepare samples as it was trained on them.
+        let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
+        extra.insert(SAMPLES_KEY.to_owned(), samples);
         let mut failure = None;
         let written = write_durably(&*self.files, &path, |out| {
             models::write_model(&spec.architecture, &params, &extra, out).map_err(|error| {

@@ -2,7 +2,7 @@
 
 use models::{Architecture, Backend, Batch, Evaluation, Network, ParamSet, evaluate};
 use rayon::prelude::*;
-use shared::data::View;
+use shared::data::{Preparation, View};
 
 use super::RunError;
 
@@ -10,14 +10,15 @@ use super::RunError;
 #[derive(Clone, Debug)]
 pub struct TestSet {
     view: View,
+    preparation: Preparation,
     batch: usize,
 }
 
 impl TestSet {
-    /// Tests on `view`, `batch` samples at a time.
+    /// Tests on `view`, prepared as for a network in use, `batch` samples at a time.
     #[must_use]
-    pub fn new(view: View, batch: usize) -> Self {
-        Self { view, batch: batch.max(1) }
+    pub fn new(view: View, preparation: Preparation, batch: usize) -> Self {
+        Self { view, preparation, batch: batch.max(1) }
     }
 
     /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the
@@ -32,9 +33,8 @@ impl TestSet {
             .par_chunks(self.batch)
             .map_init(network, |network, positions| -> Result<Evaluation, RunError> {
                 let (mut x, mut y) = (Vec::new(), Vec::new());
-                self.view.fill(positions, &mut x, &mut y);
-                let mut shape = vec![positions.len()];
-                shape.extend_from_slice(self.view.shape());
+                self.preparation.evaluation(&self.view, positions, &mut x, &mut y);
+                let shape = [&[positions.len()], &architecture.input[..]].concat();
                 let batch = Batch::new(x, shape, y).map_err(|error| RunError::Damaged {
                     path: "the test set".into(),
                     reason: error.to_string(),

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use models::{Backend, Batch, BatchError, Learner, ModelError, ParamSet, ParameterKind};
 
 use crate::aggregation::Buffers;
-use crate::data::View;
+use crate::data::{PreparationError, View};
 use crate::message::Progress;
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
@@ -22,6 +22,9 @@ pub enum TrainError {
     /// The data cannot be made into a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// The run's preparation does not suit the data: the server's fault, since it accepted the data's shape.
+    #[error("the samples cannot be prepared as the run asks: {0}")]
+    Preparation(#[from] PreparationError),
     /// The broadcast is not what this algorithm sends: the server's fault.
     #[error("the server's broadcast cannot be used: {0}")]
     Broadcast(String),
@@ -154,7 +157,7 @@ impl<'a> Client<'a> {
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
             for positions in order.chunks(size.max(1)) {
-                let batch = self.batch(positions, std::mem::take(&mut x), std::mem::take(&mut y))?;
+                let batch = self.batch(positions, epoch, std::mem::take(&mut x), std::mem::take(&mut y))?;
                 let loss = learner.step(&batch)?;
                 (x, y) = batch.into_buffers();
                 self.advance(loss, total)?;
@@ -175,7 +178,7 @@ impl<'a> Client<'a> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for positions in order.chunks(GRADIENT_CHUNK) {
             let share = positions.len() as f64 / samples as f64;
-            let batch = self.batch(positions, std::mem::take(&mut x), std::mem::take(&mut y))?;
+            let batch = self.batch(positions, 0, std::mem::take(&mut x), std::mem::take(&mut y))?;
             let (chunk_loss, gradient) = learner.gradient(&batch)?;
             (x, y) = batch.into_buffers();
             mean.add_scaled(share as f32, &gradient).map_err(ModelError::from)?;
@@ -198,10 +201,17 @@ impl<'a> Client<'a> {
         Ok(mean)
     }
 
-    fn batch(&self, positions: &[usize], mut x: Vec<f32>, mut y: Vec<u32>) -> Result<Batch, TrainError> {
-        self.data.fill(positions, &mut x, &mut y);
-        let mut shape = vec![positions.len()];
-        shape.extend_from_slice(self.data.shape());
+    /// The samples at these positions, prepared as in this epoch, in the buffers given.
+    fn batch(
+        &self,
+        positions: &[usize],
+        epoch: u32,
+        mut x: Vec<f32>,
+        mut y: Vec<u32>,
+    ) -> Result<Batch, TrainError> {
+        let seed = self.seed.derive("augmentation").derive_numbered("epoch", u64::from(epoch));
+        self.spec.data.preparation.training(self.data, positions, &seed, &mut x, &mut y);
+        let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
         Ok(Batch::new(x, shape, y)?)
     }
 

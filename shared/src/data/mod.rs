@@ -5,11 +5,12 @@
 //! * [`cifar`]: the binary files of CIFAR-10 and CIFAR-100;
 //! * [`text`]: text by role, a character at a time;
 //! * [`glyphs`]: a data set drawn from a seed, for runs that should need no download;
+//! * [`preparation`]: how samples are augmented and normalised before a network sees them;
 //! * [`partition`]: which sample goes to which client, from IID to strong label skew;
 //! * [`error`]: what can be wrong with data, and where.
 //!
 //! Pixels are bytes in memory and on disk; they become `f32` in `[0, 1]` only batch by batch, in
-//! [`View::fill`].
+//! [`View::fill`], and are then augmented and normalised as the run's [`Preparation`] says.
 
 pub mod cifar;
 pub mod dataset;
@@ -17,6 +18,7 @@ pub mod error;
 pub mod glyphs;
 pub mod idx;
 pub mod partition;
+pub mod preparation;
 pub mod samples;
 mod split;
 pub mod text;
@@ -25,6 +27,7 @@ pub mod view;
 pub use dataset::Dataset;
 pub use error::DataError;
 pub use partition::{Partition, PartitionError};
+pub use preparation::{Augmentation, Edge, Normalisation, Preparation, PreparationError};
 pub use samples::Samples;
 pub use split::Split;
 pub use view::View;

@@ -1,0 +1,219 @@
+//! The tables that say what the samples are: which data set, and how a network sees it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use shared::data::{Augmentation, Edge, Partition, cifar, glyphs, text};
+
+/// `[data]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DataTable {
+    /// Which data set.
+    pub set: DataSet,
+    /// Folder of its files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Clients in the federation, K: so many are simulated, or expected to join.
+    pub clients: u32,
+    /// How a simulation divides the training samples.
+    pub partition: Partition,
+    /// Training samples to use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// How samples are normalised.
+    pub normalise: Normalise,
+    /// By channel, where they are normalised so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Vec<f64>>,
+    /// By channel, where they are normalised so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<Vec<f64>>,
+}
+
+impl Default for DataTable {
+    fn default() -> Self {
+        Self {
+            set: DataSet::Glyphs,
+            path: None,
+            clients: 10,
+            partition: Partition::Iid {},
+            limit: None,
+            normalise: Normalise::None,
+            mean: None,
+            deviation: None,
+        }
+    }
+}
+
+/// The data sets that a configuration can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataSet {
+    /// Drawn from the run's seed: needs no files.
+    Glyphs,
+    /// Handwritten digits (`LeCun` et al. 1998), from IDX files.
+    Mnist,
+    /// Articles of clothing (Xiao et al. 2017), from IDX files.
+    FashionMnist,
+    /// Photographs in colour of ten kinds of things (Krizhevsky 2009), from the binary files.
+    #[serde(rename = "cifar-10")]
+    Cifar10,
+    /// The same of a hundred kinds.
+    #[serde(rename = "cifar-100")]
+    Cifar100,
+    /// The plays, whose roles are the clients (`McMahan` et al. 2017), from a text file.
+    Shakespeare,
+}
+
+impl DataSet {
+    /// Every data set.
+    pub const ALL: [Self; 6] =
+        [Self::Glyphs, Self::Mnist, Self::FashionMnist, Self::Cifar10, Self::Cifar100, Self::Shakespeare];
+
+    /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Glyphs => "glyphs",
+            Self::Mnist => "mnist",
+            Self::FashionMnist => "fashion-mnist",
+            Self::Cifar10 => "cifar-10",
+            Self::Cifar100 => "cifar-100",
+            Self::Shakespeare => "shakespeare",
+        }
+    }
+
+    /// The shape of one sample: `[channels, height, width]` of images, `[characters]` of text.
+    #[must_use]
+    pub fn shape(self) -> &'static [usize] {
+        match self {
+            Self::Glyphs | Self::Mnist | Self::FashionMnist => &[1, 28, 28],
+            Self::Cifar10 | Self::Cifar100 => &cifar::SHAPE,
+            Self::Shakespeare => &[text::WINDOW],
+        }
+    }
+
+    /// The number of classes; of text, of different characters.
+    #[must_use]
+    pub fn classes(self) -> usize {
+        match self {
+            Self::Glyphs | Self::Mnist | Self::FashionMnist | Self::Cifar10 => 10,
+            Self::Cifar100 => 100,
+            Self::Shakespeare => text::VOCABULARY,
+        }
+    }
+
+    /// Training samples when no limit is set, where the set has a known number of them. Glyphs are drawn, so for them this
+    /// is a choice: enough to learn from in a few minutes on two cores.
+    #[must_use]
+    pub fn training_samples(self) -> Option<usize> {
+        match self {
+            Self::Glyphs => Some(glyphs::TRAINING_SAMPLES),
+            Self::Mnist | Self::FashionMnist => Some(60_000),
+            Self::Cifar10 | Self::Cifar100 => Some(50_000),
+            Self::Shakespeare => None,
+        }
+    }
+
+    /// Whether its samples are text, which has no class.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        self == Self::Shakespeare
+    }
+
+    /// The files that it is read from.
+    #[must_use]
+    pub fn files(self) -> &'static str {
+        match self {
+            Self::Glyphs => "none",
+            Self::Mnist | Self::FashionMnist => "the IDX files",
+            Self::Cifar10 => "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
+            Self::Cifar100 => "train.bin and test.bin",
+            Self::Shakespeare => "the text file",
+        }
+    }
+}
+
+impl fmt::Display for DataSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How samples are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalise {
+    /// Not at all.
+    None,
+    /// By the statistics of MNIST.
+    Mnist,
+    /// By those of Fashion-MNIST.
+    FashionMnist,
+    /// By those of CIFAR-10.
+    #[serde(rename = "cifar-10")]
+    Cifar10,
+    /// By those of CIFAR-100.
+    #[serde(rename = "cifar-100")]
+    Cifar100,
+    /// By `data.mean` and `data.deviation`.
+    Channels,
+    /// Each sample by its own mean and deviation.
+    Whiten,
+}
+
+impl Normalise {
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mnist => "mnist",
+            Self::FashionMnist => "fashion-mnist",
+            Self::Cifar10 => "cifar-10",
+            Self::Cifar100 => "cifar-100",
+            Self::Channels => "channels",
+            Self::Whiten => "whiten",
+        }
+    }
+}
+
+/// `[augment]`, as [`Augmentation`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AugmentTable {
+    /// Pixels.
+    pub shift: u32,
+    /// What comes into view.
+    pub edge: Edge,
+    /// Pixels.
+    pub crop: u32,
+    /// Probability.
+    pub flip: f64,
+    /// Relative change.
+    pub brightness: f64,
+    /// Relative change.
+    pub contrast: f64,
+    /// Relative change.
+    pub saturation: f64,
+    /// Probability.
+    pub erase: f64,
+}
+
+impl AugmentTable {
+    /// What clients are told.
+    #[must_use]
+    pub fn augmentation(&self) -> Augmentation {
+        Augmentation {
+            shift: self.shift,
+            edge: self.edge,
+            crop: self.crop,
+            flip: self.flip as f32,
+            brightness: self.brightness as f32,
+            contrast: self.contrast as f32,
+            saturation: self.saturation as f32,
+            erase: self.erase as f32,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
+
+use shared::data::{Normalisation, Preparation, PreparationError};
+use shared::spec::DataSpec;
+
+use super::combinations::{Combinations, Shown};
+use super::{Normalise, Raw};
+
+/// The keys that say how samples are normalised, and how they are augmented.
+const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.deviation"];
+const AUGMENT: [&str; 8] = [
+    "augment.shift",
+    "augment.edge",
+    "augment.crop",
+    "augment.flip",
+    "augment.brightness",
+    "augment.contrast",
+    "augment.saturation",
+    "augment.erase",
+];
+
+/// What is known of the samples before they are read.
+pub(super) struct Samples {
+    /// What clients are told of them.
+    pub(super) spec: DataSpec,
+    /// The shape of a prepared one, which a network takes.
+    pub(super) prepared: Vec<usize>,
+    /// The classes of their labels.
+    pub(super) classes: usize,
+}
+
+impl Combinations<'_> {
+    /// `None` if it cannot be said, which is noted.
+    pub(super) fn samples(&mut self, raw: &Raw) -> Option<Samples> {
+        let keys = ["data.set"].into_iter().chain(NORMALISE).chain(AUGMENT);
+        if keys.into_iter().any(|key| self.findings.is_doubtful(key)) {
+            return None;
+        }
+        let preparation =
+            Preparation { augmentation: raw.augment.augmentation(), normalisation: self.normalisation(raw)? };
+        let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
+        if raw.data.set.is_text() && !preparation.is_nothing() {
+            let given = ("data.normalise", "[augment] or data.normalise".to_owned());
+            self.refuse(&[set, given], "text is neither augmented nor normalised; leave them out");
+            return None;
+        }
+        let shape = raw.data.set.shape().to_vec();
+        match preparation.shape(&shape) {
+            Ok(prepared) => {
+                let spec = DataSpec { shape, class_names: Vec::new(), preparation };
+                Some(Samples { spec, prepared, classes: raw.data.set.classes() })
+            }
+            Err(error) => {
+                self.refuse(&[at_fault(&error, raw), set], &format!("{error}"));
+                None
+            }
+        }
+    }
+
+    fn normalisation(&mut self, raw: &Raw) -> Option<Normalisation> {
+        let data = &raw.data;
+        let normalise = ("data.normalise", format!("data.normalise = \"{}\"", data.normalise.name()));
+        let given = [("data.mean", &data.mean), ("data.deviation", &data.deviation)];
+        let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
+        match (data.normalise, &data.mean, &data.deviation) {
+            (Normalise::Channels, Some(mean), Some(deviation)) => {
+                Some(Normalisation::Channels { mean: narrow(mean), deviation: narrow(deviation) })
+            }
+            (Normalise::Channels, ..) => {
+                let missing = given.iter().filter(|(_, values)| values.is_none()).map(|(key, _)| *key);
+                let missing = missing.collect::<Vec<_>>().join(" and ");
+                let keys = [normalise, ("data.mean", format!("no {missing}"))];
+                self.refuse(&keys, "give one mean and one deviation for each channel");
+                None
+            }
+            (other, None, None) => match other {
+                Normalise::Whiten => Some(Normalisation::Whiten),
+                Normalise::None => Some(Normalisation::None),
+                known => Normalisation::of(known.name()),
+            },
+            _ => {
+                let key = if data.mean.is_some() { "data.mean" } else { "data.deviation" };
+                let reason = "means and deviations count with data.normalise = \"channels\" alone; leave them out, or say so";
+                self.refuse(&[normalise, (key, key.to_owned())], reason);
+                None
+            }
+        }
+    }
+}
+
+/// The key that an error is about.
+fn at_fault(error: &PreparationError, raw: &Raw) -> Shown {
+    let augment = &raw.augment;
+    match error {
+        PreparationError::NotImages { .. } => ("augment", "[augment]".to_owned()),
+        PreparationError::Crop { .. } => ("augment.crop", format!("augment.crop = {}", augment.crop)),
+        PreparationError::Shift { .. } => ("augment.shift", format!("augment.shift = {}", augment.shift)),
+        PreparationError::Saturation { .. } => {
+            ("augment.saturation", format!("augment.saturation = {}", augment.saturation))
+        }
+        PreparationError::Channels { .. } | PreparationError::Moments => {
+            ("data.normalise", format!("data.normalise = \"{}\"", raw.data.normalise.name()))
+        }
+    }
+}

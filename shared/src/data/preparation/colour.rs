@@ -1,0 +1,57 @@
+//! Changes of an image's values: brightness, contrast, saturation, and what is erased.
+
+use std::ops::Range;
+
+/// How bright red, green and blue look (ITU-R BT.601).
+const WEIGHTS: [f32; 3] = [0.299, 0.587, 0.114];
+
+pub(super) fn brighten(image: &mut [f32], factor: f32) {
+    for value in image {
+        *value = (*value * factor).clamp(0.0, 1.0);
+    }
+}
+
+/// Moves all values away from the mean brightness of the image, or towards it.
+pub(super) fn contrast(image: &mut [f32], channels: usize, factor: f32) {
+    let area = image.len() / channels;
+    let mean_of = |plane: &[f32]| plane.iter().map(|&value| f64::from(value)).sum::<f64>() / area as f64;
+    let means = image.chunks_exact(area).map(mean_of);
+    let mean: f64 = if channels == 3 {
+        means.zip(WEIGHTS).map(|(mean, weight)| mean * f64::from(weight)).sum()
+    } else {
+        means.sum::<f64>() / channels as f64
+    };
+    let mean = mean as f32;
+    for value in image {
+        *value = (mean + factor * (*value - mean)).clamp(0.0, 1.0);
+    }
+}
+
+/// Moves each pixel of an image of three channels away from its own grey, or towards it.
+pub(super) fn saturate(image: &mut [f32], factor: f32) {
+    let (red, rest) = image.split_at_mut(image.len() / 3);
+    let (green, blue) = rest.split_at_mut(rest.len() / 2);
+    for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
+        let grey = WEIGHTS[0] * *r + WEIGHTS[1] * *g + WEIGHTS[2] * *b;
+        for value in [r, g, b] {
+            *value = (grey + factor * (*value - grey)).clamp(0.0, 1.0);
+        }
+    }
+}
+
+/// Replaces a rectangle by the mean colour of the image.
+pub(super) fn erase(
+    image: &mut [f32],
+    channels: usize,
+    width: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+) {
+    let area = image.len() / channels;
+    for plane in image.chunks_exact_mut(area) {
+        let mean = (plane.iter().map(|&value| f64::from(value)).sum::<f64>() / area as f64) as f32;
+        for row in rows.clone() {
+            plane[row * width..][columns.clone()].fill(mean);
+        }
+    }
+}

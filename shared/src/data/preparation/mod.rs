@@ -1,0 +1,170 @@
+//! From a sample as it lies in memory to what a network sees: augmentation, then normalisation.
+//!
+//! A [`Preparation`] is part of the run's specification, so every device does the same. In training each sample is
+//! changed at random ([`Augmentation`]), from a seed of its own: the client's in this round, the epoch and the sample's
+//! position in the client's data. What comes out therefore depends neither on batches nor on threads. In evaluation
+//! nothing is random: of all that an augmentation does, only the size of its crop remains, taken from the centre.
+//!
+//! * [`augmentation`]: what is done to an image at random, and in which order;
+//! * [`placement`], [`colour`]: how it is done to the numbers;
+//! * [`normalisation`]: which mean is subtracted, and what the values are divided by.
+
+pub mod augmentation;
+mod colour;
+pub mod normalisation;
+mod placement;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use augmentation::{Augmentation, Edge};
+pub use normalisation::Normalisation;
+
+use super::View;
+use crate::seed::Seed;
+
+/// What is done to every sample before a network sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Preparation {
+    /// In training.
+    pub augmentation: Augmentation,
+    /// Always, after it.
+    pub normalisation: Normalisation,
+}
+
+/// Why samples cannot be prepared so. The operator's configuration is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PreparationError {
+    /// Only images can be augmented.
+    #[error(
+        "augmentation is for images of shape [channels, height, width], and a sample has shape {shape:?}"
+    )]
+    NotImages {
+        /// Shape of a sample.
+        shape: Vec<usize>,
+    },
+    /// The crop is larger than the image.
+    #[error("a crop of {crop}x{crop} does not fit into an image of {height}x{width}")]
+    Crop {
+        /// Side of the crop.
+        crop: usize,
+        /// Height of the image.
+        height: usize,
+        /// Width of the image.
+        width: usize,
+    },
+    /// The image would be shifted out of itself.
+    #[error(
+        "a shift of {shift} pixels needs images that are larger than that, and these are {height}x{width}"
+    )]
+    Shift {
+        /// Pixels.
+        shift: usize,
+        /// Height of the image.
+        height: usize,
+        /// Width of the image.
+        width: usize,
+    },
+    /// There is no colour to change.
+    #[error("saturation is for images of three channels, and these have {channels}")]
+    Saturation {
+        /// Channels of the image.
+        channels: usize,
+    },
+    /// Not one mean and one deviation for each channel.
+    #[error(
+        "{means} means and {deviations} deviations are given for samples of {channels} channels; give one of each for each channel"
+    )]
+    Channels {
+        /// How many means there are.
+        means: usize,
+        /// How many deviations there are.
+        deviations: usize,
+        /// Channels of a sample.
+        channels: usize,
+    },
+    /// A deviation that cannot be divided by, or a mean that is no number.
+    #[error("means must be finite, and deviations finite and above 0")]
+    Moments,
+}
+
+impl Preparation {
+    /// The shape of a prepared sample, if samples of this shape can be prepared.
+    pub fn shape(&self, sample: &[usize]) -> Result<Vec<usize>, PreparationError> {
+        let shape = self.augmentation.shape(sample)?;
+        self.normalisation.check(&shape)?;
+        Ok(shape)
+    }
+
+    /// Whether samples stay as they are.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Replaces the contents of `x` and `y` by a batch to train on, as [`View::fill`] does. `seed` is that of the client's
+    /// epoch; sample `i` is augmented from its child `("sample", i)`.
+    ///
+    /// # Panics
+    /// If a position is not below [`View::len`], or the samples cannot be prepared, see [`Preparation::shape`].
+    pub fn training(
+        &self,
+        data: &View,
+        positions: &[usize],
+        seed: &Seed,
+        x: &mut Vec<f32>,
+        y: &mut Vec<u32>,
+    ) {
+        self.fill(data, positions, x, y, |position, sample, prepared| {
+            self.augmentation.apply(
+                sample,
+                data.shape(),
+                &seed.derive_numbered("sample", position as u64),
+                prepared,
+            );
+        });
+    }
+
+    /// Replaces the contents of `x` and `y` by a batch to evaluate or predict, as [`View::fill`] does.
+    ///
+    /// # Panics
+    /// As [`Preparation::training`].
+    pub fn evaluation(&self, data: &View, positions: &[usize], x: &mut Vec<f32>, y: &mut Vec<u32>) {
+        self.fill(data, positions, x, y, |_, sample, prepared| {
+            self.augmentation.centre(sample, data.shape(), prepared);
+        });
+    }
+
+    fn fill(
+        &self,
+        data: &View,
+        positions: &[usize],
+        x: &mut Vec<f32>,
+        y: &mut Vec<u32>,
+        change: impl Fn(usize, &[f32], &mut Vec<f32>),
+    ) {
+        let channels = data.shape().first().copied().unwrap_or(1);
+        if self.augmentation == Augmentation::default() {
+            data.fill(positions, x, y);
+            let length = x.len() / positions.len().max(1);
+            if self.normalisation != Normalisation::None {
+                x.chunks_exact_mut(length.max(1))
+                    .for_each(|sample| self.normalisation.apply(sample, channels));
+            }
+            return;
+        }
+        let (mut raw, mut label) = (Vec::new(), Vec::new());
+        x.clear();
+        y.clear();
+        for &position in positions {
+            data.fill(&[position], &mut raw, &mut label);
+            y.extend_from_slice(&label);
+            let begin = x.len();
+            change(position, &raw, x);
+            self.normalisation.apply(&mut x[begin..], channels);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Which part of an image is seen: a window that may reach beyond its edges, perhaps mirrored.
+
+use super::Edge;
+
+/// A window onto an image `[channels, height, width]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placement {
+    height: usize,
+    width: usize,
+    /// Rows of the window.
+    rows: usize,
+    /// Columns of the window.
+    columns: usize,
+    edge: Edge,
+    /// The row of the image that the window begins with; negative above it.
+    pub(super) top: isize,
+    /// The column of the image that the window begins with; negative to the left of it.
+    pub(super) left: isize,
+    /// Whether the window is mirrored, left to right.
+    pub(super) flipped: bool,
+}
+
+impl Placement {
+    /// The whole image, or the upper left corner if `crop` is not 0.
+    pub(super) fn new(shape: &[usize], crop: usize, edge: Edge) -> Self {
+        let &[_, height, width] = shape else { panic!("an image has shape [channels, height, width]") };
+        let (rows, columns) = if crop == 0 { (height, width) } else { (crop, crop) };
+        Self { height, width, rows, columns, edge, top: 0, left: 0, flipped: false }
+    }
+
+    /// Rows and columns of the image beyond those of the window.
+    pub(super) fn room(&self) -> (usize, usize) {
+        (self.height - self.rows, self.width - self.columns)
+    }
+
+    /// Rows and columns of the window.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.rows, self.columns)
+    }
+
+    /// Appends what is seen, channel by channel.
+    pub(super) fn copy(&self, image: &[f32], out: &mut Vec<f32>) {
+        out.reserve(image.len() / (self.height * self.width) * self.rows * self.columns);
+        // The columns that lie within the image, as seen from the window.
+        let inside = |at: isize| at.clamp(0, self.columns.cast_signed()).cast_unsigned();
+        let (first, last) = (inside(-self.left), inside(self.width.cast_signed() - self.left));
+        for plane in image.chunks_exact(self.height * self.width) {
+            for row in 0..self.rows {
+                let begin = out.len();
+                match self.source(self.top + row.cast_signed(), self.height) {
+                    None => out.resize(begin + self.columns, 0.0),
+                    Some(row) => {
+                        let row = &plane[row * self.width..][..self.width];
+                        let beyond = |column: usize| {
+                            let source = self.source(self.left + column.cast_signed(), self.width);
+                            source.map_or(0.0, |source| row[source])
+                        };
+                        out.extend((0..first).map(beyond));
+                        if first < last {
+                            let from = (self.left + first.cast_signed()).cast_unsigned();
+                            out.extend_from_slice(&row[from..from + (last - first)]);
+                        }
+                        out.extend((last..self.columns).map(beyond));
+                    }
+                }
+                if self.flipped {
+                    out[begin..].reverse();
+                }
+            }
+        }
+    }
+
+    /// Which row or column of `length` is seen at `at`, which is less than `length` beyond either end; none is black.
+    fn source(&self, at: isize, length: usize) -> Option<usize> {
+        let length = length.cast_signed();
+        let within = match self.edge {
+            Edge::Reflect if at < 0 => -at,
+            Edge::Reflect if at >= length => 2 * (length - 1) - at,
+            _ => at,
+        };
+        (0..length).contains(&within).then_some(within.cast_unsigned())
+    }
+}

@@ -3,6 +3,9 @@
 //! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
 //! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
 
+#[cfg(feature = "simulate")]
+pub mod unsynced;
+
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use shared::id::RunId;
 use crate::config::{Config, Raw};
 use crate::coordinator::Resume;
 use crate::data;
-use crate::files::{Disk, FileLayer, create_dir_durably};
+use crate::files::{FileLayer, create_dir_durably};
 use crate::quic::ListenError;
 use crate::run::directory::{RunDirectory, newest_checkpoint};
 use crate::run::{Run, RunError, damaged, disk};
@@ -66,16 +66,6 @@ impl Started {
 /// `prepare` gets ready what the run needs beside its directory, a port for example. It is called when a
 /// directory was found that nobody else uses, and before a new one is made: if it fails, nothing is left
 /// behind.
-pub fn start<T>(
-    config: Config,
-    runs: &Path,
-    fresh: bool,
-    prepare: impl FnOnce(&Config) -> Result<T, StartError>,
-) -> Result<(Started, T), StartError> {
-    start_on(Arc::new(Disk), config, runs, fresh, prepare)
-}
-
-/// The same on any disk.
 pub fn start_on<T>(
     files: Arc<dyn FileLayer>,
     mut config: Config,

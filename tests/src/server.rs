@@ -149,7 +149,7 @@ impl Server {
                 }
                 Action::Fold { round, client, upload, .. } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
-                    for outcome in self.run.fold(round, &[(client, file)])? {
+                    for outcome in self.run.fold(round, &[(client, file.into())])? {
                         self.events.push_back(Event::Folded { round, client, outcome });
                     }
                 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "simulate")]
@@ -12,12 +13,15 @@ use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
 use crate::config::Config;
 use crate::coordinator::Outcome;
+#[cfg(feature = "simulate")]
+use crate::files::unsynced::Unsynced;
+use crate::files::{Disk, FileLayer};
 use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
 use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
-use crate::start::{StartError, Started, start};
+use crate::start::{StartError, Started, start_on};
 
 impl ConfigArgs {
     /// The configuration, of a run that has no identity yet.
@@ -28,13 +32,14 @@ impl ConfigArgs {
 }
 
 impl RunArgs {
-    /// `prepare` as [`start`] has it.
+    /// `prepare` as [`start_on`] has it.
     fn start<T>(
         &self,
         config: Config,
+        files: Arc<dyn FileLayer>,
         prepare: impl FnOnce(&Config) -> Result<T, StartError>,
     ) -> Result<(Started, T), Failure> {
-        let (started, prepared) = start(config, &self.runs, self.fresh, prepare)?;
+        let (started, prepared) = start_on(files, config, &self.runs, self.fresh, prepare)?;
         let place = started.run.directory().root().display().to_string();
         let closed = started.run.closed();
         for passed in &started.passed {
@@ -62,7 +67,7 @@ pub(super) fn simulate(
     use crate::simulate::{SimulateError, simulate};
 
     edge_client::memory::keep_freed();
-    let (started, ()) = arguments.start(arguments.config.validated()?, |_| Ok(()))?;
+    let (started, ()) = arguments.start(arguments.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
     let (run, resume, _lock) = started.into_parts();
@@ -94,8 +99,8 @@ pub(super) fn serve(
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
-    let (started, listener) =
-        arguments.start(config, |config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?))?;
+    let bind = |config: &Config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?);
+    let (started, listener) = arguments.start(config, Arc::new(Disk), bind)?;
     let (run, resume, _lock) = started.into_parts();
     let stop = terminal::stop_on_signal();
     drop(inside);

@@ -29,6 +29,9 @@ Exit codes:
 
 #[cfg(feature = "simulate")]
 pub(super) const SIMULATE: &str = "\
+A simulation that is killed continues from its last closed round when the same command is given again. A power failure \
+in the middle can cost the run: its rounds are not waited for until the disk has them.
+
 Examples:
   aggregator simulate
   aggregator simulate --set algorithm.fedsgd={} --set training.batch=0 --set training.epochs=1

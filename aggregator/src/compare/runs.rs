@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use shared::data::View;
@@ -15,9 +15,10 @@ use crate::coordinator::Outcome;
 use crate::data;
 use crate::driver::Notice;
 use crate::files::FileLayer;
+use crate::files::unsynced::Unsynced;
 use crate::report::{Report, RoundRecord, jsonl, render};
 use crate::simulate::{SimulateError, Transport, simulate};
-use crate::start::{StartError, start};
+use crate::start::{StartError, start_on};
 
 /// Why a run of an experiment did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +133,7 @@ fn run(
     stop: watch::Receiver<bool>,
     tell: &mut (dyn FnMut(&Step<'_>) + Send),
 ) -> Result<bool, RunFailure> {
-    let (started, ()) = start(planned.config.clone(), runs, false, |_| Ok(()))?;
+    let (started, ()) = start_on(Arc::new(Unsynced), planned.config.clone(), runs, false, |_| Ok(()))?;
     if !started.passed.is_empty() {
         return Err(RunFailure::Taken(started.passed.join("; ")));
     }

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::coordinator::{PeerId, Status};
 use crate::report::RoundRecord;
-use crate::run::Broadcast;
+use crate::run::{Broadcast, Upload};
 
 /// What a peer's task tells the driver.
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub enum FromPeer {
         /// free for the next one when this is dropped.
         place: Option<OwnedSemaphorePermit>,
     },
-    /// An update arrived; its frame lies synced in `file`, its payload unread.
+    /// An update arrived; its payload is unread.
     Uploaded {
         /// From whom.
         peer: PeerId,
         /// What accompanies it.
         header: UpdateHeader,
         /// The whole frame.
-        file: PathBuf,
+        upload: Upload,
         /// Bytes that it took on the wire.
         bytes: u64,
     },

@@ -83,7 +83,7 @@ impl Latecomers {
                 }
             }
             // Of no use any more, and nobody would ever empty the spool of a run that is complete.
-            Some(FromPeer::Uploaded { file, .. }) => drop_upload(file),
+            Some(FromPeer::Uploaded { upload, .. }) => drop_upload(upload),
             Some(_) => {}
             None => return false,
         }

@@ -1,6 +1,5 @@
 //! The ledger: the thread on which durable steps are made, one at a time and in order.
 
-use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
 use shared::id::ClientId;
@@ -9,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::coordinator::{Opening, Tally};
 use crate::report::RoundRecord;
-use crate::run::{Broadcast, Run, RunError, Traffic};
+use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 
 /// So many updates are accepted together at most: their receipts wait for the last of them.
 const TOGETHER: usize = 16;
@@ -17,7 +16,7 @@ const TOGETHER: usize = 16;
 /// What is to be done.
 pub(super) enum Job {
     Open(Opening),
-    Fold { round: u32, client: ClientId, file: PathBuf },
+    Fold { round: u32, client: ClientId, upload: Upload },
     Close { round: u32, tally: Tally, traffic: Traffic },
 }
 
@@ -39,12 +38,12 @@ pub(super) fn keep_ledger(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSe
         let opened = matches!(job, Job::Open(_));
         let result = match job {
             Job::Open(opening) => run.open(&opening).map(|broadcast| vec![Done::Opened(broadcast)]),
-            Job::Fold { round, client, file } => {
-                let mut uploads = vec![(client, file)];
+            Job::Fold { round, client, upload } => {
+                let mut uploads = vec![(client, upload)];
                 while uploads.len() < TOGETHER {
                     match jobs.try_recv() {
-                        Ok(Job::Fold { round: same, client, file }) if same == round => {
-                            uploads.push((client, file));
+                        Ok(Job::Fold { round: same, client, upload }) if same == round => {
+                            uploads.push((client, upload));
                         }
                         other => {
                             next = other.ok();

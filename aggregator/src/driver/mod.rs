@@ -10,7 +10,7 @@ mod ledger;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shared::frame;
@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
 use crate::files::{Disk, FileLayer as _};
-use crate::run::{Broadcast, Run, RunError, Traffic};
+use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
 
 pub use channels::{FromPeer, Notice, ToPeer};
@@ -151,7 +151,7 @@ struct Driver {
     jobs: std::sync::mpsc::Sender<Job>,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
     known: BTreeMap<PeerId, Known>,
-    uploads: BTreeMap<UploadId, PathBuf>,
+    uploads: BTreeMap<UploadId, Upload>,
     next_upload: u64,
     broadcast: Option<Broadcast>,
     traffic: Traffic,
@@ -190,12 +190,12 @@ impl Driver {
                     self.command(peer, ToPeer::Task(broadcast));
                 }
                 Action::Fold { round, client, upload, .. } => {
-                    let file = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
-                    self.job(Job::Fold { round, client, file });
+                    let upload = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
+                    self.job(Job::Fold { round, client, upload });
                 }
                 Action::Drop { upload } => {
-                    let file = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
-                    drop_upload(file);
+                    let upload = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
+                    drop_upload(upload);
                 }
                 Action::Close { round, tally } => {
                     let traffic = std::mem::take(&mut self.traffic);
@@ -295,13 +295,13 @@ impl Driver {
                 }
                 Some(Event::Message { peer, message })
             }
-            FromPeer::Uploaded { peer, header, file, bytes } => {
+            FromPeer::Uploaded { peer, header, upload, bytes } => {
                 self.traffic.up += bytes;
-                let upload = UploadId(self.next_upload);
+                let id = UploadId(self.next_upload);
                 self.next_upload += 1;
-                self.uploads.insert(upload, file);
+                self.uploads.insert(id, upload);
                 self.spool_trouble = None;
-                Some(Event::Uploaded { peer, round: header.round, report: header.report, upload })
+                Some(Event::Uploaded { peer, round: header.round, report: header.report, upload: id })
             }
             FromPeer::Waits { peer } => Some(Event::Alive { peer }),
             FromPeer::SpoolFailed { peer, path, error } => {
@@ -350,7 +350,8 @@ impl Driver {
 
 /// Removes an update that is of no use. Not on the ledger, which may be at a close for a while: whoever uploads
 /// rubbish in the meantime would fill the disk, and a full disk ends the run.
-fn drop_upload(file: PathBuf) {
+fn drop_upload(upload: Upload) {
+    let Upload::File(file) = upload else { return };
     tokio::task::spawn_blocking(move || {
         if let Err(error) = Disk.remove(&file) {
             warn!("cannot remove {}: {error}", file.display());

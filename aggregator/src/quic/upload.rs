@@ -19,6 +19,7 @@ use tokio::sync::SemaphorePermit;
 use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
+use crate::run::Upload;
 
 /// Bytes that are written to the spool at once.
 const CHUNK: usize = 128 << 10;
@@ -76,7 +77,7 @@ impl Peer {
             }
             Err(error) => return Err(error),
         }
-        self.tell(FromPeer::Uploaded { peer: self.id, header: update, file: path, bytes })
+        self.tell(FromPeer::Uploaded { peer: self.id, header: update, upload: Upload::File(path), bytes })
     }
 
     /// Waits for a turn at uploading.

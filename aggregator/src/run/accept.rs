@@ -6,9 +6,10 @@ use models::params::codec::TensorStream;
 use shared::algorithm::Checked;
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
+use shared::parcel::Parcel;
 
 use super::error::disk;
-use super::{Run, RunError, update_file};
+use super::{Run, RunError, Upload, update_file};
 use crate::files::Reading;
 
 impl Run {
@@ -18,13 +19,25 @@ impl Run {
     pub fn fold(
         &mut self,
         round: u32,
-        uploads: &[(ClientId, impl AsRef<Path>)],
+        uploads: &[(ClientId, Upload)],
     ) -> Result<Vec<Result<(), Rejection>>, RunError> {
         let mut outcomes = Vec::with_capacity(uploads.len());
+        let mut files = 0;
         for (client, upload) in uploads {
-            outcomes.push(self.take_in(round, *client, upload.as_ref())?);
+            outcomes.push(match upload {
+                Upload::File(file) => {
+                    let outcome = self.take_in(round, *client, file)?;
+                    files += usize::from(outcome.is_ok());
+                    outcome
+                }
+                Upload::Memory { frame, payload } if self.stores_updates() => {
+                    let file = self.spooled(*client, frame, payload)?;
+                    self.take_in(round, *client, &file)?
+                }
+                Upload::Memory { frame, payload } => self.take_in_memory(round, *client, (frame, payload)),
+            });
         }
-        if outcomes.iter().any(Result::is_ok) {
+        if files > 0 {
             let accepted = self.directory.accepted(round);
             self.files.sync_dir(&accepted).map_err(disk("sync", &accepted))?;
         }
@@ -70,7 +83,6 @@ impl Run {
         round: u32,
         path: &Path,
     ) -> Result<Result<(UpdateHeader, Checked), Rejection>, RunError> {
-        let sums = self.open.as_ref().expect("updates are read between open and close");
         let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
         let read = update_file::read(&mut input, self.max_payload());
         let read = input.judge(read).map_err(disk("read", path))?;
@@ -79,12 +91,21 @@ impl Run {
             let reason = "its tensors are not in the order of their names".to_owned();
             return Ok(Err(Rejection::Malformed { reason }));
         }
-        Ok(read.and_then(|(header, parcel)| {
-            if header.round != round {
-                return Err(Rejection::UnknownRound { round: header.round, current: round });
-            }
-            Ok((header, self.algorithm.check(&self.round(round, sums.scale), parcel)?))
-        }))
+        Ok(self.judge(round, read))
+    }
+
+    /// Whether what was read is an update of this round, and one to believe.
+    pub(super) fn judge(
+        &self,
+        round: u32,
+        read: Result<(UpdateHeader, Parcel), Rejection>,
+    ) -> Result<(UpdateHeader, Checked), Rejection> {
+        let sums = self.open.as_ref().expect("updates are read between open and close");
+        let (header, parcel) = read?;
+        if header.round != round {
+            return Err(Rejection::UnknownRound { round: header.round, current: round });
+        }
+        Ok((header, self.algorithm.check(&self.round(round, sums.scale), parcel)?))
     }
 
     /// Whether updates wait on disk for the round to close instead of being folded.

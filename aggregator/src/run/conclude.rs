@@ -51,6 +51,15 @@ impl Run {
         write_durably(&*self.files, &path, |out| out.write_all(page.as_bytes()))
             .map_err(disk("write", &path))?;
         if complete {
+            // Steps may have been left to the system. Folders are synced as files are.
+            let (model, rounds) = (self.directory.model(), self.directory.rounds());
+            let places =
+                [model, rounds, self.directory.config(), path.clone(), self.directory.root().to_owned()];
+            for place in places {
+                if self.files.length(&place).map_err(disk("look at", &place))?.is_some() {
+                    self.files.sync_file(&place).map_err(disk("sync", &place))?;
+                }
+            }
             let finished = self.directory.finished();
             write_durably(&*self.files, &finished, |_| Ok(())).map_err(disk("write", &finished))?;
         }

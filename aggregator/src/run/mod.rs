@@ -45,6 +45,7 @@ mod opening;
 mod recovery;
 mod stored;
 mod update_file;
+mod upload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,6 +71,7 @@ use opening::Decision;
 pub use broadcast::Broadcast;
 pub use error::RunError;
 pub use evaluation::TestSet;
+pub use upload::Upload;
 
 /// A payload may exceed the plain encoding of the model by this much: headers and metadata.
 const PAYLOAD_SLACK: u64 = 1 << 20;

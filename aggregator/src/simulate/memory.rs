@@ -1,11 +1,9 @@
 //! The in-memory transport: frames through channels.
 //!
-//! Messages and payloads are encoded and decoded as on any wire, updates pass through the spool like any other. Only
-//! their sync is left out: a simulation's clients die with the power that fails.
+//! Messages and payloads are encoded and decoded as on any wire. Only the spool is left out: an update stays in the memory
+//! of its client, which is this process's own, until it is folded.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::coordinator::PeerId;
 use crate::driver::{FromPeer, ToPeer};
+use crate::run::Upload;
 
 /// Connects simulated clients to the driver of the same process.
 #[derive(Clone)]
@@ -26,7 +25,6 @@ pub(super) struct MemoryConnector(Arc<Hub>);
 
 struct Hub {
     driver: mpsc::UnboundedSender<FromPeer>,
-    spool: PathBuf,
     max_payload: u64,
     next: AtomicU64,
 }
@@ -38,15 +36,13 @@ enum MemoryError {
     Frame(#[from] FrameError),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(#[from] std::io::Error),
-    #[error("the aggregator cannot write the update down ({0}); try again")]
-    Spool(String),
     #[error("the other side is gone")]
     Gone,
 }
 
 impl MemoryConnector {
-    pub(super) fn new(driver: mpsc::UnboundedSender<FromPeer>, spool: PathBuf, max_payload: u64) -> Self {
-        Self(Arc::new(Hub { driver, spool, max_payload, next: AtomicU64::new(0) }))
+    pub(super) fn new(driver: mpsc::UnboundedSender<FromPeer>, max_payload: u64) -> Self {
+        Self(Arc::new(Hub { driver, max_payload, next: AtomicU64::new(0) }))
     }
 }
 
@@ -96,28 +92,12 @@ impl Hub {
                 let message = ToServer::Update(header);
                 let (message, bytes) = across(&message, payload.len() as u64, self.max_payload)?;
                 let ToServer::Update(header) = message else { return Err(MemoryError::Gone) };
-                let file = self.spool.join(format!("{}-{}.upload", peer.0, header.round));
-                match spool(&file, &frame::encode(&ToServer::Update(header), payload.len() as u64), &payload)
-                {
-                    Ok(()) => FromPeer::Uploaded { peer, header, file, bytes },
-                    Err(error) => {
-                        let _ = fs::remove_file(&file);
-                        let text = error.to_string();
-                        let failed = FromPeer::SpoolFailed { peer, path: file, error };
-                        self.driver.send(failed).map_err(|_| MemoryError::Gone)?;
-                        return Err(MemoryError::Spool(text));
-                    }
-                }
+                let frame = frame::encode(&ToServer::Update(header), payload.len() as u64).into();
+                FromPeer::Uploaded { peer, header, upload: Upload::Memory { frame, payload }, bytes }
             }
         };
         self.driver.send(event).map_err(|_| MemoryError::Gone)
     }
-}
-
-fn spool(path: &Path, frame: &[u8], payload: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(frame)?;
-    file.write_all(payload)
 }
 
 fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Result<(), MemoryError> {

@@ -83,7 +83,7 @@ pub async fn simulate(
     });
     match transport {
         Transport::Memory => {
-            let connector = MemoryConnector::new(to_driver, run.directory().spool(), run.max_payload());
+            let connector = MemoryConnector::new(to_driver, run.max_payload());
             for participant in participants {
                 spawn(&mut clients, participant, connector.clone(), left.clone());
             }

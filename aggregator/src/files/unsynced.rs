@@ -1,0 +1,88 @@
+//! Files that are left to the system to write, but for those of a complete run.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use super::{Disk, DurableFile, FileLayer};
+
+/// The operating system's files for a simulation: steps are not waited for until the disk has them.
+///
+/// A process that is killed loses nothing by that, since what it wrote is the system's by then. A power failure may cost
+/// the run that was under way, whose clients it ends as well; a round of small models takes milliseconds, and syncing one
+/// takes longer than training it. What is synced by name ([`FileLayer::sync_file`]) is synced all the same: a run is
+/// complete only when all that it leaves is on disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unsynced;
+
+struct UnsyncedFile(BufWriter<File>);
+
+impl Write for UnsyncedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl DurableFile for UnsyncedFile {
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl FileLayer for Unsynced {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        Ok(Box::new(UnsyncedFile(BufWriter::with_capacity(1 << 16, File::create(path)?))))
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        Disk.create_private(path)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        File::options().create(true).append(true).open(path)?.write_all(bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Disk.open(path)
+    }
+
+    fn length(&self, path: &Path) -> io::Result<Option<u64>> {
+        Disk.length(path)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        Disk.sync_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Disk.remove(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.create_dir(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> Result<File, TryLockError> {
+        Disk.lock(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        Disk.list(path)
+    }
+}

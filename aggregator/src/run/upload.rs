@@ -1,0 +1,66 @@
+//! An update that has arrived, before it is accepted.
+
+use std::io::{Cursor, Read as _};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use shared::id::ClientId;
+use shared::message::Rejection;
+
+use super::error::disk;
+use super::{Run, RunError, update_file};
+
+/// A whole frame with its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upload {
+    /// In a file of the spool, synced by whoever received it. Once accepted it is durable.
+    File(PathBuf),
+    /// In the memory of a client that is a part of this process and shares it. It does not become durable (and stays in
+    /// memory, unless the round's rule needs every update): when this
+    /// process ends so does the client, and the next process has it trained again, to the same bytes.
+    Memory {
+        /// Header and message.
+        frame: Bytes,
+        /// The payload.
+        payload: Bytes,
+    },
+}
+
+impl From<PathBuf> for Upload {
+    fn from(file: PathBuf) -> Self {
+        Self::File(file)
+    }
+}
+
+impl Run {
+    /// Writes an update down that has to wait for others on disk. Not durable, like all that a simulation writes.
+    pub(super) fn spooled(
+        &self,
+        client: ClientId,
+        frame: &[u8],
+        payload: &[u8],
+    ) -> Result<PathBuf, RunError> {
+        let path = self.directory.spool().join(format!("{client}.upload"));
+        let write = || {
+            let mut file = self.files.create(&path)?;
+            file.write_all(frame)?;
+            file.write_all(payload)?;
+            file.flush()
+        };
+        write().map_err(disk("spool an update in", &path))?;
+        Ok(path)
+    }
+
+    /// Folds an update out of memory, if it is believable.
+    pub(super) fn take_in_memory(
+        &mut self,
+        round: u32,
+        client: ClientId,
+        (frame, payload): (&[u8], &[u8]),
+    ) -> Result<(), Rejection> {
+        let read = update_file::read(&mut Cursor::new(frame).chain(payload), self.max_payload());
+        let (header, update) = self.judge(round, read)?;
+        self.add(client, header, update);
+        Ok(())
+    }
+}

@@ -57,7 +57,8 @@ mod token;
 mod train;
 
 pub use architecture::{
-    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Layer, ParameterKind, ParameterSpec,
+    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Initialisation, Layer, Norm, ParameterKind,
+    ParameterSpec, Variant,
 };
 pub use batch::{Batch, BatchError};
 pub use device::Backend;

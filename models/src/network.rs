@@ -290,7 +290,7 @@ fn check_shapes<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::Layer;
+    use crate::architecture::{Initialisation, Layer};
     use crate::params::{Array, MismatchKind};
 
     fn architecture() -> Architecture {
@@ -299,6 +299,7 @@ mod tests {
             name: "test".into(),
             input: vec![2],
             classes: 1,
+            initialisation: Initialisation::Uniform,
             extractor: vec![linear("a", 2), Layer::Relu],
             projection: vec![linear("b", 1)],
             head: vec![linear("c", 1)],
@@ -360,6 +361,7 @@ mod tests {
             name: "test".into(),
             input: vec![1, 2, 2],
             classes: 1,
+            initialisation: Initialisation::Uniform,
             extractor: vec![Layer::Relu],
             projection: vec![Layer::GlobalAvgPool],
             head: vec![fc],

@@ -147,7 +147,7 @@ mod tests {
     use rand_chacha::rand_core::{Rng, SeedableRng};
 
     use super::*;
-    use crate::architecture::Layer;
+    use crate::architecture::{Initialisation, Layer};
     use crate::metrics::evaluate;
     use crate::params::Array;
 
@@ -157,6 +157,10 @@ mod tests {
 
     fn linear(name: &str, out: usize, bias: bool) -> Layer {
         Layer::Linear { name: name.into(), out, bias }
+    }
+
+    fn max_pool(size: usize, stride: usize) -> Layer {
+        Layer::MaxPool { size, stride, partial: false }
     }
 
     /// Images of which the convolutions of [`uneven`] leave over more on one axis than on the other, or nothing.
@@ -170,7 +174,15 @@ mod tests {
 
     fn start(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> (Architecture, ParamSet, Batch) {
         let (name, input) = ("test".into(), input.to_vec());
-        let architecture = Architecture { name, input, classes: 3, extractor, projection: vec![], head };
+        let architecture = Architecture {
+            name,
+            input,
+            classes: 3,
+            initialisation: Initialisation::Uniform,
+            extractor,
+            projection: vec![],
+            head,
+        };
         let seed = |name: &str| name.bytes().map(u64::from).sum();
         let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(seed(name))).unwrap();
         let batch = noise(&architecture, 4);
@@ -275,7 +287,7 @@ mod tests {
     #[test]
     fn gradient_of_pooling() {
         for (size, stride, input) in [(2, 2, 6), (2, 2, 7), (3, 3, 7), (3, 2, 7), (2, 1, 4), (1, 2, 4)] {
-            for pool in [Layer::MaxPool { size, stride }, Layer::AvgPool { size, stride }] {
+            for pool in [max_pool(size, stride), Layer::AvgPool { size, stride }] {
                 let mut extractor = vec![conv("a", 2, 3, 1, 1, true), pool.clone(), Layer::Flatten];
                 // A mean has the kinks of all rectifiers before it, on which differences mean nothing.
                 if matches!(pool, Layer::MaxPool { .. }) {
@@ -428,7 +440,7 @@ mod tests {
             conv("a", 4, 3, 2, 1, true),
             Layer::Relu,
             Layer::Residual { body: block, shortcut: vec![] },
-            Layer::MaxPool { size: 2, stride: 2 },
+            max_pool(2, 2),
             Layer::Flatten,
         ];
         let (architecture, params, batch) = start(&[2, 9, 8], layers, vec![linear("c", 3, true)]);
@@ -456,9 +468,11 @@ mod tests {
             // Of the large ones a small case: the test is whether they learn.
             let (input, samples, rate) = match built_in.name {
                 "char-lstm" => (&[12][..], 4, 0.5),
+                "word-lstm" => (&[10][..], 4, 0.5),
                 // Deep for its start, which it leaves slowly.
                 "moon-cnn" => (built_in.input, 4, 0.05),
-                "resnet-18" => (&[3, 8, 8][..], 4, 0.005),
+                "resnet-18" | "resnet-50" => (&[3, 8, 8][..], 4, 0.005),
+                "vgg-16" => (built_in.input, 2, 0.002),
                 "resnet-9" => (built_in.input, 2, 0.02),
                 _ => (built_in.input, 10, 0.02),
             };
@@ -471,8 +485,8 @@ mod tests {
             let first = learner.step(&batch).unwrap();
             let learned = (1..400).any(|_| {
                 // Momentum may carry it past, so that what it knows after the step counts too.
-                learner.step(&batch).unwrap() < first / 5.0
-                    && evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9
+                let loss = learner.step(&batch).unwrap_or_else(|error| panic!("{}: {error}", built_in.name));
+                loss < first / 5.0 && evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9
             });
             assert!(learned, "{}: {first}, {:?}", built_in.name, evaluate(learner.network(), [&batch]));
         }

@@ -89,3 +89,24 @@ impl Operator for GroupNorm {
         self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
     }
 }
+
+/// Local response normalisation.
+#[derive(Debug)]
+pub(crate) struct LocalResponseNorm(pub(crate) normalisation::LocalResponseNorm);
+
+impl Operator for LocalResponseNorm {
+    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, _mode: Mode) -> Outcome {
+        self.0.forward(x, y);
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
+    }
+
+    fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
+        if let Some(dx) = pass.dx {
+            self.0.backward(pass.x, pass.dy, dx);
+        }
+    }
+}

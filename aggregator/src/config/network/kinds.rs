@@ -33,10 +33,21 @@ pub(crate) enum Accepts {
     Classes,
     /// A whole number of at least 0, or "same".
     Padding,
+    /// A number of at least this and at most 10^9.
+    Number(Least),
     /// A truth value.
     Truth,
     /// A list of layers.
     Layers,
+}
+
+/// Where a range of numbers begins.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Least {
+    /// 0 is accepted.
+    Zero,
+    /// Only what is greater than 0 is.
+    Positive,
 }
 
 /// What a setting is where it is left out.
@@ -45,6 +56,7 @@ pub(crate) enum Absent {
     /// It must not be left out.
     Required,
     Whole(i64),
+    Number(f64),
     Truth(bool),
     /// What another setting is, which is required.
     Like(&'static str),
@@ -60,14 +72,16 @@ pub(crate) const SAME: &str = "same";
 /// Larger numbers are too large for any layer; how large is too large depends on the others.
 const LIMIT: i64 = 1 << 30;
 const _: () = assert!(LIMIT as usize == MAX_ELEMENTS, "what a setting may be is what a network may have");
+/// The greatest number that is no count.
+const GREATEST: f64 = 1e9;
 const COUNT: Accepts = Accepts::Whole(1, LIMIT);
 
 const fn field(name: &'static str, accepts: Accepts, absent: Absent) -> Field {
     Field { name, accepts, absent }
 }
 
-const POOLING: &[Field] =
-    &[field("size", COUNT, Absent::Required), field("stride", COUNT, Absent::Like("size"))];
+const SIZE: Field = field("size", COUNT, Absent::Required);
+const STRIDE: Field = field("stride", COUNT, Absent::Like("size"));
 
 /// All kinds, in the order in which they are explained.
 pub(crate) const KINDS: &[LayerKind] = &[
@@ -93,8 +107,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         ],
     },
     LayerKind { name: "relu", prefix: None, short: None, fields: &[] },
-    LayerKind { name: "max-pool", prefix: None, short: Some("size"), fields: POOLING },
-    LayerKind { name: "avg-pool", prefix: None, short: Some("size"), fields: POOLING },
+    LayerKind {
+        name: "max-pool",
+        prefix: None,
+        short: Some("size"),
+        fields: &[SIZE, STRIDE, field("partial", Accepts::Truth, Absent::Truth(false))],
+    },
+    LayerKind { name: "avg-pool", prefix: None, short: Some("size"), fields: &[SIZE, STRIDE] },
     LayerKind { name: "global-avg-pool", prefix: None, short: None, fields: &[] },
     LayerKind { name: "flatten", prefix: None, short: None, fields: &[] },
     LayerKind { name: "batch-norm", prefix: Some("norm"), short: None, fields: &[] },
@@ -103,6 +122,17 @@ pub(crate) const KINDS: &[LayerKind] = &[
         prefix: Some("norm"),
         short: Some("groups"),
         fields: &[field("groups", COUNT, Absent::Required)],
+    },
+    LayerKind {
+        name: "local-response-norm",
+        prefix: None,
+        short: Some("size"),
+        fields: &[
+            SIZE,
+            field("alpha", Accepts::Number(Least::Zero), Absent::Number(1e-4)),
+            field("beta", Accepts::Number(Least::Zero), Absent::Number(0.75)),
+            field("k", Accepts::Number(Least::Positive), Absent::Number(1.0)),
+        ],
     },
     LayerKind {
         name: "residual",
@@ -156,8 +186,20 @@ impl Accepts {
                 format!("a whole number, at least 1 and at most {LIMIT}, or \"classes\" for their number")
             }
             Self::Padding => "a whole number of at least 0, less than kernel, or \"same\"".to_owned(),
+            Self::Number(Least::Zero) => format!("a number of at least 0 and at most {GREATEST}"),
+            Self::Number(Least::Positive) => format!("a number greater than 0 and at most {GREATEST}"),
             Self::Truth => "true or false".to_owned(),
             Self::Layers => "a list of layers, [...]".to_owned(),
+        }
+    }
+
+    /// Whether it accepts a number that need not be whole.
+    pub(crate) fn contains(self, number: f64) -> bool {
+        match self {
+            // NaN is in no range.
+            Self::Number(Least::Zero) => (0.0..=GREATEST).contains(&number),
+            Self::Number(Least::Positive) => number > 0.0 && number <= GREATEST,
+            _ => false,
         }
     }
 

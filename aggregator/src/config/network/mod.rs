@@ -37,7 +37,7 @@ pub(in crate::config) use place::place;
 pub(in crate::config) use read::complete;
 pub(in crate::config) use write::document;
 
-use models::{Architecture, Layer};
+use models::{Architecture, Initialisation, Layer};
 use toml::{Table, Value};
 
 use kinds::CLASSES;
@@ -75,6 +75,7 @@ pub(in crate::config) fn architecture(
     layers: &Table,
     input: &[usize],
     classes: usize,
+    initialisation: Initialisation,
 ) -> Result<Architecture, String> {
     let part = |name: &str| -> Result<Vec<Layer>, String> {
         let list = layers.get(name).cloned().unwrap_or(Value::Array(Vec::new()));
@@ -84,6 +85,7 @@ pub(in crate::config) fn architecture(
         name: NAME.to_owned(),
         input: input.to_vec(),
         classes,
+        initialisation,
         extractor: part("extractor")?,
         projection: part("projection")?,
         head: part("head")?,

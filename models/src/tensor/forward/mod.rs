@@ -14,7 +14,7 @@ use crate::error::ModelError;
 use crate::mode::Mode;
 
 use convolution::convolution;
-use normalisation::{BatchNorm, GroupNorm};
+use normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
 use sequence::{Embedding, Lstm};
 
 /// A layer with its variables.
@@ -23,12 +23,13 @@ pub(super) enum Step {
     Conv { weight: Var, bias: Option<Var>, stride: usize, padding: usize },
     Linear { weight: Var, bias: Option<Var> },
     Relu,
-    MaxPool { size: usize, stride: usize },
+    MaxPool { size: usize, stride: usize, partial: bool },
     AvgPool { size: usize, stride: usize },
     GlobalAvgPool,
     Flatten,
     BatchNorm(BatchNorm),
     GroupNorm(GroupNorm),
+    LocalResponseNorm(LocalResponseNorm),
     Residual { body: Vec<Self>, shortcut: Vec<Self> },
     Embedding(Embedding),
     Lstm(Lstm),
@@ -63,7 +64,7 @@ impl Step {
             }
             Layer::Linear { .. } => Self::Linear { weight: variable("weight"), bias: optional("bias") },
             Layer::Relu => Self::Relu,
-            &Layer::MaxPool { size, stride } => Self::MaxPool { size, stride },
+            &Layer::MaxPool { size, stride, partial } => Self::MaxPool { size, stride, partial },
             &Layer::AvgPool { size, stride } => Self::AvgPool { size, stride },
             Layer::GlobalAvgPool => Self::GlobalAvgPool,
             Layer::Flatten => Self::Flatten,
@@ -76,6 +77,9 @@ impl Step {
             }),
             &Layer::GroupNorm { groups, .. } => {
                 Self::GroupNorm(GroupNorm { weight: variable("weight"), bias: variable("bias"), groups })
+            }
+            &Layer::LocalResponseNorm { size, alpha, beta, k } => {
+                Self::LocalResponseNorm(LocalResponseNorm { size, alpha, beta, k })
             }
             Layer::Residual { body, shortcut } => Self::Residual {
                 body: plan(part, &format!("{label}.body"), body, variables),
@@ -116,11 +120,12 @@ impl Step {
             }
             Self::Linear { weight, bias } => linear(x, weight, bias.as_deref()),
             Self::Relu => x.relu(),
-            Self::MaxPool { size, stride } => pooling::max(x, *size, *stride),
+            &Self::MaxPool { size, stride, partial } => pooling::max(x, size, stride, partial),
             Self::AvgPool { size, stride } => pooling::mean(x, *size, *stride),
             Self::GlobalAvgPool => x.flatten_from(2)?.mean(2),
             Self::Flatten => x.flatten_from(1),
             Self::GroupNorm(norm) => norm.forward(x),
+            Self::LocalResponseNorm(norm) => norm.forward(x),
             Self::Lstm(lstm) => lstm.forward(x),
             Self::Residual { .. } | Self::BatchNorm(_) | Self::Embedding(_) => {
                 unreachable!("`forward` keeps these to itself")

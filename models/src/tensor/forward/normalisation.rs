@@ -1,4 +1,4 @@
-//! Batch and group normalisation in candle's operations.
+//! Batch, group and local response normalisation in candle's operations.
 
 use candle_core::{D, Result, Tensor, Var};
 
@@ -70,6 +70,28 @@ impl GroupNorm {
         let variance = centered.sqr()?.mean_keepdim(D::Minus1)?;
         let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
         scaled(&normal.reshape((n, channels, pixels))?, &self.weight, &self.bias)?.reshape(x.shape())
+    }
+}
+
+/// Local response normalisation.
+#[derive(Debug)]
+pub(crate) struct LocalResponseNorm {
+    pub(super) size: usize,
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
+    pub(super) k: f64,
+}
+
+impl LocalResponseNorm {
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let channels = x.dim(1)?;
+        let squares = x.sqr()?.pad_with_zeros(1, self.size / 2, (self.size - 1) / 2)?;
+        let mut sum = squares.narrow(1, 0, channels)?;
+        for place in 1..self.size {
+            sum = (sum + squares.narrow(1, place, channels)?)?;
+        }
+        let divisor = sum.affine(self.alpha / self.size as f64, self.k)?;
+        x * divisor.powf(-self.beta)?
     }
 }
 

@@ -17,7 +17,7 @@ use crate::tensor;
 /// parameters. So an objective needs to know nothing about layers or devices:
 ///
 /// ```
-/// use models::{Architecture, Array, Backend, Mode, Network, OutputGradients, ParamSet};
+/// use models::{Architecture, Array, Backend, Masks, Mode, Network, OutputGradients, ParamSet};
 ///
 /// let architecture = Architecture::by_name("linear", &[2], 2)?;
 /// let mut params = ParamSet::new();
@@ -25,7 +25,8 @@ use crate::tensor;
 /// params.insert("head.fc.bias", Array::zeros([2]));
 /// let mut network = Network::new(&architecture, &params, &Backend::cpu())?;
 ///
-/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Training)?;
+/// // The network has no dropout, so that any masks will do.
+/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Training(Masks::new([0; 32], 0)))?;
 /// assert_eq!(network.logits(), [3.0, -1.0]);
 /// // The loss is the square of the first logit.
 /// network.backward(OutputGradients { logits: Some(&[2.0 * 3.0, 0.0]), ..OutputGradients::default() })?;
@@ -291,7 +292,10 @@ fn check_shapes<'a>(
 mod tests {
     use super::*;
     use crate::architecture::{Initialisation, Layer};
+    use crate::masks::Masks;
     use crate::params::{Array, MismatchKind};
+
+    const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
     fn architecture() -> Architecture {
         let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: false };
@@ -331,7 +335,7 @@ mod tests {
         for backend in [Backend::cpu(), Backend::tensors()] {
             let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
             let mut gradients = |gradients| {
-                network.forward(&[1.0, 1.0], &[1, 2], Mode::Training).unwrap();
+                network.forward(&[1.0, 1.0], &[1, 2], TRAINING).unwrap();
                 network.backward(gradients).unwrap();
                 let set = network.gradients().unwrap();
                 ["extractor.a", "projection.b", "head.c"]
@@ -370,7 +374,7 @@ mod tests {
         params.insert("head.fc.weight", Array::new([1, 1], vec![3.0]).unwrap());
         for backend in [Backend::cpu(), Backend::tensors()] {
             let mut network = Network::new(&architecture, &params, &backend).unwrap();
-            network.forward(&[1.0, 2.0, -9.0, 5.0], &[1, 1, 2, 2], Mode::Training).unwrap();
+            network.forward(&[1.0, 2.0, -9.0, 5.0], &[1, 1, 2, 2], TRAINING).unwrap();
             for features in [None, Some(&[1.0; 4][..])] {
                 let gradients =
                     OutputGradients { features, logits: Some(&[0.5]), ..OutputGradients::default() };

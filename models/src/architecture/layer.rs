@@ -131,6 +131,12 @@ pub enum Layer {
         /// What is added to it, greater than 0.
         k: f64,
     },
+    /// In training, each value is 0 with the probability `rate`, and else divided by `1 - rate` (Srivastava et al. 2014, in
+    /// the form that leaves evaluation as it is). The masks come from the run's seed: [`Masks`](crate::Masks).
+    Dropout {
+        /// The share of values that are left out: at least 0, less than 1.
+        rate: f64,
+    },
 }
 
 impl Layer {
@@ -149,6 +155,7 @@ impl Layer {
             | Self::AvgPool { .. }
             | Self::GlobalAvgPool
             | Self::LocalResponseNorm { .. }
+            | Self::Dropout { .. }
             | Self::Residual { .. } => None,
         }
     }
@@ -170,6 +177,7 @@ impl Layer {
             Self::AvgPool { .. } => "avg-pool",
             Self::GlobalAvgPool => "global-avg-pool",
             Self::LocalResponseNorm { .. } => "local-response-norm",
+            Self::Dropout { .. } => "dropout",
             Self::Residual { .. } => "residual",
         };
         format!("{place}.{kind}-{}", index + 1)

@@ -89,6 +89,19 @@ impl Architecture {
         }
     }
 
+    /// Whether there is dropout in it, so that training needs masks.
+    #[must_use]
+    pub fn drops_out(&self) -> bool {
+        fn any(layers: &[Layer]) -> bool {
+            layers.iter().any(|layer| match layer {
+                Layer::Dropout { .. } => true,
+                Layer::Residual { body, shortcut } => any(body) || any(shortcut),
+                _ => false,
+            })
+        }
+        self.parts().iter().any(|(_, layers)| any(layers))
+    }
+
     /// The three parts with the names that prefix their parameters, in the order they are applied.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &[Layer]); 3] {

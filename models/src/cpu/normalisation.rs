@@ -33,10 +33,10 @@ impl Operator for BatchNorm {
         let [weight, bias, mean, var] = parameters.map(|parameter| &mut parameter.values);
         let affine = (weight.values(), bias.values());
         match mode {
-            Mode::Training if x.len() <= weight.len() => {
+            Mode::Training(_) if x.len() <= weight.len() => {
                 return Err(ModelError::OneValue { layer: self.label.clone() });
             }
-            Mode::Training => self.kernel.train(affine, (mean.values_mut(), var.values_mut()), x, y, n),
+            Mode::Training(_) => self.kernel.train(affine, (mean.values_mut(), var.values_mut()), x, y, n),
             Mode::Evaluation => self.kernel.evaluate(affine, (mean.values(), var.values()), x, y),
         }
         Ok(())

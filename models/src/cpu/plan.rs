@@ -1,6 +1,7 @@
 //! From an architecture to operators.
 
 use super::convolution::Convolution;
+use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::lstm::Lstm;
@@ -115,6 +116,7 @@ impl<'a> Planner<'a> {
                 let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
                 (Box::new(GroupNorm { weight, bias, kernel }), true)
             }
+            &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
             &Layer::LocalResponseNorm { size, alpha, beta, k } => {
                 let (channels, pixels) = channels(shape);
                 let response =

@@ -37,6 +37,8 @@ pub(in crate::config) use place::place;
 pub(in crate::config) use read::complete;
 pub(in crate::config) use write::document;
 
+pub(crate) use kinds::layer_kinds;
+
 use models::{Architecture, Initialisation, Layer};
 use toml::{Table, Value};
 
@@ -90,4 +92,28 @@ pub(in crate::config) fn architecture(
         projection: part("projection")?,
         head: part("head")?,
     })
+}
+
+/// The layers of an architecture as lines below `[model]`, with "classes" where their number stands.
+///
+/// # Errors
+/// What the types say, of layers that TOML cannot hold: there are none.
+pub(crate) fn layers_of(architecture: &Architecture) -> Result<String, String> {
+    let mut layers = Table::new();
+    for (part, list) in architecture.parts() {
+        let mut list = Value::try_from(list).map_err(|error| error.to_string())?;
+        let items = list.as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
+        let setting = match part {
+            "extractor" => {
+                items.first_mut().and_then(|layer| layer.get_mut("embedding")?.get_mut("vocabulary"))
+            }
+            "head" => items.last_mut().and_then(|layer| layer.get_mut("linear")?.get_mut("out")),
+            _ => None,
+        };
+        if let Some(value) = setting {
+            *value = Value::String(CLASSES.to_owned());
+        }
+        layers.insert(part.to_owned(), list);
+    }
+    Ok(document(&layers))
 }

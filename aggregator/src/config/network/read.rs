@@ -248,7 +248,7 @@ impl Reader<'_> {
                     return None;
                 }
             }
-            (Accepts::Number(_), Value::Integer(_) | Value::Float(_)) => {
+            (Accepts::Number(_) | Accepts::Share, Value::Integer(_) | Value::Float(_)) => {
                 let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
                 // Stored as a number of the kind that the type has.
                 let number = number.filter(|&number| field.accepts.contains(number)).map(Value::Float);

@@ -113,7 +113,7 @@ fn every_kind_of_layer_can_be_written() {
             { conv = { out = 6, kernel = 4, stride = 2, padding = 1, bias = false } }, "batch-norm", "relu",
             { max-pool = { size = 3, stride = 1, partial = true } }, { avg-pool = 2 },
             { local-response-norm = { size = 5, alpha = 1, beta = 0.5 } }, { group-norm = { groups = 3 } },
-            { residual = { body = ["relu"] } }, "global-avg-pool", { linear = { out = "classes", bias = false } },
+            { residual = { body = ["relu"] } }, { dropout = 0.5 }, "global-avg-pool", { linear = { out = "classes", bias = false } },
         ]
     "#;
     assert_eq!(network(images).predictions(), Ok(1));
@@ -205,7 +205,7 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
     refused(
         &["\"flatten\"", "\"rellu\"", end],
         "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, linear, relu, max-pool, avg-pool, \
-         global-avg-pool, flatten, batch-norm, group-norm, local-response-norm, residual, embedding, lstm; did you mean `relu`?",
+         global-avg-pool, flatten, batch-norm, group-norm, local-response-norm, dropout, residual, embedding, lstm; did you mean `relu`?",
     );
     refused(
         &["{ conv = { out = 3, kernal = 5, kernel = 5 } }", "\"flatten\"", end],
@@ -260,6 +260,10 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
         &["{ local-response-norm = { size = 5, alpha = nan } }", "\"flatten\"", end],
         "3: `model.layers, layer 1, local-response-norm.alpha` cannot be nan; accepted: a number of at least 0 and at \
          most 1000000000",
+    );
+    refused(
+        &["{ dropout = 1 }", "\"flatten\"", end],
+        "3: `model.layers, layer 1, dropout.rate` cannot be 1; accepted: a number of at least 0 and less than 1",
     );
     refused(
         &["{ relu = {}, flatten = {} }", end],

@@ -74,6 +74,12 @@ impl Inference {
             Layer::Flatten => Ok(vec![got.iter().product()]),
             Layer::BatchNorm { .. } => self.normalisation(place, None),
             Layer::GroupNorm { groups, .. } => self.normalisation(place, Some(groups)),
+            Layer::Dropout { rate } => {
+                if !(0.0..1.0).contains(&rate) || rate as f32 >= 1.0 {
+                    return Err(place.wrong("`rate` must be at least 0 and less than 1"));
+                }
+                Ok(got.to_vec())
+            }
             Layer::LocalResponseNorm { size, alpha, beta, k } => {
                 if size == 0 {
                     return Err(place.wrong("`size` must be at least 1"));

@@ -8,9 +8,12 @@ use crate::cpu::operator::Shared;
 use crate::cpu::parameter::{Descent, Parameter};
 use crate::cpu::plan::Planner;
 use crate::loss::cross_entropy;
+use crate::masks::Masks;
 use crate::mode::Mode;
 use crate::params::Array;
 use crate::sgd::Sgd;
+
+const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
 /// What layers give and what their backward pass gives; gradients and parameters by name.
 struct Pass {
@@ -35,7 +38,7 @@ fn run(
     sequence.forward(&mut parameters, x, shape[0], mode).unwrap();
     let output = sequence.output(x).to_vec();
     let mut by_input = gradient.to_vec();
-    if mode == Mode::Training {
+    if matches!(mode, Mode::Training(_)) {
         let shared = &mut Shared { n: shape[0], descent: Descent::Keep, free: &mut Vec::new() };
         by_input = sequence.backward(&mut parameters, x, by_input, true, shared);
     }
@@ -61,7 +64,7 @@ fn run_case(case: &Case, layer: Layer, kinds: &[(&str, &str)], mode: Mode) -> Pa
 /// Checks a layer with a weight and perhaps a bias in every case of a family.
 fn check_family(family: &str, layer: impl Fn(&Case) -> Layer) {
     for case in Golden::open(family).cases() {
-        let pass = run_case(&case, layer(&case), &[("weight", "weight"), ("bias", "bias")], Mode::Training);
+        let pass = run_case(&case, layer(&case), &[("weight", "weight"), ("bias", "bias")], TRAINING);
         case.check("output", &pass.output);
         case.check("grad_input", &pass.by_input);
         for (name, gradient) in &pass.gradients {
@@ -148,7 +151,7 @@ fn batch_normalisation() {
     ];
     for case in Golden::open("batch_norm").cases() {
         let training = case.settings["training"].as_bool().unwrap();
-        let mode = if training { Mode::Training } else { Mode::Evaluation };
+        let mode = if training { TRAINING } else { Mode::Evaluation };
         let pass = run_case(&case, Layer::BatchNorm { name: "l".into() }, &kinds, mode);
         case.check("output", &pass.output);
         case.check("running_mean_after", &pass.parameters["p.l.running-mean"]);
@@ -183,7 +186,7 @@ fn embedding() {
         let parameters = BTreeMap::from([("p.l.weight".to_owned(), case.array("weight"))]);
         let tokens = case.values("indices");
         let gradient = case.values("grad_output");
-        let pass = run(&[layer], (case.shape("indices"), &tokens), parameters, Mode::Training, &gradient);
+        let pass = run(&[layer], (case.shape("indices"), &tokens), parameters, TRAINING, &gradient);
         case.check("output", &pass.output);
         case.check("grad_weight", &pass.gradients["p.l.weight"]);
     }
@@ -211,7 +214,7 @@ fn long_short_term_memory() {
         }
         let x = case.values("input");
         let gradient = case.values("grad_output");
-        let pass = run(&layers, (case.shape("input"), &x), parameters, Mode::Training, &gradient);
+        let pass = run(&layers, (case.shape("input"), &x), parameters, TRAINING, &gradient);
         case.check("output", &pass.output);
         case.check("grad_input", &pass.by_input);
         for layer in 0..layers.len() {

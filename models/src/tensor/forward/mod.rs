@@ -11,6 +11,7 @@ use candle_core::{Result, Tensor, Var};
 
 use crate::architecture::Layer;
 use crate::error::ModelError;
+use crate::masks::{Masks, scale};
 use crate::mode::Mode;
 
 use convolution::convolution;
@@ -30,6 +31,7 @@ pub(super) enum Step {
     BatchNorm(BatchNorm),
     GroupNorm(GroupNorm),
     LocalResponseNorm(LocalResponseNorm),
+    Dropout { label: String, rate: f64 },
     Residual { body: Vec<Self>, shortcut: Vec<Self> },
     Embedding(Embedding),
     Lstm(Lstm),
@@ -78,6 +80,7 @@ impl Step {
             &Layer::GroupNorm { groups, .. } => {
                 Self::GroupNorm(GroupNorm { weight: variable("weight"), bias: variable("bias"), groups })
             }
+            &Layer::Dropout { rate } => Self::Dropout { label: label.to_owned(), rate },
             &Layer::LocalResponseNorm { size, alpha, beta, k } => {
                 Self::LocalResponseNorm(LocalResponseNorm { size, alpha, beta, k })
             }
@@ -104,6 +107,10 @@ impl Step {
             }
             Self::BatchNorm(norm) => norm.forward(x, mode),
             Self::Embedding(embedding) => embedding.forward(x),
+            Self::Dropout { label, rate } => match mode {
+                Mode::Training(masks) => drop_out(x, masks, label, *rate).map_err(FAILED),
+                Mode::Evaluation => Ok(x.clone()),
+            },
             step => step.compute(x).map_err(FAILED),
         }
     }
@@ -127,7 +134,7 @@ impl Step {
             Self::GroupNorm(norm) => norm.forward(x),
             Self::LocalResponseNorm(norm) => norm.forward(x),
             Self::Lstm(lstm) => lstm.forward(x),
-            Self::Residual { .. } | Self::BatchNorm(_) | Self::Embedding(_) => {
+            Self::Residual { .. } | Self::BatchNorm(_) | Self::Embedding(_) | Self::Dropout { .. } => {
                 unreachable!("`forward` keeps these to itself")
             }
         }
@@ -137,6 +144,14 @@ impl Step {
 /// For `map_err`: the tensor library failed while the network ran.
 const FAILED: fn(candle_core::Error) -> ModelError =
     |source| ModelError::Candle { operation: "running the network", source };
+
+/// Leaves out what the mask, which is made on the host, does not keep.
+fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> Result<Tensor> {
+    let scale = scale(rate);
+    let kept = masks.kept(label, rate).take(x.elem_count());
+    let factors: Vec<f32> = kept.map(|kept| if kept { scale } else { 0.0 }).collect();
+    x * Tensor::from_vec(factors, x.shape(), x.device())?
+}
 
 /// `x W^T + b` for `x` of `[n, in]`, or at each position of `[n, t, in]`.
 fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {

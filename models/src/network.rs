@@ -168,6 +168,9 @@ impl Network {
     /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Training`], back to the
     /// parameters; [`Network::gradients`] has the result.
     ///
+    /// After a pass in [`Mode::Evaluation`] the result means nothing where the two modes differ: batch normalisation and
+    /// dropout remember the last batch that was learned from.
+    ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
     ///
@@ -193,7 +196,12 @@ impl Network {
         Ok(())
     }
 
-    /// The gradients of the last backward pass, by the names of the parameters.
+    /// The gradients of the last backward pass, by the names of the parameters; of those that no gradient reached, and of
+    /// buffers, 0.
+    ///
+    /// These are of [`Network::backward`] and of [`Learner::gradient`](crate::Learner::gradient).
+    /// [`Learner::step`](crate::Learner::step) leaves none behind: a plain step takes gradients off the parameters as they
+    /// arise, so that afterwards those of an earlier pass may stand here, or 0.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.

@@ -67,7 +67,8 @@ pub fn measure(
         .map_err(ModelError::from)?;
     let batch = noise(architecture, batch, &seed)?;
     // Small, so that noise never diverges.
-    let mut learner = Learner::new(architecture, &params, Sgd::plain(1e-3), backend)?;
+    let learner = Learner::new(architecture, &params, Sgd::plain(1e-3), backend)?;
+    let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
     drop(params);
     learner.step(&batch)?;
     after_first();

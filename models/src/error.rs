@@ -56,6 +56,9 @@ pub enum ModelError {
         /// The layer, as `part.name`.
         layer: String,
     },
+    /// A network with dropout was to be trained without a seed for its masks: a mistake of the program.
+    #[error("the network has dropout, and no seed was set for its masks")]
+    NoSeed,
     /// The loss became infinite or not a number; the parameters are useless from here on. Usually the rate is too large.
     #[error("training diverged at step {step}: the loss is {loss}; lower the learning rate")]
     Diverged {

@@ -44,6 +44,7 @@ mod device;
 mod error;
 mod kernels;
 mod loss;
+mod masks;
 mod metrics;
 mod mode;
 pub mod model_file;
@@ -57,12 +58,14 @@ mod token;
 mod train;
 
 pub use architecture::{
-    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Layer, ParameterKind, ParameterSpec,
+    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Initialisation, Layer, Norm, ParameterKind,
+    ParameterSpec, Variant,
 };
 pub use batch::{Batch, BatchError};
 pub use device::Backend;
 pub use error::ModelError;
 pub use loss::cross_entropy;
+pub use masks::Masks;
 pub use metrics::{Evaluation, Prediction, evaluate, predict};
 pub use mode::Mode;
 pub use model_file::{ModelFileError, read_model, write_model};

@@ -17,7 +17,7 @@ use crate::tensor;
 /// parameters. So an objective needs to know nothing about layers or devices:
 ///
 /// ```
-/// use models::{Architecture, Array, Backend, Mode, Network, OutputGradients, ParamSet};
+/// use models::{Architecture, Array, Backend, Masks, Mode, Network, OutputGradients, ParamSet};
 ///
 /// let architecture = Architecture::by_name("linear", &[2], 2)?;
 /// let mut params = ParamSet::new();
@@ -25,7 +25,8 @@ use crate::tensor;
 /// params.insert("head.fc.bias", Array::zeros([2]));
 /// let mut network = Network::new(&architecture, &params, &Backend::cpu())?;
 ///
-/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Training)?;
+/// // The network has no dropout, so that any masks will do.
+/// network.forward(&[3.0, -1.0], &[1, 2], Mode::Training(Masks::new([0; 32], 0)))?;
 /// assert_eq!(network.logits(), [3.0, -1.0]);
 /// // The loss is the square of the first logit.
 /// network.backward(OutputGradients { logits: Some(&[2.0 * 3.0, 0.0]), ..OutputGradients::default() })?;
@@ -167,6 +168,9 @@ impl Network {
     /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Training`], back to the
     /// parameters; [`Network::gradients`] has the result.
     ///
+    /// After a pass in [`Mode::Evaluation`] the result means nothing where the two modes differ: batch normalisation and
+    /// dropout remember the last batch that was learned from.
+    ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
     ///
@@ -192,7 +196,12 @@ impl Network {
         Ok(())
     }
 
-    /// The gradients of the last backward pass, by the names of the parameters.
+    /// The gradients of the last backward pass, by the names of the parameters; of those that no gradient reached, and of
+    /// buffers, 0.
+    ///
+    /// These are of [`Network::backward`] and of [`Learner::gradient`](crate::Learner::gradient).
+    /// [`Learner::step`](crate::Learner::step) leaves none behind: a plain step takes gradients off the parameters as they
+    /// arise, so that afterwards those of an earlier pass may stand here, or 0.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -290,8 +299,11 @@ fn check_shapes<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::Layer;
+    use crate::architecture::{Initialisation, Layer};
+    use crate::masks::Masks;
     use crate::params::{Array, MismatchKind};
+
+    const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
     fn architecture() -> Architecture {
         let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: false };
@@ -299,6 +311,7 @@ mod tests {
             name: "test".into(),
             input: vec![2],
             classes: 1,
+            initialisation: Initialisation::Uniform,
             extractor: vec![linear("a", 2), Layer::Relu],
             projection: vec![linear("b", 1)],
             head: vec![linear("c", 1)],
@@ -330,7 +343,7 @@ mod tests {
         for backend in [Backend::cpu(), Backend::tensors()] {
             let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
             let mut gradients = |gradients| {
-                network.forward(&[1.0, 1.0], &[1, 2], Mode::Training).unwrap();
+                network.forward(&[1.0, 1.0], &[1, 2], TRAINING).unwrap();
                 network.backward(gradients).unwrap();
                 let set = network.gradients().unwrap();
                 ["extractor.a", "projection.b", "head.c"]
@@ -360,6 +373,7 @@ mod tests {
             name: "test".into(),
             input: vec![1, 2, 2],
             classes: 1,
+            initialisation: Initialisation::Uniform,
             extractor: vec![Layer::Relu],
             projection: vec![Layer::GlobalAvgPool],
             head: vec![fc],
@@ -368,7 +382,7 @@ mod tests {
         params.insert("head.fc.weight", Array::new([1, 1], vec![3.0]).unwrap());
         for backend in [Backend::cpu(), Backend::tensors()] {
             let mut network = Network::new(&architecture, &params, &backend).unwrap();
-            network.forward(&[1.0, 2.0, -9.0, 5.0], &[1, 1, 2, 2], Mode::Training).unwrap();
+            network.forward(&[1.0, 2.0, -9.0, 5.0], &[1, 1, 2, 2], TRAINING).unwrap();
             for features in [None, Some(&[1.0; 4][..])] {
                 let gradients =
                     OutputGradients { features, logits: Some(&[0.5]), ..OutputGradients::default() };

@@ -6,6 +6,7 @@ use crate::cpu::Descent;
 use crate::device::Backend;
 use crate::error::ModelError;
 use crate::loss::cross_entropy;
+use crate::masks::Masks;
 use crate::mode::Mode;
 use crate::network::{Network, OutputGradients};
 use crate::params::ParamSet;
@@ -21,6 +22,11 @@ pub struct Learner {
     sgd: Sgd,
     /// Steps since the parameters were loaded.
     steps: u64,
+    /// What dropout's masks come from; absent if nobody has said.
+    seed: Option<[u8; 32]>,
+    drops_out: bool,
+    /// Batches learned from since the learner was made.
+    passes: u64,
     /// The multiply-adds of a forward pass of one sample.
     multiply_adds: u64,
     /// The gradient by the logits, kept for its memory.
@@ -40,7 +46,16 @@ impl Learner {
     ) -> Result<Self, ModelError> {
         let network = Network::new(architecture, params, backend)?;
         let multiply_adds = architecture.multiply_adds()?;
-        Ok(Self { network, sgd, steps: 0, multiply_adds, by_logits: Vec::new() })
+        let drops_out = architecture.drops_out();
+        let by_logits = Vec::new();
+        Ok(Self { network, sgd, steps: 0, seed: None, drops_out, passes: 0, multiply_adds, by_logits })
+    }
+
+    /// Sets what the masks of dropout come from: something of its own for each client in each round, and each learner.
+    /// Without it a network with dropout cannot be trained. Each batch that is learned from has masks of its own.
+    #[must_use]
+    pub fn with_seed(self, seed: [u8; 32]) -> Self {
+        Self { seed: Some(seed), ..self }
     }
 
     /// One step of gradient descent on the mean loss over a batch; gives that loss, from before the step.
@@ -128,7 +143,14 @@ impl Learner {
     fn pass(&mut self, batch: &Batch, descent: Descent) -> Result<f32, ModelError> {
         let network = &mut self.network;
         network.check_labels(batch)?;
-        network.forward(batch.x(), batch.shape(), Mode::Training)?;
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None if self.drops_out => return Err(ModelError::NoSeed),
+            // Nobody asks for masks.
+            None => [0; 32],
+        };
+        network.forward(batch.x(), batch.shape(), Mode::Training(Masks::new(seed, self.passes)))?;
+        self.passes += 1;
         let loss = cross_entropy(network.logits(), batch.y(), &mut self.by_logits);
         if !loss.is_finite() {
             return Err(ModelError::Diverged { step: self.steps, loss });
@@ -147,9 +169,13 @@ mod tests {
     use rand_chacha::rand_core::{Rng, SeedableRng};
 
     use super::*;
-    use crate::architecture::Layer;
+    use crate::architecture::{Initialisation, Layer};
     use crate::metrics::evaluate;
     use crate::params::Array;
+
+    /// What the first batch of a learner is run with.
+    const TRAINING: Mode = Mode::Training(Masks::new(SEED, 0));
+    const SEED: [u8; 32] = [5; 32];
 
     fn conv(name: &str, out: usize, kernel: usize, stride: usize, padding: usize, bias: bool) -> Layer {
         Layer::Conv { name: name.into(), out, kernel, stride, padding, bias }
@@ -157,6 +183,10 @@ mod tests {
 
     fn linear(name: &str, out: usize, bias: bool) -> Layer {
         Layer::Linear { name: name.into(), out, bias }
+    }
+
+    fn max_pool(size: usize, stride: usize) -> Layer {
+        Layer::MaxPool { size, stride, partial: false }
     }
 
     /// Images of which the convolutions of [`uneven`] leave over more on one axis than on the other, or nothing.
@@ -170,7 +200,15 @@ mod tests {
 
     fn start(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> (Architecture, ParamSet, Batch) {
         let (name, input) = ("test".into(), input.to_vec());
-        let architecture = Architecture { name, input, classes: 3, extractor, projection: vec![], head };
+        let architecture = Architecture {
+            name,
+            input,
+            classes: 3,
+            initialisation: Initialisation::Uniform,
+            extractor,
+            projection: vec![],
+            head,
+        };
         let seed = |name: &str| name.bytes().map(u64::from).sum();
         let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(seed(name))).unwrap();
         let batch = noise(&architecture, 4);
@@ -195,7 +233,7 @@ mod tests {
 
     /// The mean loss as in training, in double precision from the logits on.
     fn training_loss(network: &mut Network, batch: &Batch) -> f64 {
-        network.forward(batch.x(), batch.shape(), Mode::Training).unwrap();
+        network.forward(batch.x(), batch.shape(), TRAINING).unwrap();
         let rows = network.logits().chunks(network.architecture().classes);
         let loss = |(row, &label): (&[f32], &u32)| {
             row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln() - f64::from(row[label as usize])
@@ -207,7 +245,8 @@ mod tests {
     fn check_gradient(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) {
         let (architecture, params, batch) = start(input, extractor, head);
         let backend = Backend::cpu();
-        let mut learner = Learner::new(&architecture, &params, Sgd::plain(0.1), &backend).unwrap();
+        let mut learner =
+            Learner::new(&architecture, &params, Sgd::plain(0.1), &backend).unwrap().with_seed(SEED);
         let (loss, gradient) = learner.gradient(&batch).unwrap();
         assert!((f64::from(loss) - training_loss(learner.network(), &batch)).abs() < 1e-6);
         assert!(gradient.l2_norm() > 1e-2, "a gradient of nothing proves nothing");
@@ -240,7 +279,7 @@ mod tests {
             // The gradient of some other loss was computed before, and nobody read it.
             let mut used = learner();
             let network = used.network();
-            network.forward(batch.x(), batch.shape(), Mode::Training).unwrap();
+            network.forward(batch.x(), batch.shape(), TRAINING).unwrap();
             let other = vec![1.0; network.logits().len()];
             network.backward(OutputGradients { logits: Some(&other), ..OutputGradients::default() }).unwrap();
             used.step(&batch).unwrap();
@@ -275,7 +314,7 @@ mod tests {
     #[test]
     fn gradient_of_pooling() {
         for (size, stride, input) in [(2, 2, 6), (2, 2, 7), (3, 3, 7), (3, 2, 7), (2, 1, 4), (1, 2, 4)] {
-            for pool in [Layer::MaxPool { size, stride }, Layer::AvgPool { size, stride }] {
+            for pool in [max_pool(size, stride), Layer::AvgPool { size, stride }] {
                 let mut extractor = vec![conv("a", 2, 3, 1, 1, true), pool.clone(), Layer::Flatten];
                 // A mean has the kinks of all rectifiers before it, on which differences mean nothing.
                 if matches!(pool, Layer::MaxPool { .. }) {
@@ -307,6 +346,52 @@ mod tests {
         let inner = block(vec![linear("b", 4, true), Layer::Relu], vec![]);
         let outer = block(vec![linear("a", 4, true), inner], vec![linear("s", 4, false)]);
         check_gradient(&[5], vec![outer, block(vec![], vec![])], vec![linear("c", 3, true)]);
+    }
+
+    #[test]
+    fn gradient_of_dropout() {
+        let dropout = || Layer::Dropout { rate: 0.4 };
+        let extractor = vec![dropout(), linear("a", 8, true), dropout(), Layer::Relu];
+        check_gradient(&[5], extractor, vec![linear("b", 3, true)]);
+        let block =
+            Layer::Residual { body: vec![linear("b", 8, true), dropout()], shortcut: vec![dropout()] };
+        check_gradient(&[5], vec![linear("a", 8, true), block], vec![linear("c", 3, true)]);
+    }
+
+    #[test]
+    fn dropout_is_of_the_seed_in_training_and_of_nothing_in_evaluation() {
+        let layers = vec![linear("a", 64, true), Layer::Dropout { rate: 0.5 }];
+        let (architecture, params, batch) = start(&[5], layers, vec![linear("b", 3, true)]);
+        let learner =
+            |backend: &Backend| Learner::new(&architecture, &params, Sgd::plain(0.1), backend).unwrap();
+        let losses = |seed: [u8; 32], backend: &Backend| -> Vec<f32> {
+            let mut learner = learner(backend).with_seed(seed);
+            // The parameters stay, so that the masks alone make a difference.
+            (0..3).map(|_| learner.gradient(&batch).unwrap().0).collect()
+        };
+        let first = losses([1; 32], &Backend::cpu());
+        assert_eq!(first, losses([1; 32], &Backend::cpu()));
+        assert_ne!(first, losses([2; 32], &Backend::cpu()));
+        assert!(first[0] != first[1] && first[1] != first[2], "{first:?}");
+        for (found, expected) in losses([1; 32], &Backend::tensors()).iter().zip(&first) {
+            assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+        }
+        assert!(matches!(learner(&Backend::cpu()).step(&batch), Err(ModelError::NoSeed)));
+
+        // Evaluation is that of the network without the layer.
+        let plain = Architecture { extractor: architecture.extractor[..1].to_vec(), ..architecture.clone() };
+        for backend in [Backend::cpu(), Backend::tensors()] {
+            let outputs = |architecture: &Architecture, mode: Mode| {
+                let mut network = Network::new(architecture, &params, &backend).unwrap();
+                network.forward(batch.x(), batch.shape(), mode).unwrap();
+                (network.features().to_vec(), network.logits().to_vec())
+            };
+            assert_eq!(outputs(&architecture, Mode::Evaluation), outputs(&plain, Mode::Evaluation));
+            let (kept, all) = (outputs(&architecture, TRAINING).0, outputs(&plain, TRAINING).0);
+            assert!(kept.iter().zip(&all).all(|(kept, all)| *kept == 0.0 || *kept == 2.0 * all));
+            let dropped = kept.iter().filter(|value| **value == 0.0).count();
+            assert!((80..176).contains(&dropped), "{dropped} of 256");
+        }
     }
 
     #[test]
@@ -428,7 +513,7 @@ mod tests {
             conv("a", 4, 3, 2, 1, true),
             Layer::Relu,
             Layer::Residual { body: block, shortcut: vec![] },
-            Layer::MaxPool { size: 2, stride: 2 },
+            max_pool(2, 2),
             Layer::Flatten,
         ];
         let (architecture, params, batch) = start(&[2, 9, 8], layers, vec![linear("c", 3, true)]);
@@ -456,9 +541,11 @@ mod tests {
             // Of the large ones a small case: the test is whether they learn.
             let (input, samples, rate) = match built_in.name {
                 "char-lstm" => (&[12][..], 4, 0.5),
+                "word-lstm" => (&[10][..], 4, 0.5),
                 // Deep for its start, which it leaves slowly.
                 "moon-cnn" => (built_in.input, 4, 0.05),
-                "resnet-18" => (&[3, 8, 8][..], 4, 0.005),
+                "resnet-18" | "resnet-50" => (&[3, 8, 8][..], 4, 0.005),
+                "vgg-16" => (built_in.input, 2, 0.002),
                 "resnet-9" => (built_in.input, 2, 0.02),
                 _ => (built_in.input, 10, 0.02),
             };
@@ -471,8 +558,8 @@ mod tests {
             let first = learner.step(&batch).unwrap();
             let learned = (1..400).any(|_| {
                 // Momentum may carry it past, so that what it knows after the step counts too.
-                learner.step(&batch).unwrap() < first / 5.0
-                    && evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9
+                let loss = learner.step(&batch).unwrap_or_else(|error| panic!("{}: {error}", built_in.name));
+                loss < first / 5.0 && evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9
             });
             assert!(learned, "{}: {first}, {:?}", built_in.name, evaluate(learner.network(), [&batch]));
         }

@@ -134,7 +134,7 @@ async fn a_spool_on_a_full_disk_ends_the_run_with_the_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_the_configuration_writes_down_is_trained_everywhere() {
     let layers = "model.layers=[{ conv = { out = 4, kernel = 5, stride = 2 } }, \"batch-norm\", \"relu\", { residual = \
-                  [{ conv = { out = 4, kernel = 3, padding = \"same\" } }] }, { max-pool = 2 }, \"flatten\", { linear = \
+                  [{ conv = { out = 4, kernel = 3, padding = \"same\" } }] }, { max-pool = 2 }, \"flatten\", { dropout = 0.3 }, { linear = \
                   \"classes\" }]";
     let left = the_same_everywhere(&[layers, "training.epochs=3"]).await;
     assert_eq!(left.accepted, [4, 4, 4]);

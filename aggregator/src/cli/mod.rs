@@ -5,6 +5,7 @@ mod compare;
 mod describe;
 mod evaluate;
 mod exit;
+mod models;
 mod rounds;
 mod split;
 mod terminal;
@@ -72,6 +73,9 @@ enum Command {
     /// Look at and prepare data
     #[command(subcommand)]
     Data(DataCommand),
+    /// List the models that come with the program, and the layers that others can be made of
+    #[command(after_long_help = texts::MODELS)]
+    Models(models::ModelsArgs),
     /// Print the effective configuration: defaults, then CONFIG, then --set
     #[command(after_long_help = texts::CONFIG)]
     Config {
@@ -150,6 +154,7 @@ impl Cli {
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
+            Command::Models(arguments) => models::models(&arguments),
             Command::Config { config } => {
                 let config = config.validated()?;
                 terminal::print(&config.effective.to_toml())

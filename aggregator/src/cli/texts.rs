@@ -98,3 +98,21 @@ Examples:
   aggregator compare tests/configs/experiments/fedavg-table2.toml
   aggregator compare tests/configs/experiments/fedavg-table2.toml --form full --jobs 8
   aggregator compare my.toml --plan"#;
+
+pub(super) const MODELS: &str = "\
+A network of your own is a list of layers in the configuration. It runs on every device, whose program \
+needs no change; aggregator config prints it with every setting, and any mistake names its layer.
+
+  [model]
+  layers = [
+      { conv = { out = 32, kernel = 5, padding = \"same\" } }, \"relu\", { max-pool = 2 },
+      \"flatten\", { linear = 128 }, \"relu\", { dropout = 0.5 },
+      { linear = \"classes\" },
+  ]
+
+The last linear layer begins the head, which personalisation works on. To say otherwise, name the parts: \
+layers.extractor = [...], layers.projection = [...] if there is one, and layers.head = [...].
+
+Examples:
+  aggregator models
+  aggregator models lenet-5 > run.toml";

@@ -138,6 +138,18 @@ pub const KEYS: &[Key] = &[
     key("model.name", Kind::Model, "a built-in architecture"),
     optional("model.seed", Kind::Whole(0, i64::MAX), "run.seed", "seed of the initial parameters alone"),
     optional("model.layers", Kind::Network, "that of model.name", "a network of your own, a list of layers"),
+    optional(
+        "model.norm",
+        Kind::OneOf(&["none", "batch", "group"]),
+        "the model's own",
+        "of resnet-18 and resnet-50: none, batch or group",
+    ),
+    optional(
+        "model.initialisation",
+        Kind::OneOf(&["uniform", "he"]),
+        "the model's own; uniform of model.layers",
+        "what weights start as: uniform or he",
+    ),
     key(
         "training.epochs",
         Kind::Whole(0, COUNT),
@@ -318,7 +330,7 @@ mod tests {
         for alternative in alternatives {
             let text = format!(
                 "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\"\n\
-                 [model]\nname = \"x\"\nseed = 2\n[model.layers]\n\
+                 [model]\nname = \"x\"\nseed = 2\nnorm = \"batch\"\ninitialisation = \"he\"\n[model.layers]\n\
                  [data]\npath = \"x\"\nlimit = 1\nmean = [0]\ndeviation = [1]\n{alternative}"
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");

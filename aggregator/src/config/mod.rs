@@ -52,6 +52,9 @@ mod samples;
 mod suggest;
 mod validate;
 
+pub(crate) use network::{layer_kinds, layers_of};
+pub(crate) use suggest::nearest as nearest_name;
+
 pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
 pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};

@@ -1,6 +1,7 @@
 //! From `[model]` to the network that is learned.
 
-use models::Architecture;
+use models::{Architecture, BUILT_INS, Norm, Variant};
+use toml::Table;
 
 use super::combinations::Combinations;
 use super::samples::Samples;
@@ -13,31 +14,14 @@ pub(super) fn architecture(
     samples: &Samples,
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
-    if ["model", "data.set"].iter().any(|key| checks.findings.is_doubtful(key)) {
+    let keys = ["model.name", "model.layers", "model.norm", "model.initialisation", "data.set"];
+    if keys.iter().any(|key| checks.findings.is_doubtful(key)) {
         return None;
     }
+    let variant = Variant { norm: model.norm, initialisation: model.initialisation };
     match (&model.name, &mut model.layers) {
-        (Some(name), None) => {
-            let found = Architecture::by_name(name, &samples.prepared, samples.classes);
-            let note = |source| {
-                let (origin, name) = (checks.origin("model.name"), name.clone());
-                let (shape, source) = (samples.prepared.clone(), Box::new(source));
-                checks.findings.add(ConfigError::Model { origin, name, set, shape, source });
-            };
-            found.map_err(note).ok()
-        }
-        (None, Some(layers)) => {
-            network::resolve_classes(layers, samples.classes);
-            let made = network::architecture(layers, &samples.prepared, samples.classes);
-            let made = made.map_err(|reason| checks.findings.add(ConfigError::Internal { reason })).ok()?;
-            if let Err(source) = made.parameter_specs() {
-                let (origin, layer) = network::place(&made, &source, checks.places);
-                let (shape, source) = (samples.prepared.clone(), Box::new(source));
-                checks.findings.add(ConfigError::Network { origin, layer, set, shape, source });
-                return None;
-            }
-            Some(made)
-        }
+        (Some(name), None) => named(name, variant, (set, samples), checks),
+        (None, Some(layers)) => written(layers, variant, (set, samples), checks),
         (name, _) => {
             let given = ["model.name", "model.layers"].map(|key| (key, key.to_owned()));
             let reason = match name {
@@ -48,4 +32,56 @@ pub(super) fn architecture(
             None
         }
     }
+}
+
+fn named(
+    name: &str,
+    variant: Variant,
+    (set, samples): (DataSet, &Samples),
+    checks: &mut Combinations<'_>,
+) -> Option<Architecture> {
+    let has_norm = BUILT_INS.iter().any(|built_in| built_in.name == name && built_in.norm.is_some());
+    if let Some(norm) = variant.norm.filter(|_| !has_norm) {
+        let have = BUILT_INS.iter().filter(|built_in| built_in.norm.is_some()).map(|built_in| built_in.name);
+        let have = have.collect::<Vec<_>>().join(" and ");
+        let reason =
+            format!("it has no normalisation to choose; {have} have (--set model.norm= takes it back)");
+        checks.refuse(&[("model.name", format!("model.name = {name:?}")), shown(norm)], &reason);
+        return None;
+    }
+    let found = Architecture::variant(name, &samples.prepared, samples.classes, variant);
+    let note = |source| {
+        let (origin, name) = (checks.origin("model.name"), name.to_owned());
+        let (shape, source) = (samples.prepared.clone(), Box::new(source));
+        checks.findings.add(ConfigError::Model { origin, name, set, shape, source });
+    };
+    found.map_err(note).ok()
+}
+
+fn written(
+    layers: &mut Table,
+    variant: Variant,
+    (set, samples): (DataSet, &Samples),
+    checks: &mut Combinations<'_>,
+) -> Option<Architecture> {
+    if let Some(norm) = variant.norm {
+        let reason = "the layers say themselves where they are normalised; leave model.norm out";
+        checks.refuse(&[("model.layers", "model.layers".to_owned()), shown(norm)], reason);
+        return None;
+    }
+    network::resolve_classes(layers, samples.classes);
+    let initialisation = variant.initialisation.unwrap_or_default();
+    let made = network::architecture(layers, &samples.prepared, samples.classes, initialisation);
+    let made = made.map_err(|reason| checks.findings.add(ConfigError::Internal { reason })).ok()?;
+    if let Err(source) = made.parameter_specs() {
+        let (origin, layer) = network::place(&made, &source, checks.places);
+        let (shape, source) = (samples.prepared.clone(), Box::new(source));
+        checks.findings.add(ConfigError::Network { origin, layer, set, shape, source });
+        return None;
+    }
+    Some(made)
+}
+
+fn shown(norm: Norm) -> (&'static str, String) {
+    ("model.norm", format!("model.norm = {norm:?}").to_lowercase())
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use models::Sgd;
 use models::params::Precision;
+use models::{Initialisation, Norm, Sgd};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
 
@@ -91,11 +91,18 @@ pub struct ModelTable {
     /// The layers of a network of one's own, by part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<toml::Table>,
+    /// What the convolutions of a named model are normalised by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm: Option<Norm>,
+    /// What weights and biases start as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initialisation: Option<Initialisation>,
 }
 
 impl Default for ModelTable {
     fn default() -> Self {
-        Self { name: Some("cnn-small".to_owned()), seed: None, layers: None }
+        let name = Some("cnn-small".to_owned());
+        Self { name, seed: None, layers: None, norm: None, initialisation: None }
     }
 }
 

@@ -4,7 +4,7 @@ use super::keys::{KEYS, Key};
 
 /// The candidate closest to `given`, if it is close enough to be what was meant: at most a third of the letters
 /// differ.
-pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     // What is far longer than any name is no misspelling of one, and need not be compared.
     let given = Some(given).filter(|given| given.len() <= 64)?;
     let scored = candidates.into_iter().map(|candidate| (distance(given, candidate), candidate));

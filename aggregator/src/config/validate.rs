@@ -314,8 +314,8 @@ mod tests {
                 .filter(|path| open.iter().any(|open| open == path))
                 .collect()
         };
-        let (normal, rest) =
-            (["data.mean", "data.deviation"], ["model.seed", "model.layers", "round.count.max"]);
+        let normal = ["data.mean", "data.deviation"];
+        let rest = ["model.seed", "model.layers", "model.norm", "model.initialisation", "round.count.max"];
         assert_eq!(unset(&[]), [&["data.path"][..], &normal, &rest].concat());
         assert_eq!(unset(&["data.set=mnist", "data.path=x"]), [&["data.limit"][..], &normal, &rest].concat());
     }

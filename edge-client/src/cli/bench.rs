@@ -17,11 +17,6 @@ use super::processor;
 use crate::bench::{Subject, measure};
 use crate::workshop::NoThreads;
 
-/// Classes of images.
-const CLASSES: usize = 10;
-/// Different characters of a text.
-const CHARACTERS: usize = 80;
-
 /// What a measuring process prints, a line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,16 +74,11 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
 }
 
 fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture, CliError> {
-    let meant_for =
-        BUILT_INS.iter().find(|built_in| built_in.name == model).map_or(&[][..], |found| found.input);
+    let found = BUILT_INS.iter().find(|built_in| built_in.name == model);
+    // An unknown name is an error whatever is asked of it.
+    let (meant_for, classes) = found.map_or((&[][..], 1), |found| (found.input, found.classes));
     let input = arguments.input.as_ref().map_or(meant_for, |shape| &shape.0);
-    let images = Architecture::by_name(model, input, CLASSES)?;
-    // A model of language predicts the tokens that it reads.
-    if images.vocabulary().is_some() {
-        Ok(Architecture::by_name(model, input, CHARACTERS)?)
-    } else {
-        Ok(images)
-    }
+    Ok(Architecture::by_name(model, input, classes)?)
 }
 
 /// Starts this program again for one row, and reads what it prints.

@@ -16,6 +16,14 @@ pub enum ArchitectureError {
         /// The names there are.
         known: Vec<&'static str>,
     },
+    /// A normalisation was chosen for a model that has none to choose.
+    #[error("`{name}` has no normalisation to choose; {} have", .have.join(" and "))]
+    NoNorm {
+        /// The model.
+        name: String,
+        /// The models that have one.
+        have: Vec<&'static str>,
+    },
     /// A layer cannot take what the layer before it gives.
     #[error("layer `{layer}` needs {needs} and gets the shape {got:?}")]
     Input {
@@ -80,7 +88,7 @@ impl ArchitectureError {
             | Self::Layer { layer, .. }
             | Self::Residual { layer, .. }
             | Self::TooLarge { layer, .. } => Some(layer),
-            Self::UnknownModel { .. } | Self::Output { .. } => None,
+            Self::UnknownModel { .. } | Self::NoNorm { .. } | Self::Output { .. } => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::nesting;
 /// One layer. Those with parameters have a name, unique within their part.
 ///
 /// Images are `[c, h, w]`: channels, height, width. Sequences are `[t, d]`: positions, features of each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Layer {
     /// Two-dimensional cross-correlation, `[c, h, w]` to `[out, h', w']` with `h' = (h + 2 padding - kernel) / stride + 1`
@@ -46,6 +46,11 @@ pub enum Layer {
         size: usize,
         /// Pixels between windows.
         stride: usize,
+        /// Whether rows and columns that fill no window make one with what they have, if it begins in them:
+        /// `h' = (h - size) / stride + 1` rounded up. `ceil_mode` in `PyTorch`; in `TensorFlow`, what padding "SAME" does
+        /// where it adds one row below and one column to the right.
+        #[serde(default)]
+        partial: bool,
     },
     /// Everything into one dimension, row-major.
     Flatten,
@@ -111,6 +116,27 @@ pub enum Layer {
         /// Features of the state.
         hidden: usize,
     },
+    /// Local response normalisation (Krizhevsky et al. 2012, section 3.3) of each pixel over `size` neighbouring channels,
+    /// from `size / 2` before to `(size - 1) / 2` after, of which those that are not there count as 0:
+    /// `y = x / (k + alpha / size * sum of squares)^beta`. There are no parameters.
+    ///
+    /// `PyTorch` divides `alpha` by the size, and so does this; the paper and `TensorFlow` do not.
+    LocalResponseNorm {
+        /// Channels of a neighbourhood.
+        size: usize,
+        /// The factor of the mean of the squares, at least 0.
+        alpha: f64,
+        /// The exponent, at least 0.
+        beta: f64,
+        /// What is added to it, greater than 0.
+        k: f64,
+    },
+    /// In training, each value is 0 with the probability `rate`, and else divided by `1 - rate` (Srivastava et al. 2014, in
+    /// the form that leaves evaluation as it is). The masks come from the run's seed: [`Masks`](crate::Masks).
+    Dropout {
+        /// The share of values that are left out: at least 0, less than 1.
+        rate: f64,
+    },
 }
 
 impl Layer {
@@ -128,6 +154,8 @@ impl Layer {
             | Self::Flatten
             | Self::AvgPool { .. }
             | Self::GlobalAvgPool
+            | Self::LocalResponseNorm { .. }
+            | Self::Dropout { .. }
             | Self::Residual { .. } => None,
         }
     }
@@ -148,6 +176,8 @@ impl Layer {
             Self::Flatten => "flatten",
             Self::AvgPool { .. } => "avg-pool",
             Self::GlobalAvgPool => "global-avg-pool",
+            Self::LocalResponseNorm { .. } => "local-response-norm",
+            Self::Dropout { .. } => "dropout",
             Self::Residual { .. } => "residual",
         };
         format!("{place}.{kind}-{}", index + 1)

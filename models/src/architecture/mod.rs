@@ -14,8 +14,9 @@ mod specs;
 
 use serde::{Deserialize, Serialize};
 
-pub use builtin::{BUILT_INS, BuiltIn};
+pub use builtin::{BUILT_INS, BuiltIn, Norm, Variant};
 pub use error::{ArchitectureError, Quantity};
+pub use initialise::Initialisation;
 pub use layer::Layer;
 pub use nesting::MAX_NESTING;
 pub use specs::{Initial, MAX_ELEMENTS, MAX_LAYERS, MAX_NAME, ParameterKind, ParameterSpec};
@@ -29,7 +30,7 @@ pub use specs::{Initial, MAX_ELEMENTS, MAX_LAYERS, MAX_NAME, ParameterKind, Para
 /// assert_eq!(architecture.parameters()?, 199_210);
 /// # Ok::<(), models::ArchitectureError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Architecture {
     /// The name it is known by, such as `lenet-5`.
@@ -38,6 +39,9 @@ pub struct Architecture {
     pub input: Vec<usize>,
     /// The number of classes, which is the number of logits of each prediction.
     pub classes: usize,
+    /// What weights and biases start as.
+    #[serde(default)]
+    pub initialisation: Initialisation,
     /// From the input to features.
     pub extractor: Vec<Layer>,
     /// From features to the representation that contrastive methods compare; empty in most models.
@@ -52,13 +56,26 @@ impl Architecture {
     /// # Errors
     /// [`ArchitectureError::UnknownModel`], which lists the known ones, or what does not fit about the input.
     pub fn by_name(name: &str, input: &[usize], classes: usize) -> Result<Self, ArchitectureError> {
+        Self::variant(name, input, classes, Variant::default())
+    }
+
+    /// A variant of a built-in architecture.
+    ///
+    /// # Errors
+    /// As [`Architecture::by_name`], and [`ArchitectureError::NoNorm`] if the model has no normalisation to choose.
+    pub fn variant(
+        name: &str,
+        input: &[usize],
+        classes: usize,
+        variant: Variant,
+    ) -> Result<Self, ArchitectureError> {
         let Some(built_in) = BUILT_INS.iter().find(|built_in| built_in.name == name) else {
             return Err(ArchitectureError::UnknownModel {
                 name: name.to_owned(),
                 known: BUILT_INS.iter().map(|built_in| built_in.name).collect(),
             });
         };
-        let architecture = built_in.build(input, classes);
+        let architecture = built_in.build(input, classes, variant)?;
         architecture.parameter_specs()?;
         Ok(architecture)
     }
@@ -70,6 +87,19 @@ impl Architecture {
             Some(&Layer::Embedding { vocabulary, .. }) => Some(vocabulary),
             _ => None,
         }
+    }
+
+    /// Whether there is dropout in it, so that training needs masks.
+    #[must_use]
+    pub fn drops_out(&self) -> bool {
+        fn any(layers: &[Layer]) -> bool {
+            layers.iter().any(|layer| match layer {
+                Layer::Dropout { .. } => true,
+                Layer::Residual { body, shortcut } => any(body) || any(shortcut),
+                _ => false,
+            })
+        }
+        self.parts().iter().any(|(_, layers)| any(layers))
     }
 
     /// The three parts with the names that prefix their parameters, in the order they are applied.

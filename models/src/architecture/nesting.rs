@@ -50,7 +50,7 @@ pub(super) fn deserialize_layers<'de, D: Deserializer<'de>>(deserializer: D) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{Architecture, ArchitectureError};
+    use crate::architecture::{Architecture, ArchitectureError, Initialisation};
 
     /// `depth` blocks around nothing.
     fn nested(depth: usize) -> Vec<Layer> {
@@ -88,6 +88,7 @@ mod tests {
             name: "test".into(),
             input: vec![3],
             classes: 3,
+            initialisation: Initialisation::Uniform,
             extractor: nested(depth),
             projection: vec![],
             head: vec![],

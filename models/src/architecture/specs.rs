@@ -45,12 +45,17 @@ pub enum ParameterKind {
     Buffer,
 }
 
-/// How a parameter tensor is initialised: as `PyTorch` does by default.
+/// How a parameter tensor is initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Initial {
     /// Every value uniform in `[-1/sqrt(fan), 1/sqrt(fan))`.
     Uniform {
         /// The number under the root.
+        fan: usize,
+    },
+    /// Every value from the normal distribution of variance `2 / fan` (He et al. 2015, eq. 10).
+    He {
+        /// What the variance is divided by.
         fan: usize,
     },
     /// Every value from the standard normal distribution.

@@ -7,6 +7,7 @@
 //! of the rayon pool that the caller runs in.
 
 mod convolution;
+mod dropout;
 mod embedding;
 #[cfg(test)]
 mod golden;

@@ -33,10 +33,10 @@ impl Operator for BatchNorm {
         let [weight, bias, mean, var] = parameters.map(|parameter| &mut parameter.values);
         let affine = (weight.values(), bias.values());
         match mode {
-            Mode::Training if x.len() <= weight.len() => {
+            Mode::Training(_) if x.len() <= weight.len() => {
                 return Err(ModelError::OneValue { layer: self.label.clone() });
             }
-            Mode::Training => self.kernel.train(affine, (mean.values_mut(), var.values_mut()), x, y, n),
+            Mode::Training(_) => self.kernel.train(affine, (mean.values_mut(), var.values_mut()), x, y, n),
             Mode::Evaluation => self.kernel.evaluate(affine, (mean.values(), var.values()), x, y),
         }
         Ok(())
@@ -87,5 +87,26 @@ impl Operator for GroupNorm {
             .expect("the names of the two parameters differ");
         let [(weight, w), (bias, _)] = parameters.map(Parameter::renew);
         self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
+    }
+}
+
+/// Local response normalisation.
+#[derive(Debug)]
+pub(crate) struct LocalResponseNorm(pub(crate) normalisation::LocalResponseNorm);
+
+impl Operator for LocalResponseNorm {
+    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, _mode: Mode) -> Outcome {
+        self.0.forward(x, y);
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
+    }
+
+    fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
+        if let Some(dx) = pass.dx {
+            self.0.backward(pass.x, pass.dy, dx);
+        }
     }
 }

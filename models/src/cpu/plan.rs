@@ -1,10 +1,11 @@
 //! From an architecture to operators.
 
 use super::convolution::Convolution;
+use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::lstm::Lstm;
-use super::normalisation::{BatchNorm, GroupNorm};
+use super::normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
 use super::operator::Operator;
 use super::pooling::{AveragePooling, GlobalAveragePooling, MaxPooling};
 use super::rectifier::Rectifier;
@@ -78,8 +79,9 @@ impl<'a> Planner<'a> {
                 (Box::new(Linear { weight, bias, inputs, outputs: out, rows, rectified }), true)
             }
             Layer::Relu => (Box::new(Rectifier), false),
-            &Layer::MaxPool { size, stride } => {
-                let kernel = MaxPool::new(windows(shape, size, stride), rectified);
+            &Layer::MaxPool { size, stride, partial } => {
+                let windows = Windows { partial, ..windows(shape, size, stride) };
+                let kernel = MaxPool::new(windows, rectified);
                 let kernel = kernel.expect("the architecture was checked: no window is that large");
                 (Box::new(MaxPooling(kernel)), false)
             }
@@ -113,6 +115,14 @@ impl<'a> Planner<'a> {
                 let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
                 let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
                 (Box::new(GroupNorm { weight, bias, kernel }), true)
+            }
+            &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
+            &Layer::LocalResponseNorm { size, alpha, beta, k } => {
+                let (channels, pixels) = channels(shape);
+                let response =
+                    normalisation::Response { size, alpha: alpha as f32, beta: beta as f32, k: k as f32 };
+                let kernel = normalisation::LocalResponseNorm::new(channels, pixels, response);
+                (Box::new(LocalResponseNorm(kernel)), false)
             }
             &Layer::Embedding { vocabulary, dim, .. } => {
                 let weight = self.parameter(label, "weight");
@@ -167,5 +177,5 @@ fn windows(shape: &[usize], size: usize, stride: usize) -> Windows {
     let &[channels, height, width] = shape else {
         panic!("the architecture was checked: images have three dimensions");
     };
-    Windows { channels, height, width, size, stride }
+    Windows { channels, height, width, size, stride, partial: false }
 }

@@ -58,9 +58,10 @@ pub(crate) fn tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 
 #[cfg(test)]
 mod tests {
-    use pulp::{Arch, WithSimd};
+    use pulp::WithSimd;
 
     use super::*;
+    use crate::kernels::arch;
 
     struct All<'a>(&'a [f32], &'a mut [[f32; 3]]);
 
@@ -81,7 +82,7 @@ mod tests {
 
     fn all(x: &[f32]) -> Vec<[f32; 3]> {
         let mut y = vec![[0.0; 3]; x.len()];
-        Arch::new().dispatch(All(x, &mut y));
+        arch().dispatch(All(x, &mut y));
         y
     }
 

@@ -5,12 +5,13 @@
 //! weights of the state ([`Panels`]). Samples do not depend on each other there, so each thread takes some of them through
 //! all positions, and they meet only at the end.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::activation::{sigmoid, tanh};
 use super::panels::Panels;
 use super::product::{Matrix, product_parallel};
+use crate::kernels::arch;
 
 /// Multiply-adds of the recurrence from which it is worth more than one thread: about 100 microseconds of work.
 const WORTH_THREADS: usize = 1 << 22;
@@ -91,7 +92,7 @@ impl Lstm {
             .zip(y.par_chunks_mut(width));
         let forward = |(((gates, cells), tanh_cells), y): (((&mut [f32], _), _), &mut [f32])| {
             let bias = weights.bias;
-            Arch::new().dispatch(Forward { panels, start, bias, gates, cells, tanh_cells, y, t });
+            arch().dispatch(Forward { panels, start, bias, gates, cells, tanh_cells, y, t });
         };
         groups.for_each(forward);
     }
@@ -124,7 +125,7 @@ impl Lstm {
             .zip(carried.par_chunks_mut(samples * 2 * hidden));
         groups.for_each(|((((gates, cells), tanh_cells), (y, dy)), carried)| {
             let (states, cells_gradient) = carried.split_at_mut(carried.len() / 2);
-            Arch::new().dispatch(Backward {
+            arch().dispatch(Backward {
                 panels,
                 start,
                 gates,
@@ -147,7 +148,7 @@ impl Lstm {
         product_parallel(1.0, gates.transposed(), before, 0.0, weight_hh, hidden);
         product_parallel(1.0, gates.transposed(), Matrix::new(x, rows, inputs), 0.0, weight_ih, inputs);
         bias.fill(0.0);
-        Arch::new().dispatch(
+        arch().dispatch(
             #[inline(always)]
             || {
                 for row in self.gates.chunks_exact(4 * hidden) {

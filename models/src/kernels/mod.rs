@@ -15,6 +15,7 @@ pub(crate) mod embedding;
 mod frame;
 pub(crate) mod geometry;
 mod groups;
+mod instructions;
 pub(crate) mod lstm;
 pub(crate) mod normalisation;
 mod panels;
@@ -27,6 +28,8 @@ pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;
 pub(crate) mod winograd;
+
+pub(crate) use instructions::arch;
 
 /// Values in `[-1, 1)` for tests.
 #[cfg(test)]

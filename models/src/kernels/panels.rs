@@ -122,9 +122,10 @@ fn tile<S: Simd, const R: usize>(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pulp::{Arch, WithSimd};
+    use pulp::WithSimd;
 
     use super::*;
+    use crate::kernels::arch;
     use crate::kernels::noise;
 
     struct MultiplyAdd<'a>(&'a Panels, usize, (&'a [f32], usize), (&'a mut [f32], usize));
@@ -156,7 +157,7 @@ mod tests {
             let (a_stride, c_stride) = (depth + gap, columns + gap);
             let (a, before) = (noise(rows * a_stride, 2), noise(rows * c_stride, 3));
             let mut c = before.clone();
-            Arch::new().dispatch(MultiplyAdd(&panels, rows, (&a, a_stride), (&mut c, c_stride)));
+            arch().dispatch(MultiplyAdd(&panels, rows, (&a, a_stride), (&mut c, c_stride)));
             for (index, (&found, &before)) in c.iter().zip(&before).enumerate() {
                 let (row, column) = (index / c_stride, index % c_stride);
                 if column >= columns {
@@ -171,7 +172,7 @@ mod tests {
             }
             // One row alone gets the same bits.
             let mut alone = before[..columns].to_vec();
-            Arch::new().dispatch(MultiplyAdd(&panels, 1, (&a, a_stride), (&mut alone, columns)));
+            arch().dispatch(MultiplyAdd(&panels, 1, (&a, a_stride), (&mut alone, columns)));
             prop_assert_eq!(&alone, &c[..columns]);
         }
     }

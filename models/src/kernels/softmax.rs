@@ -1,8 +1,8 @@
 //! The cross-entropy of logits, with its gradient.
 
-use pulp::{Arch, Simd, WithSimd};
-
 use super::activation::exp;
+use crate::kernels::arch;
+use pulp::{Simd, WithSimd};
 
 /// The mean over rows of `-log softmax(logits)[label]`, and its gradient by the logits, `(softmax - one-hot) / rows`.
 ///
@@ -13,7 +13,7 @@ use super::activation::exp;
 /// If a label is not below `classes`: they are checked when they are read.
 pub(crate) fn cross_entropy(logits: &[f32], labels: &[u32], classes: usize, gradient: &mut [f32]) -> f64 {
     assert!(logits.len() == labels.len() * classes && gradient.len() == logits.len());
-    Arch::new().dispatch(CrossEntropy { logits, labels, classes, gradient })
+    arch().dispatch(CrossEntropy { logits, labels, classes, gradient })
 }
 
 struct CrossEntropy<'a> {

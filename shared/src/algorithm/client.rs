@@ -152,6 +152,7 @@ impl<'a> Client<'a> {
         let size = if training.batch == 0 { samples } else { (training.batch as usize).min(samples) };
         let total = u64::from(training.epochs) * samples.div_ceil(size.max(1)) as u64;
         let mut learner = Learner::new(&self.spec.architecture, start, training.sgd, self.device)?;
+        learner = learner.with_seed(self.dropout_seed());
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for epoch in 0..training.epochs {
@@ -172,6 +173,7 @@ impl<'a> Client<'a> {
         let samples = self.data.len();
         let start = self.start(params)?;
         let mut learner = Learner::new(&self.spec.architecture, &start, self.spec.training.sgd, self.device)?;
+        learner = learner.with_seed(self.dropout_seed());
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();
@@ -199,6 +201,11 @@ impl<'a> Client<'a> {
             }
         }
         Ok(mean)
+    }
+
+    /// What the masks of dropout come from: this client's in this round.
+    fn dropout_seed(&self) -> [u8; 32] {
+        *self.seed.derive("dropout").as_bytes()
     }
 
     /// The samples at these positions, prepared as in this epoch, in the buffers given.

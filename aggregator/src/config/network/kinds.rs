@@ -14,6 +14,8 @@ pub(crate) struct LayerKind {
     pub(crate) short: Option<&'static str>,
     /// Its settings but for the name.
     pub(crate) fields: &'static [Field],
+    /// What it does, in one line.
+    pub(crate) says: &'static str,
 }
 
 /// One setting of a layer.
@@ -33,10 +35,23 @@ pub(crate) enum Accepts {
     Classes,
     /// A whole number of at least 0, or "same".
     Padding,
+    /// A number of at least this and at most 10^9.
+    Number(Least),
+    /// A number of at least 0 and less than 1.
+    Share,
     /// A truth value.
     Truth,
     /// A list of layers.
     Layers,
+}
+
+/// Where a range of numbers begins.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Least {
+    /// 0 is accepted.
+    Zero,
+    /// Only what is greater than 0 is.
+    Positive,
 }
 
 /// What a setting is where it is left out.
@@ -45,6 +60,7 @@ pub(crate) enum Absent {
     /// It must not be left out.
     Required,
     Whole(i64),
+    Number(f64),
     Truth(bool),
     /// What another setting is, which is required.
     Like(&'static str),
@@ -60,14 +76,16 @@ pub(crate) const SAME: &str = "same";
 /// Larger numbers are too large for any layer; how large is too large depends on the others.
 const LIMIT: i64 = 1 << 30;
 const _: () = assert!(LIMIT as usize == MAX_ELEMENTS, "what a setting may be is what a network may have");
+/// The greatest number that is no count.
+const GREATEST: f64 = 1e9;
 const COUNT: Accepts = Accepts::Whole(1, LIMIT);
 
 const fn field(name: &'static str, accepts: Accepts, absent: Absent) -> Field {
     Field { name, accepts, absent }
 }
 
-const POOLING: &[Field] =
-    &[field("size", COUNT, Absent::Required), field("stride", COUNT, Absent::Like("size"))];
+const SIZE: Field = field("size", COUNT, Absent::Required);
+const STRIDE: Field = field("stride", COUNT, Absent::Like("size"));
 
 /// All kinds, in the order in which they are explained.
 pub(crate) const KINDS: &[LayerKind] = &[
@@ -82,6 +100,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
             field("padding", Accepts::Padding, Absent::Whole(0)),
             field("bias", Accepts::Truth, Absent::Truth(true)),
         ],
+        says: "convolution of an image; padding \"same\" keeps its size at stride 1",
     },
     LayerKind {
         name: "linear",
@@ -91,18 +110,69 @@ pub(crate) const KINDS: &[LayerKind] = &[
             field("out", Accepts::Classes, Absent::Required),
             field("bias", Accepts::Truth, Absent::Truth(true)),
         ],
+        says: "y = W x + b, of features or at each position of a sequence; \"classes\" stands for their number",
     },
-    LayerKind { name: "relu", prefix: None, short: None, fields: &[] },
-    LayerKind { name: "max-pool", prefix: None, short: Some("size"), fields: POOLING },
-    LayerKind { name: "avg-pool", prefix: None, short: Some("size"), fields: POOLING },
-    LayerKind { name: "global-avg-pool", prefix: None, short: None, fields: &[] },
-    LayerKind { name: "flatten", prefix: None, short: None, fields: &[] },
-    LayerKind { name: "batch-norm", prefix: Some("norm"), short: None, fields: &[] },
+    LayerKind { name: "relu", prefix: None, short: None, fields: &[], says: "max(x, 0)" },
+    LayerKind {
+        name: "max-pool",
+        prefix: None,
+        short: Some("size"),
+        fields: &[SIZE, STRIDE, field("partial", Accepts::Truth, Absent::Truth(false))],
+        says: "the maximum of each window of an image; partial ones at the end if wanted",
+    },
+    LayerKind {
+        name: "avg-pool",
+        prefix: None,
+        short: Some("size"),
+        fields: &[SIZE, STRIDE],
+        says: "the mean of each window of an image",
+    },
+    LayerKind {
+        name: "global-avg-pool",
+        prefix: None,
+        short: None,
+        fields: &[],
+        says: "the mean of each channel: features of an image",
+    },
+    LayerKind {
+        name: "flatten",
+        prefix: None,
+        short: None,
+        fields: &[],
+        says: "everything into one row of features",
+    },
+    LayerKind {
+        name: "batch-norm",
+        prefix: Some("norm"),
+        short: None,
+        fields: &[],
+        says: "each channel normalised over the batch, with running statistics",
+    },
     LayerKind {
         name: "group-norm",
         prefix: Some("norm"),
         short: Some("groups"),
         fields: &[field("groups", COUNT, Absent::Required)],
+        says: "groups of channels normalised within each sample",
+    },
+    LayerKind {
+        name: "local-response-norm",
+        prefix: None,
+        short: Some("size"),
+        fields: &[
+            SIZE,
+            field("alpha", Accepts::Number(Least::Zero), Absent::Number(1e-4)),
+            field("beta", Accepts::Number(Least::Zero), Absent::Number(0.75)),
+            field("k", Accepts::Number(Least::Positive), Absent::Number(1.0)),
+        ],
+        says: "each pixel divided by a power of the squares of neighbouring channels",
+    },
+    LayerKind {
+        name: "dropout",
+        prefix: None,
+        short: Some("rate"),
+        fields: &[field("rate", Accepts::Share, Absent::Required)],
+        says: "so large a share of values left out in training, by masks from the run's seed",
     },
     LayerKind {
         name: "residual",
@@ -112,6 +182,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
             field("body", Accepts::Layers, Absent::Required),
             field("shortcut", Accepts::Layers, Absent::NoLayers),
         ],
+        says: "body(x) + shortcut(x), both lists of layers; no shortcut is x itself",
     },
     LayerKind {
         name: "embedding",
@@ -121,12 +192,14 @@ pub(crate) const KINDS: &[LayerKind] = &[
             field("vocabulary", Accepts::Classes, Absent::Required),
             field("dim", COUNT, Absent::Required),
         ],
+        says: "a vector for each token; \"classes\" if the tokens are what is predicted",
     },
     LayerKind {
         name: "lstm",
         prefix: Some("lstm"),
         short: Some("hidden"),
         fields: &[field("hidden", COUNT, Absent::Required)],
+        says: "memory along a sequence, with a state of so many values",
     },
 ];
 
@@ -156,8 +229,23 @@ impl Accepts {
                 format!("a whole number, at least 1 and at most {LIMIT}, or \"classes\" for their number")
             }
             Self::Padding => "a whole number of at least 0, less than kernel, or \"same\"".to_owned(),
+            Self::Number(Least::Zero) => format!("a number of at least 0 and at most {GREATEST}"),
+            Self::Number(Least::Positive) => format!("a number greater than 0 and at most {GREATEST}"),
+            Self::Share => "a number of at least 0 and less than 1".to_owned(),
             Self::Truth => "true or false".to_owned(),
             Self::Layers => "a list of layers, [...]".to_owned(),
+        }
+    }
+
+    /// Whether it accepts a number that need not be whole.
+    pub(crate) fn contains(self, number: f64) -> bool {
+        match self {
+            // NaN is in no range.
+            Self::Number(Least::Zero) => (0.0..=GREATEST).contains(&number),
+            Self::Number(Least::Positive) => number > 0.0 && number <= GREATEST,
+            // Not what f32, in which it is computed, takes for 1 either.
+            Self::Share => number >= 0.0 && (number as f32) < 1.0,
+            _ => false,
         }
     }
 
@@ -169,4 +257,30 @@ impl Accepts {
             _ => 1..=LIMIT,
         }
     }
+}
+
+/// A kind of layer, for help.
+pub(crate) struct LayerHelp {
+    pub(crate) name: &'static str,
+    /// Its settings with what they are where they are left out.
+    pub(crate) settings: String,
+    /// What it does.
+    pub(crate) says: &'static str,
+}
+
+/// All kinds of layers, explained.
+pub(crate) fn layer_kinds() -> impl Iterator<Item = LayerHelp> {
+    KINDS.iter().map(|kind| {
+        let field = |field: &Field| match field.absent {
+            Absent::Required if kind.short == Some(field.name) => format!("{} (may stand alone)", field.name),
+            Absent::Required => field.name.to_owned(),
+            Absent::Whole(number) => format!("{} = {number}", field.name),
+            Absent::Number(number) => format!("{} = {number}", field.name),
+            Absent::Truth(truth) => format!("{} = {truth}", field.name),
+            Absent::Like(other) => format!("{} = {other}", field.name),
+            Absent::NoLayers => format!("{} = []", field.name),
+        };
+        let settings: Vec<String> = kind.fields.iter().map(field).collect();
+        LayerHelp { name: kind.name, settings: settings.join(", "), says: kind.says }
+    })
 }

@@ -37,7 +37,9 @@ pub(in crate::config) use place::place;
 pub(in crate::config) use read::complete;
 pub(in crate::config) use write::document;
 
-use models::{Architecture, Layer};
+pub(crate) use kinds::layer_kinds;
+
+use models::{Architecture, Initialisation, Layer};
 use toml::{Table, Value};
 
 use kinds::CLASSES;
@@ -75,6 +77,7 @@ pub(in crate::config) fn architecture(
     layers: &Table,
     input: &[usize],
     classes: usize,
+    initialisation: Initialisation,
 ) -> Result<Architecture, String> {
     let part = |name: &str| -> Result<Vec<Layer>, String> {
         let list = layers.get(name).cloned().unwrap_or(Value::Array(Vec::new()));
@@ -84,8 +87,33 @@ pub(in crate::config) fn architecture(
         name: NAME.to_owned(),
         input: input.to_vec(),
         classes,
+        initialisation,
         extractor: part("extractor")?,
         projection: part("projection")?,
         head: part("head")?,
     })
+}
+
+/// The layers of an architecture as lines below `[model]`, with "classes" where their number stands.
+///
+/// # Errors
+/// What the types say, of layers that TOML cannot hold: there are none.
+pub(crate) fn layers_of(architecture: &Architecture) -> Result<String, String> {
+    let mut layers = Table::new();
+    for (part, list) in architecture.parts() {
+        let mut list = Value::try_from(list).map_err(|error| error.to_string())?;
+        let items = list.as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
+        let setting = match part {
+            "extractor" => {
+                items.first_mut().and_then(|layer| layer.get_mut("embedding")?.get_mut("vocabulary"))
+            }
+            "head" => items.last_mut().and_then(|layer| layer.get_mut("linear")?.get_mut("out")),
+            _ => None,
+        };
+        if let Some(value) = setting {
+            *value = Value::String(CLASSES.to_owned());
+        }
+        layers.insert(part.to_owned(), list);
+    }
+    Ok(document(&layers))
 }

@@ -248,6 +248,21 @@ impl Reader<'_> {
                     return None;
                 }
             }
+            (Accepts::Number(_) | Accepts::Share, Value::Integer(_) | Value::Float(_)) => {
+                let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
+                // Stored as a number of the kind that the type has.
+                let number = number.filter(|&number| field.accepts.contains(number)).map(Value::Float);
+                if number.is_none() {
+                    self.refuse(
+                        ConfigError::OutOfRange,
+                        spot,
+                        shortened(value),
+                        &[&field.accepts.says()],
+                        None,
+                    );
+                }
+                return number;
+            }
             (Accepts::Layers, Value::Array(list)) if depth < MAX_NESTING => {
                 return Some(Value::Array(self.layers(list, spot, 0, depth + 1)));
             }
@@ -315,6 +330,7 @@ fn absent(field: &Field, given: &Table) -> Option<Value> {
     match field.absent {
         Absent::Required => None,
         Absent::Whole(number) => Some(Value::Integer(number)),
+        Absent::Number(number) => Some(Value::Float(number)),
         Absent::Truth(truth) => Some(Value::Boolean(truth)),
         Absent::Like(other) => Some(given.get(other).cloned().unwrap_or(Value::Integer(1))),
         Absent::NoLayers => Some(Value::Array(Vec::new())),

@@ -1,6 +1,6 @@
 //! What people may write, what becomes of it, and every mistake with its place.
 
-use models::Architecture;
+use models::{Architecture, Initialisation, Layer};
 use proptest::prelude::*;
 use shared::id::RunId;
 use toml::Table;
@@ -111,8 +111,9 @@ fn every_kind_of_layer_can_be_written() {
         [model]
         layers = [
             { conv = { out = 6, kernel = 4, stride = 2, padding = 1, bias = false } }, "batch-norm", "relu",
-            { max-pool = { size = 3, stride = 1 } }, { avg-pool = 2 }, { group-norm = { groups = 3 } },
-            { residual = { body = ["relu"] } }, "global-avg-pool", { linear = { out = "classes", bias = false } },
+            { max-pool = { size = 3, stride = 1, partial = true } }, { avg-pool = 2 },
+            { local-response-norm = { size = 5, alpha = 1, beta = 0.5 } }, { group-norm = { groups = 3 } },
+            { residual = { body = ["relu"] } }, { dropout = 0.5 }, "global-avg-pool", { linear = { out = "classes", bias = false } },
         ]
     "#;
     assert_eq!(network(images).predictions(), Ok(1));
@@ -165,6 +166,32 @@ fn a_name_and_layers_replace_each_other_from_layer_to_layer() {
     assert!(message.contains("--set model.name=cnn-small"), "{message}");
 }
 
+#[test]
+fn the_norm_and_the_initialisation_can_be_chosen_where_there_is_one() {
+    let image = ["data.set=cifar-10", "data.path=x"];
+    let chosen =
+        |given: &[&str]| load("", &[&image[..], given].concat()).map(|config| config.spec.architecture);
+    let batch = chosen(&["model.name=resnet-18", "model.norm=batch"]).expect("valid");
+    assert!(batch.extractor.contains(&Layer::BatchNorm { name: "norm1".to_owned() }));
+    let none =
+        chosen(&["model.name=resnet-50", "model.norm=none", "model.initialisation=he"]).expect("valid");
+    assert_eq!((none.parameters(), none.initialisation), (Ok(23_494_282), Initialisation::He));
+    let vgg = chosen(&["model.name=vgg-16"]).expect("valid");
+    assert_eq!(vgg.initialisation, Initialisation::He);
+    let error = chosen(&["model.name=lenet-5", "model.norm=group"]).expect_err("no norm").to_string();
+    assert_eq!(
+        error,
+        "model.name = \"lenet-5\" (--set) and model.norm = group (--set) do not go together: it has no normalisation to \
+         choose; resnet-18 and resnet-50 have (--set model.norm= takes it back)"
+    );
+    let he = load(CNN_MNIST, &["model.initialisation=he"]).expect("valid");
+    assert_eq!(he.spec.architecture.initialisation, Initialisation::He);
+    let written = load(&he.effective.to_toml(), &[]).expect("valid");
+    assert_eq!(written, he);
+    let [message] = &mistakes(CNN_MNIST, &["model.norm=batch"])[..] else { panic!("one mistake") };
+    assert!(message.contains("the layers say themselves"), "{message}");
+}
+
 /// Layers as they would stand in a list, a line each from line 3 on, and what is said of them.
 #[track_caller]
 fn refused(layers: &[&str], expected: &str) {
@@ -178,7 +205,7 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
     refused(
         &["\"flatten\"", "\"rellu\"", end],
         "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, linear, relu, max-pool, avg-pool, \
-         global-avg-pool, flatten, batch-norm, group-norm, residual, embedding, lstm; did you mean `relu`?",
+         global-avg-pool, flatten, batch-norm, group-norm, local-response-norm, dropout, residual, embedding, lstm; did you mean `relu`?",
     );
     refused(
         &["{ conv = { out = 3, kernal = 5, kernel = 5 } }", "\"flatten\"", end],
@@ -223,6 +250,20 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
         &["{ conv = { out = 3, kernel = 4, padding = \"full\" } }", "\"flatten\"", end],
         "3: `model.layers, layer 1, conv.padding` is \"full\" (a text); accepted: a whole number of at least 0, less \
          than kernel, or \"same\"",
+    );
+    refused(
+        &["{ local-response-norm = { size = 5, k = 0 } }", "\"flatten\"", end],
+        "3: `model.layers, layer 1, local-response-norm.k` cannot be 0; accepted: a number greater than 0 and at most \
+         1000000000",
+    );
+    refused(
+        &["{ local-response-norm = { size = 5, alpha = nan } }", "\"flatten\"", end],
+        "3: `model.layers, layer 1, local-response-norm.alpha` cannot be nan; accepted: a number of at least 0 and at \
+         most 1000000000",
+    );
+    refused(
+        &["{ dropout = 1 }", "\"flatten\"", end],
+        "3: `model.layers, layer 1, dropout.rate` cannot be 1; accepted: a number of at least 0 and less than 1",
     );
     refused(
         &["{ relu = {}, flatten = {} }", end],

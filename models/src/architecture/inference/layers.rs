@@ -3,7 +3,7 @@
 use super::Inference;
 use crate::architecture::specs::{Initial, MAX_ELEMENTS, ParameterKind, check_size, too_large};
 use crate::architecture::{ArchitectureError, Layer, Quantity};
-use crate::kernels::pooling::MAX_WINDOW;
+use crate::kernels::pooling::{MAX_WINDOW, along};
 
 /// The most tokens: an f32, as which they come, holds every whole number up to 2^24.
 const MAX_VOCABULARY: usize = 1 << 24;
@@ -56,7 +56,7 @@ impl Inference {
                 Ok([&got[..got.len() - 1], &[out]].concat())
             }
             Layer::Relu => Ok(got.to_vec()),
-            Layer::MaxPool { size, stride } | Layer::AvgPool { size, stride } => {
+            Layer::MaxPool { size, stride, .. } | Layer::AvgPool { size, stride } => {
                 if size == 0 || stride == 0 {
                     return Err(place.wrong("`size` and `stride` must be at least 1"));
                 }
@@ -67,12 +67,31 @@ impl Inference {
                 if height < size || width < size {
                     return Err(place.needs(format!("at least {size} x {size} pixels")));
                 }
-                Ok(vec![channels, (height - size) / stride + 1, (width - size) / stride + 1])
+                let partial = matches!(layer, Layer::MaxPool { partial: true, .. });
+                Ok(vec![channels, along(height, size, stride, partial), along(width, size, stride, partial)])
             }
             Layer::GlobalAvgPool => place.image().map(|[channels, ..]| vec![channels]),
             Layer::Flatten => Ok(vec![got.iter().product()]),
             Layer::BatchNorm { .. } => self.normalisation(place, None),
             Layer::GroupNorm { groups, .. } => self.normalisation(place, Some(groups)),
+            Layer::Dropout { rate } => {
+                if !(0.0..1.0).contains(&rate) || rate as f32 >= 1.0 {
+                    return Err(place.wrong("`rate` must be at least 0 and less than 1"));
+                }
+                Ok(got.to_vec())
+            }
+            Layer::LocalResponseNorm { size, alpha, beta, k } => {
+                if size == 0 {
+                    return Err(place.wrong("`size` must be at least 1"));
+                }
+                // NaN is in no range.
+                let finite = |value: f64| value >= 0.0 && (value as f32).is_finite();
+                if !(finite(alpha) && finite(beta) && finite(k) && k as f32 > 0.0) {
+                    return Err(place.wrong("`alpha` and `beta` must be at least 0 and `k` greater than 0"));
+                }
+                place.image()?;
+                Ok(got.to_vec())
+            }
             Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
             Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
             Layer::Residual { .. } => unreachable!("blocks are walked into by `layers`"),

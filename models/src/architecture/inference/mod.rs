@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::specs::{
     Initial, MAX_ELEMENTS, MAX_LAYERS, ParameterKind, ParameterSpec, check_name, check_size, too_large,
 };
-use super::{Architecture, ArchitectureError, Layer, MAX_NESTING, Quantity};
+use super::{Architecture, ArchitectureError, Initialisation, Layer, MAX_NESTING, Quantity};
 use crate::params::element_count;
 
 /// What one walk over the layers finds out.
@@ -25,6 +25,7 @@ struct Inference {
     activations: usize,
     layers: usize,
     output: Vec<usize>,
+    initialisation: Initialisation,
     /// The names used in the part that is walked over.
     names: BTreeSet<String>,
 }
@@ -73,7 +74,7 @@ impl Architecture {
     }
 
     fn infer(&self) -> Result<Inference, ArchitectureError> {
-        let mut inference = Inference::default();
+        let mut inference = Inference { initialisation: self.initialisation, ..Inference::default() };
         let mut shape = self.input.clone();
         inference.activations = check_size("input", &shape)?;
         for (part, layers) in self.parts() {
@@ -151,10 +152,13 @@ impl Inference {
     fn affine(&mut self, label: &str, weight: &[usize], bias: bool) -> Result<usize, ArchitectureError> {
         let weights = element_count(weight).ok_or_else(|| too_large(label, Quantity::Parameters, None))?;
         let fans @ (fan, _) = (weights / weight[0], weights / weight[1]);
-        let initial = Initial::Uniform { fan };
-        self.declare(label, "weight", weight, fans, ParameterKind::Weight, initial)?;
+        let (weights_from, biases_from) = match self.initialisation {
+            Initialisation::Uniform => (Initial::Uniform { fan }, Initial::Uniform { fan }),
+            Initialisation::He => (Initial::He { fan }, Initial::Zero),
+        };
+        self.declare(label, "weight", weight, fans, ParameterKind::Weight, weights_from)?;
         if bias {
-            self.declare(label, "bias", &weight[..1], fans, ParameterKind::Bias, initial)?;
+            self.declare(label, "bias", &weight[..1], fans, ParameterKind::Bias, biases_from)?;
         }
         Ok(weights)
     }

@@ -9,15 +9,31 @@ fn linear(out: usize) -> Layer {
     Layer::Linear { name: "f".into(), out, bias: true }
 }
 
+fn max_pool(size: usize, stride: usize) -> Layer {
+    Layer::MaxPool { size, stride, partial: false }
+}
+
+fn response(size: usize, alpha: f64, beta: f64, k: f64) -> Layer {
+    Layer::LocalResponseNorm { size, alpha, beta, k }
+}
+
 fn network(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> Architecture {
     let (name, input) = ("test".into(), input.to_vec());
-    Architecture { name, input, classes: 3, extractor, projection: vec![], head }
+    Architecture {
+        name,
+        input,
+        classes: 3,
+        initialisation: Initialisation::Uniform,
+        extractor,
+        projection: vec![],
+        head,
+    }
 }
 
 #[test]
 fn shapes_fans_and_counts_follow_the_formulas() {
     // (11 + 2 - 4) / 2 + 1 = 5 and (9 + 2 - 4) / 2 + 1 = 4, pooled to 1 x 1.
-    let pool = Layer::MaxPool { size: 3, stride: 3 };
+    let pool = max_pool(3, 3);
     let network = network(&[2, 11, 9], vec![conv(5, 4, 2, 1), pool, Layer::Flatten], vec![linear(3)]);
     let specs = network.parameter_specs().unwrap();
     let row =
@@ -47,7 +63,7 @@ fn errors_name_the_layer_what_it_got_and_what_it_needed() {
         "layer `extractor.c` needs at least 5 x 5 pixels with the padding and gets the shape [1, 4, 4]"
     );
     assert_eq!(
-        error(network(&[1, 4, 4], vec![Layer::Relu, Layer::MaxPool { size: 5, stride: 5 }], vec![])),
+        error(network(&[1, 4, 4], vec![Layer::Relu, max_pool(5, 5)], vec![])),
         "layer `extractor.max-pool-2` needs at least 5 x 5 pixels and gets the shape [1, 4, 4]"
     );
     assert_eq!(
@@ -66,8 +82,17 @@ fn settings_that_make_no_sense_are_refused() {
         conv(1, 1, 0, 0),
         conv(1, 2, 1, 2),
         linear(0),
-        Layer::MaxPool { size: 0, stride: 1 },
-        Layer::MaxPool { size: 256, stride: 1 },
+        max_pool(0, 1),
+        Layer::Dropout { rate: 1.0 },
+        Layer::Dropout { rate: -0.1 },
+        Layer::Dropout { rate: f64::NAN },
+        response(0, 1.0, 1.0, 1.0),
+        response(1, -1.0, 1.0, 1.0),
+        response(1, 1.0, f64::NAN, 1.0),
+        response(1, f64::INFINITY, 1.0, 1.0),
+        response(1, 1.0, 1.0, 0.0),
+        response(1, 1.0, 1.0, 1e-60),
+        max_pool(256, 1),
         Layer::AvgPool { size: 1, stride: 0 },
         Layer::Lstm { name: "l".into(), hidden: 0 },
         Layer::Embedding { name: "e".into(), vocabulary: 0, dim: 1 },
@@ -86,12 +111,20 @@ fn settings_that_make_no_sense_are_refused() {
 #[test]
 fn windows_may_overlap_and_leave_gaps() {
     for (size, stride, expected) in [(3, 2, [2, 5, 4]), (2, 3, [2, 4, 3]), (3, 1, [2, 9, 7])] {
-        for pool in [Layer::MaxPool { size, stride }, Layer::AvgPool { size, stride }] {
+        for pool in [max_pool(size, stride), Layer::AvgPool { size, stride }] {
             let [channels, rows, columns] = expected;
             let mut network = network(&[2, 11, 9], vec![pool, Layer::Flatten], vec![]);
             network.classes = channels * rows * columns;
             assert_eq!(network.parameters(), Ok(0));
         }
+    }
+    // By 2 three apart, the fourth column of windows would begin beyond the ninth pixel.
+    for (size, stride, expected) in [(3, 2, 2 * 5 * 4), (2, 3, 2 * 4 * 3), (2, 2, 2 * 6 * 5)] {
+        let pool = Layer::MaxPool { size, stride, partial: true };
+        let mut network =
+            network(&[2, 11, 9], vec![pool, response(5, 1e-4, 0.75, 1.0), Layer::Flatten], vec![]);
+        network.classes = expected;
+        assert_eq!(network.parameters(), Ok(0));
     }
     let global = network(&[3, 5, 4], vec![Layer::GlobalAvgPool], vec![]);
     assert_eq!(global.predictions(), Ok(1));

@@ -7,13 +7,13 @@
 mod correlate;
 mod weights;
 
-use pulp::{Arch, Simd, WithSimd};
-
 use self::correlate::Filter;
 use self::weights::{Frames, add_products};
 use super::frame::{Frame, OVERRUN, Phase};
 use super::geometry::Geometry;
 use super::groups::{for_groups, groups, groups_of};
+use crate::kernels::arch;
+use pulp::{Arch, Simd, WithSimd};
 
 /// For the gradient of the weights, images are taken together up to so many values, 512 KiB: half of what a core has for
 /// itself.
@@ -63,7 +63,7 @@ impl Direct {
             .map(|phase| (phase, Filter::new(geometry.channels, frame.gradient_taps(&phase, out), area)))
             .collect();
         let (scratch, shares) = (Vec::new(), Vec::new());
-        Self { arch: Arch::new(), frame, out, taps, forward, backward, scratch, shares }
+        Self { arch: arch(), frame, out, taps, forward, backward, scratch, shares }
     }
 
     /// Whether this is the faster way, as far as measured: if an image and its gradient stay in the cache of a core, and the

@@ -3,8 +3,9 @@
 //! Single precision is enough for the distances from the mean, but not for the mean itself where they are small beside it.
 //! So distances are taken from the rounded mean, and what it is off by is corrected once per plane, in double precision.
 
-use pulp::Arch;
 use rayon::prelude::*;
+
+use crate::kernels::arch;
 
 /// Values from which a pass over memory is worth more than one thread: about 100 microseconds.
 const WORTH_THREADS: usize = 1 << 18;
@@ -88,7 +89,7 @@ pub(super) fn for_each<I: IndexedParallelIterator>(
     values: usize,
     f: impl Fn(usize, I::Item) + Sync + Send,
 ) {
-    let arch = Arch::new();
+    let arch = arch();
     let all = items.enumerate();
     let each = |(index, item)| {
         arch.dispatch(

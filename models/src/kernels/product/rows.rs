@@ -6,10 +6,11 @@
 #![expect(clippy::needless_range_loop, reason = "tiles of registers are indexed by row and column")]
 
 use gemm::Parallelism;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Matrix;
+use crate::kernels::arch;
 
 /// Rows of `a` up to which this pays; measured on AVX-512 against `gemm` for 200 to 3 136 inner elements.
 const FEW: usize = 16;
@@ -42,7 +43,7 @@ pub(super) fn product(
     let share = |(share, sums): (usize, &mut [f32])| {
         let first = share * SHARE;
         let count = SHARE.min(columns - first);
-        Arch::new().dispatch(Share { a, b, first, count, sums });
+        arch().dispatch(Share { a, b, first, count, sums });
     };
     // The sums of one share after the other, `[share][row][column]`, then to their places: shares of columns cannot be
     // lent to threads from `c` itself.

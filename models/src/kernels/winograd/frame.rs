@@ -153,6 +153,7 @@ fn exchange<S: Simd, const DISTANCE: usize>(simd: S, mask: S::m32s, square: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::arch;
 
     /// Checks both ways with one set of instructions.
     fn check(dispatch: &dyn Fn(Result<Interleave, Separate>)) {
@@ -195,8 +196,8 @@ mod tests {
     #[test]
     fn channels_become_neighbours_and_planes_again() {
         check(&|way| match way {
-            Ok(interleave) => pulp::Arch::new().dispatch(interleave),
-            Err(separate) => pulp::Arch::new().dispatch(separate),
+            Ok(interleave) => arch().dispatch(interleave),
+            Err(separate) => arch().dispatch(separate),
         });
         check(&|way| with(pulp::Scalar, way));
         check(&|way| with(pulp::Scalar128b, way));

@@ -6,6 +6,7 @@ use super::aligned::Aligned;
 use super::frame::{Interleave, LANES, Separate};
 use super::points::POINTS;
 use super::tiles::{Content, Row, SLABS, Tiling, collect, spread};
+use crate::kernels::arch;
 
 /// The most values in a frame of more than one vector of channels: half of what a core has for itself.
 const FRAME: usize = 1 << 15;
@@ -115,7 +116,7 @@ impl Layout {
                     let (places, frame) = (&self.places[..], &mut frame[lane..]);
                     let planes = &planes[(first + lane) * stride..];
                     let count = LANES.min(count - lane);
-                    pulp::Arch::new().dispatch(Interleave { planes, stride, count, places, frame, width });
+                    arch().dispatch(Interleave { planes, stride, count, places, frame, width });
                 }
                 let slabs = slabs.each_mut().map(|slab| &mut slab[channels.first + first..]);
                 // Parts of a frame beyond the last channel have no place in the slabs.
@@ -146,7 +147,7 @@ impl Layout {
                     let (places, frame) = (&self.places[..], &frame[lane..]);
                     let planes = &mut planes[(first + lane) * stride..];
                     let count = LANES.min(count - lane);
-                    pulp::Arch::new().dispatch(Separate { frame, width, places, planes, stride, count });
+                    arch().dispatch(Separate { frame, width, places, planes, stride, count });
                 }
             }
         });

@@ -7,6 +7,7 @@ use pulp::{Simd, WithSimd};
 use super::points::{
     Axis, Inputs, InputsTransposed, Outputs, OutputsTransposed, POINTS, Taps, TapsTransposed,
 };
+use crate::kernels::arch;
 
 /// Slabs: one per row of transformed tiles.
 pub(super) const SLABS: usize = POINTS;
@@ -182,7 +183,7 @@ pub(super) fn spread(
     macro_rules! dispatch {
         ($axis:ident, $side:literal) => {{
             let axis = PhantomData::<$axis>;
-            pulp::Arch::new().dispatch(Spread::<_, $side> { frame, width, used, tiling, slabs, row, axis });
+            arch().dispatch(Spread::<_, $side> { frame, width, used, tiling, slabs, row, axis });
         }};
     }
     match (content, kernel) {
@@ -207,7 +208,7 @@ pub(super) fn collect(
         ($axis:ident, $side:literal, $add:literal) => {{
             let axis = PhantomData::<$axis>;
             let collect = Collect::<_, $side, $add> { slabs, row, tiling, frame, width, used, axis };
-            pulp::Arch::new().dispatch(collect);
+            arch().dispatch(collect);
         }};
     }
     match (content, kernel) {

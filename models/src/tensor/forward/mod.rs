@@ -11,10 +11,11 @@ use candle_core::{Result, Tensor, Var};
 
 use crate::architecture::Layer;
 use crate::error::ModelError;
+use crate::masks::{Masks, scale};
 use crate::mode::Mode;
 
 use convolution::convolution;
-use normalisation::{BatchNorm, GroupNorm};
+use normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
 use sequence::{Embedding, Lstm};
 
 /// A layer with its variables.
@@ -23,12 +24,14 @@ pub(super) enum Step {
     Conv { weight: Var, bias: Option<Var>, stride: usize, padding: usize },
     Linear { weight: Var, bias: Option<Var> },
     Relu,
-    MaxPool { size: usize, stride: usize },
+    MaxPool { size: usize, stride: usize, partial: bool },
     AvgPool { size: usize, stride: usize },
     GlobalAvgPool,
     Flatten,
     BatchNorm(BatchNorm),
     GroupNorm(GroupNorm),
+    LocalResponseNorm(LocalResponseNorm),
+    Dropout { label: String, rate: f64 },
     Residual { body: Vec<Self>, shortcut: Vec<Self> },
     Embedding(Embedding),
     Lstm(Lstm),
@@ -63,7 +66,7 @@ impl Step {
             }
             Layer::Linear { .. } => Self::Linear { weight: variable("weight"), bias: optional("bias") },
             Layer::Relu => Self::Relu,
-            &Layer::MaxPool { size, stride } => Self::MaxPool { size, stride },
+            &Layer::MaxPool { size, stride, partial } => Self::MaxPool { size, stride, partial },
             &Layer::AvgPool { size, stride } => Self::AvgPool { size, stride },
             Layer::GlobalAvgPool => Self::GlobalAvgPool,
             Layer::Flatten => Self::Flatten,
@@ -76,6 +79,10 @@ impl Step {
             }),
             &Layer::GroupNorm { groups, .. } => {
                 Self::GroupNorm(GroupNorm { weight: variable("weight"), bias: variable("bias"), groups })
+            }
+            &Layer::Dropout { rate } => Self::Dropout { label: label.to_owned(), rate },
+            &Layer::LocalResponseNorm { size, alpha, beta, k } => {
+                Self::LocalResponseNorm(LocalResponseNorm { size, alpha, beta, k })
             }
             Layer::Residual { body, shortcut } => Self::Residual {
                 body: plan(part, &format!("{label}.body"), body, variables),
@@ -100,6 +107,10 @@ impl Step {
             }
             Self::BatchNorm(norm) => norm.forward(x, mode),
             Self::Embedding(embedding) => embedding.forward(x),
+            Self::Dropout { label, rate } => match mode {
+                Mode::Training(masks) => drop_out(x, masks, label, *rate).map_err(FAILED),
+                Mode::Evaluation => Ok(x.clone()),
+            },
             step => step.compute(x).map_err(FAILED),
         }
     }
@@ -116,13 +127,14 @@ impl Step {
             }
             Self::Linear { weight, bias } => linear(x, weight, bias.as_deref()),
             Self::Relu => x.relu(),
-            Self::MaxPool { size, stride } => pooling::max(x, *size, *stride),
+            &Self::MaxPool { size, stride, partial } => pooling::max(x, size, stride, partial),
             Self::AvgPool { size, stride } => pooling::mean(x, *size, *stride),
             Self::GlobalAvgPool => x.flatten_from(2)?.mean(2),
             Self::Flatten => x.flatten_from(1),
             Self::GroupNorm(norm) => norm.forward(x),
+            Self::LocalResponseNorm(norm) => norm.forward(x),
             Self::Lstm(lstm) => lstm.forward(x),
-            Self::Residual { .. } | Self::BatchNorm(_) | Self::Embedding(_) => {
+            Self::Residual { .. } | Self::BatchNorm(_) | Self::Embedding(_) | Self::Dropout { .. } => {
                 unreachable!("`forward` keeps these to itself")
             }
         }
@@ -132,6 +144,14 @@ impl Step {
 /// For `map_err`: the tensor library failed while the network ran.
 const FAILED: fn(candle_core::Error) -> ModelError =
     |source| ModelError::Candle { operation: "running the network", source };
+
+/// Leaves out what the mask, which is made on the host, does not keep.
+fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> Result<Tensor> {
+    let scale = scale(rate);
+    let kept = masks.kept(label, rate).take(x.elem_count());
+    let factors: Vec<f32> = kept.map(|kept| if kept { scale } else { 0.0 }).collect();
+    x * Tensor::from_vec(factors, x.shape(), x.device())?
+}
 
 /// `x W^T + b` for `x` of `[n, in]`, or at each position of `[n, t, in]`.
 fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {

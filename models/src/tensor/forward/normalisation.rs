@@ -1,4 +1,4 @@
-//! Batch and group normalisation in candle's operations.
+//! Batch, group and local response normalisation in candle's operations.
 
 use candle_core::{D, Result, Tensor, Var};
 
@@ -20,11 +20,11 @@ pub(crate) struct BatchNorm {
 impl BatchNorm {
     pub(super) fn forward(&self, x: &Tensor, mode: Mode) -> std::result::Result<Tensor, ModelError> {
         let channels = self.weight.elem_count();
-        if mode == Mode::Training && x.elem_count() == channels {
+        if matches!(mode, Mode::Training(_)) && x.elem_count() == channels {
             return Err(ModelError::OneValue { layer: self.label.clone() });
         }
         match mode {
-            Mode::Training => self.train(x),
+            Mode::Training(_) => self.train(x),
             Mode::Evaluation => self.evaluate(x),
         }
         .map_err(FAILED)
@@ -73,6 +73,28 @@ impl GroupNorm {
     }
 }
 
+/// Local response normalisation.
+#[derive(Debug)]
+pub(crate) struct LocalResponseNorm {
+    pub(super) size: usize,
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
+    pub(super) k: f64,
+}
+
+impl LocalResponseNorm {
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let channels = x.dim(1)?;
+        let squares = x.sqr()?.pad_with_zeros(1, self.size / 2, (self.size - 1) / 2)?;
+        let mut sum = squares.narrow(1, 0, channels)?;
+        for place in 1..self.size {
+            sum = (sum + squares.narrow(1, place, channels)?)?;
+        }
+        let divisor = sum.affine(self.alpha / self.size as f64, self.k)?;
+        x * divisor.powf(-self.beta)?
+    }
+}
+
 /// Samples, channels and pixels of `[n, c, h, w]` or `[n, c]`.
 fn planes(x: &Tensor) -> Result<(usize, usize, usize)> {
     let (n, channels) = (x.dim(0)?, x.dim(1)?);
@@ -96,6 +118,9 @@ mod tests {
     use candle_core::Device;
 
     use super::*;
+    use crate::masks::Masks;
+
+    const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
     fn vector(values: &[f32]) -> Var {
         Var::new(values, &Device::Cpu).unwrap()
@@ -129,7 +154,7 @@ mod tests {
         let norm = batch_norm();
         let x = Tensor::new(&[[[[1.0f32, 3.0]], [[6.0, 6.0]]], [[[5.0, 7.0]], [[6.0, 6.0]]]], &Device::Cpu)
             .unwrap();
-        let y = norm.forward(&x, Mode::Training).unwrap();
+        let y = norm.forward(&x, TRAINING).unwrap();
         assert_eq!(y.dims(), x.dims());
         let scale = 2.0 / 5.00001f64.sqrt();
         let at = |x: f64| (x - 4.0) * scale + 0.5;
@@ -149,12 +174,12 @@ mod tests {
     fn one_value_per_channel_cannot_be_trained_on() {
         let norm = batch_norm();
         let one = Tensor::new(&[[1.0f32, 2.0]], &Device::Cpu).unwrap();
-        let error = norm.forward(&one, Mode::Training).unwrap_err();
+        let error = norm.forward(&one, TRAINING).unwrap_err();
         assert!(error.to_string().contains("`extractor.n`"), "{error}");
         assert_eq!(list(&norm.running_mean), [0.0, 10.0]);
         assert!(norm.forward(&one, Mode::Evaluation).is_ok());
         let two = Tensor::new(&[[1.0f32, 2.0], [3.0, 4.0]], &Device::Cpu).unwrap();
-        assert!(norm.forward(&two, Mode::Training).is_ok());
+        assert!(norm.forward(&two, TRAINING).is_ok());
     }
 
     #[test]

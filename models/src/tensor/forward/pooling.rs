@@ -2,37 +2,43 @@
 
 use candle_core::{D, Result, Shape, Tensor};
 
+use crate::kernels::pooling::along;
+
 /// The maximum over windows of `size` x `size`, `stride` apart.
 ///
 /// Not candle's own `max_pool2d`: the backward pass of that (0.11.1) divides the gradient by the window's area, and loses
 /// most of it if rows or columns are left over. Here the windows are made a dimension and the first maximum is gathered
 /// from it, so that the gradient goes back whole to the one place it came from.
-pub(super) fn max(x: &Tensor, size: usize, stride: usize) -> Result<Tensor> {
-    let (windows, shape) = windows(x, size, stride)?;
+///
+/// Windows that reach beyond the image, which are wanted if `partial`, repeat its last row and column: that changes no
+/// maximum, and the first of equals, which gets the gradient, is the one in the image.
+pub(super) fn max(x: &Tensor, size: usize, stride: usize, partial: bool) -> Result<Tensor> {
+    let (windows, shape) = windows(x, size, stride, partial)?;
     let first = windows.argmax_keepdim(D::Minus1)?;
     windows.gather(&first, D::Minus1)?.reshape(shape)
 }
 
 /// The mean over windows of `size` x `size`, `stride` apart.
 pub(super) fn mean(x: &Tensor, size: usize, stride: usize) -> Result<Tensor> {
-    let (windows, shape) = windows(x, size, stride)?;
+    let (windows, shape) = windows(x, size, stride, false)?;
     windows.mean(D::Minus1)?.reshape(shape)
 }
 
 /// The windows of `[n, c, h, w]` as `[n * c * rows * columns, size * size]`, with the shape they are pooled to.
-fn windows(x: &Tensor, size: usize, stride: usize) -> Result<(Tensor, Shape)> {
+fn windows(x: &Tensor, size: usize, stride: usize, partial: bool) -> Result<(Tensor, Shape)> {
     let (n, c, height, width) = x.dims4()?;
-    let (rows, columns) = ((height - size) / stride + 1, (width - size) / stride + 1);
-    let apart = if size == stride {
+    let (rows, columns) = (along(height, size, stride, partial), along(width, size, stride, partial));
+    let apart = if size == stride && rows * size <= height && columns * size <= width {
         x.narrow(2, 0, rows * size)?.narrow(3, 0, columns * size)?
     } else {
         // Every row of every window, then every column, so that windows that overlapped lie side by side.
-        let places = |count: usize| {
-            let places =
-                (0..count).flat_map(|window| (0..size).map(move |place| (window * stride + place) as u32));
-            Tensor::from_iter(places, x.device())
+        let places = |count: usize, last: usize| {
+            let place =
+                move |window: usize| (0..size).map(move |place| (window * stride + place).min(last) as u32);
+            Tensor::from_iter((0..count).flat_map(place), x.device())
         };
-        x.contiguous()?.index_select(&places(rows)?, 2)?.index_select(&places(columns)?, 3)?
+        let (down, across) = (places(rows, height - 1)?, places(columns, width - 1)?);
+        x.contiguous()?.index_select(&down, 2)?.index_select(&across, 3)?
     };
     let windows = apart
         .reshape((n * c, rows, size, columns, size))?
@@ -50,7 +56,11 @@ mod tests {
     type Pool = fn(&Tensor, usize, usize) -> Result<Tensor>;
 
     /// What runs on the CPU, and what runs elsewhere.
-    const POOLS: [Pool; 1] = [max];
+    const POOLS: [Pool; 1] = [whole];
+
+    fn whole(x: &Tensor, size: usize, stride: usize) -> Result<Tensor> {
+        max(x, size, stride, false)
+    }
 
     /// Values and gradient, where each output weighs its position, counted from 1.
     fn pooled(
@@ -111,6 +121,16 @@ mod tests {
             assert_eq!(gradient[..5], [0.0, 3.0, 0.0, 0.0, 3.0]);
             assert!(gradient[5..].iter().all(|&g| g == 0.0));
         }
+    }
+
+    #[test]
+    fn partial_windows_have_what_there_is_of_them() {
+        // -1 -2 -3 / -4 -5 -6 / -7 -8 -9: the last row and column of windows have one pixel or two.
+        let input: Vec<f32> = (1u8..10).map(|i| -f32::from(i)).collect();
+        let partial: Pool = |x, size, stride| max(x, size, stride, true);
+        let (values, gradient) = pooled(partial, &input, (1, 1, 3, 3), (2, 2));
+        assert_eq!(values, [-1.0, -3.0, -7.0, -9.0]);
+        assert_eq!(gradient, [1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0, 0.0, 4.0]);
     }
 
     #[test]

@@ -1,101 +1,19 @@
-//! Every operator against numbers computed by `PyTorch` in double precision: `models/tests/golden/kernels.py` made them.
+//! Every operator, loss and optimiser: `models/tests/golden/kernels.py` made the numbers.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use safetensors::{Dtype, SafeTensors};
-use serde_json::Value;
-
-use super::operator::Shared;
-use super::parameter::{Descent, Parameter};
-use super::plan::Planner;
-use crate::architecture::{Architecture, Layer};
-use crate::batch::Batch;
-use crate::device::Backend;
+use super::{Case, Golden};
+use crate::architecture::Layer;
+use crate::cpu::operator::Shared;
+use crate::cpu::parameter::{Descent, Parameter};
+use crate::cpu::plan::Planner;
 use crate::loss::cross_entropy;
+use crate::masks::Masks;
 use crate::mode::Mode;
-use crate::params::{Array, ParamSet};
+use crate::params::Array;
 use crate::sgd::Sgd;
-use crate::train::Learner;
 
-/// One file of cases.
-struct Golden {
-    bytes: Vec<u8>,
-    cases: BTreeMap<String, Value>,
-}
-
-/// The tensors of one case, by name, with their shapes.
-struct Case {
-    name: String,
-    settings: Value,
-    tensors: BTreeMap<String, (Vec<usize>, Vec<f64>)>,
-}
-
-impl Golden {
-    fn open(family: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{family}.safetensors"));
-        let bytes = std::fs::read(path).unwrap();
-        let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
-        let metadata = metadata.metadata().as_ref().unwrap();
-        let cases = metadata.iter().filter(|(name, _)| *name != "torch");
-        let cases = cases.map(|(name, text)| (name.clone(), serde_json::from_str(text).unwrap())).collect();
-        Self { bytes, cases }
-    }
-
-    fn cases(&self) -> impl Iterator<Item = Case> {
-        let file = SafeTensors::deserialize(&self.bytes).unwrap();
-        assert!(!self.cases.is_empty());
-        self.cases.iter().map(move |(name, settings)| {
-            let tensors = file.iter().filter_map(|(full, view)| {
-                let tensor = full.strip_prefix(name)?.strip_prefix('.')?;
-                let data = view.data();
-                let values: Vec<f64> = match view.dtype() {
-                    Dtype::F64 => data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
-                    Dtype::F32 => {
-                        data.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
-                    }
-                    Dtype::I64 => data.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
-                    other => panic!("{full} is of {other:?}"),
-                };
-                Some((tensor.to_owned(), (view.shape().to_vec(), values)))
-            });
-            Case { name: name.clone(), settings: settings.clone(), tensors: tensors.collect() }
-        })
-    }
-}
-
-impl Case {
-    fn shape(&self, name: &str) -> &[usize] {
-        &self.tensors[name].0
-    }
-
-    fn values(&self, name: &str) -> Vec<f32> {
-        self.tensors[name].1.iter().map(|&value| value as f32).collect()
-    }
-
-    fn array(&self, name: &str) -> Array {
-        Array::new(self.shape(name), self.values(name)).unwrap()
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
-    }
-
-    fn setting(&self, name: &str) -> usize {
-        self.settings[name].as_u64().unwrap() as usize
-    }
-
-    /// Compares with the tensor's own magnitude as the measure.
-    fn check(&self, name: &str, found: &[f32]) {
-        let expected = &self.tensors[name].1;
-        assert_eq!(found.len(), expected.len(), "{} {name}", self.name);
-        let scale = expected.iter().fold(1e-3f64, |max, value| max.max(value.abs()));
-        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let error = (f64::from(*found) - expected).abs();
-            assert!(error <= 2e-5 * scale, "{} {name}[{index}]: {found} {expected}", self.name);
-        }
-    }
-}
+const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
 /// What layers give and what their backward pass gives; gradients and parameters by name.
 struct Pass {
@@ -120,7 +38,7 @@ fn run(
     sequence.forward(&mut parameters, x, shape[0], mode).unwrap();
     let output = sequence.output(x).to_vec();
     let mut by_input = gradient.to_vec();
-    if mode == Mode::Training {
+    if matches!(mode, Mode::Training(_)) {
         let shared = &mut Shared { n: shape[0], descent: Descent::Keep, free: &mut Vec::new() };
         by_input = sequence.backward(&mut parameters, x, by_input, true, shared);
     }
@@ -146,7 +64,7 @@ fn run_case(case: &Case, layer: Layer, kinds: &[(&str, &str)], mode: Mode) -> Pa
 /// Checks a layer with a weight and perhaps a bias in every case of a family.
 fn check_family(family: &str, layer: impl Fn(&Case) -> Layer) {
     for case in Golden::open(family).cases() {
-        let pass = run_case(&case, layer(&case), &[("weight", "weight"), ("bias", "bias")], Mode::Training);
+        let pass = run_case(&case, layer(&case), &[("weight", "weight"), ("bias", "bias")], TRAINING);
         case.check("output", &pass.output);
         case.check("grad_input", &pass.by_input);
         for (name, gradient) in &pass.gradients {
@@ -181,6 +99,7 @@ fn pooling() {
     check_family("max_pool2d", |case| Layer::MaxPool {
         size: case.setting("kernel"),
         stride: case.setting("stride"),
+        partial: false,
     });
     check_family("avg_pool2d", |case| Layer::AvgPool {
         size: case.setting("kernel"),
@@ -232,7 +151,7 @@ fn batch_normalisation() {
     ];
     for case in Golden::open("batch_norm").cases() {
         let training = case.settings["training"].as_bool().unwrap();
-        let mode = if training { Mode::Training } else { Mode::Evaluation };
+        let mode = if training { TRAINING } else { Mode::Evaluation };
         let pass = run_case(&case, Layer::BatchNorm { name: "l".into() }, &kinds, mode);
         case.check("output", &pass.output);
         case.check("running_mean_after", &pass.parameters["p.l.running-mean"]);
@@ -251,6 +170,15 @@ fn group_normalisation() {
 }
 
 #[test]
+fn local_response_normalisation() {
+    check_family("local_response_norm", |case| {
+        let number = |name: &str| case.settings[name].as_f64().unwrap();
+        let (alpha, beta, k) = (number("alpha"), number("beta"), number("k"));
+        Layer::LocalResponseNorm { size: case.setting("size"), alpha, beta, k }
+    });
+}
+
+#[test]
 fn embedding() {
     for case in Golden::open("embedding").cases() {
         let &[vocabulary, dim] = case.shape("weight") else { panic!("a row for each token") };
@@ -258,7 +186,7 @@ fn embedding() {
         let parameters = BTreeMap::from([("p.l.weight".to_owned(), case.array("weight"))]);
         let tokens = case.values("indices");
         let gradient = case.values("grad_output");
-        let pass = run(&[layer], (case.shape("indices"), &tokens), parameters, Mode::Training, &gradient);
+        let pass = run(&[layer], (case.shape("indices"), &tokens), parameters, TRAINING, &gradient);
         case.check("output", &pass.output);
         case.check("grad_weight", &pass.gradients["p.l.weight"]);
     }
@@ -286,7 +214,7 @@ fn long_short_term_memory() {
         }
         let x = case.values("input");
         let gradient = case.values("grad_output");
-        let pass = run(&layers, (case.shape("input"), &x), parameters, Mode::Training, &gradient);
+        let pass = run(&layers, (case.shape("input"), &x), parameters, TRAINING, &gradient);
         case.check("output", &pass.output);
         case.check("grad_input", &pass.by_input);
         for layer in 0..layers.len() {
@@ -294,53 +222,6 @@ fn long_short_term_memory() {
             for kind in ["ih", "hh"] {
                 let gradient = &pass.gradients[&format!("p.l{layer}.weight-{kind}")];
                 case.check(&format!("grad_weight_{kind}_l{layer}"), gradient);
-            }
-        }
-    }
-}
-
-/// Noise in `[-1, 1)` from a hash of the position, as in `golden_file.py`.
-fn noise(stream: u32, count: usize) -> impl Iterator<Item = f32> {
-    (0..count as u32).map(move |position| {
-        let mut x = (stream << 20) + position;
-        x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
-        x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
-        x ^= x >> 16;
-        (x >> 8) as f32 / (1 << 23) as f32 - 1.0
-    })
-}
-
-#[test]
-fn three_steps_of_a_network() {
-    for case in Golden::open("training").cases() {
-        let architecture = Architecture::by_name(&case.name, &[1, 28, 28], 10).unwrap();
-        let mut params = ParamSet::new();
-        for (stream, spec) in architecture.parameter_specs().unwrap().into_iter().enumerate() {
-            let bound = 1.0 / (spec.fan_in as f32).sqrt();
-            let count = spec.shape.iter().product();
-            let values = noise(stream as u32, count).map(|value| value * bound).collect();
-            params.insert(spec.name, Array::new(spec.shape, values).unwrap());
-        }
-        let samples = case.setting("samples");
-        let labels = case.values("labels").iter().map(|&label| label as u32).collect();
-        let batch = Batch::new(noise(100, samples * 784).collect(), [samples, 1, 28, 28], labels).unwrap();
-        let sgd = Sgd::plain(case.settings["rate"].as_f64().unwrap());
-        let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
-
-        let (_, first) = learner.gradient(&batch).unwrap();
-        let mut losses: Vec<f32> =
-            (0..case.setting("steps")).map(|_| learner.step(&batch).unwrap()).collect();
-        let after = learner.params().unwrap();
-        losses.push(learner.gradient(&batch).unwrap().0);
-        case.check("losses", &losses);
-        for (what, set) in [("first_gradient", &first), ("after", &after)] {
-            for (name, array) in set {
-                let values = array.values();
-                let indices = case.values(&format!("{name}.indices"));
-                let chosen: Vec<f32> = indices.iter().map(|&index| values[index as usize]).collect();
-                case.check(&format!("{name}.{what}.values"), &chosen);
-                let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
-                case.check(&format!("{name}.{what}.sum_of_squares"), &[squares as f32]);
             }
         }
     }

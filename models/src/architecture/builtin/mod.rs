@@ -1,0 +1,227 @@
+//! The architectures that come with the crate. Adding one is one function and one line in [`BUILT_INS`], whose tests then
+//! cover it.
+
+mod convolutional;
+mod perceptrons;
+mod residual;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Architecture, ArchitectureError, Initialisation, Layer};
+
+/// An architecture known by name.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// The name in configurations.
+    pub name: &'static str,
+    /// One line on what it is.
+    pub summary: &'static str,
+    /// The shape of sample it is meant for; others may work.
+    pub input: &'static [usize],
+    /// The number of classes it is mostly told; of text, that of different tokens.
+    pub classes: usize,
+    /// What its convolutions are normalised by unless something else is chosen; none if it has nothing to choose.
+    pub norm: Option<Norm>,
+    build: fn(&Given<'_>) -> Parts,
+}
+
+/// What the convolutions of an architecture are normalised by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Norm {
+    /// Nothing; they have biases instead.
+    None,
+    /// [`Layer::BatchNorm`], as in the paper. Its statistics are those of whose data are in a batch.
+    Batch,
+    /// [`Layer::GroupNorm`] in 32 groups (Wu and He 2018), whose sense does not depend on whose data are in a batch (Hsieh
+    /// et al., ICML 2020).
+    Group,
+}
+
+/// What can be chosen of a built-in architecture; absent for what it has itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Variant {
+    /// What its convolutions are normalised by.
+    pub norm: Option<Norm>,
+    /// What its weights start as.
+    pub initialisation: Option<Initialisation>,
+}
+
+/// What an architecture is built for.
+struct Given<'a> {
+    input: &'a [usize],
+    classes: usize,
+    norm: Norm,
+}
+
+/// An architecture but for its name, input and classes.
+struct Parts {
+    initialisation: Initialisation,
+    extractor: Vec<Layer>,
+    projection: Vec<Layer>,
+    head: Vec<Layer>,
+}
+
+impl Parts {
+    /// Without a projection, from the usual start.
+    fn plain(extractor: Vec<Layer>, head: Vec<Layer>) -> Self {
+        Self { initialisation: Initialisation::default(), extractor, projection: vec![], head }
+    }
+}
+
+impl BuiltIn {
+    pub(super) fn build(
+        &self,
+        input: &[usize],
+        classes: usize,
+        variant: Variant,
+    ) -> Result<Architecture, ArchitectureError> {
+        if self.norm.is_none() && variant.norm.is_some() {
+            let have = BUILT_INS.iter().filter(|built_in| built_in.norm.is_some());
+            let have = have.map(|built_in| built_in.name).collect();
+            return Err(ArchitectureError::NoNorm { name: self.name.to_owned(), have });
+        }
+        let norm = variant.norm.or(self.norm).unwrap_or(Norm::None);
+        let Parts { initialisation, extractor, projection, head } =
+            (self.build)(&Given { input, classes, norm });
+        let initialisation = variant.initialisation.unwrap_or(initialisation);
+        let (name, input) = (self.name.to_owned(), input.to_vec());
+        Ok(Architecture { name, input, classes, initialisation, extractor, projection, head })
+    }
+}
+
+/// Every built-in architecture, ordered by name.
+pub const BUILT_INS: &[BuiltIn] = &[
+    BuiltIn {
+        name: "char-lstm",
+        summary: "the next character, by `McMahan` et al. 2017: two LSTMs of 256 units over 80 characters",
+        input: &[80],
+        classes: 80,
+        norm: None,
+        build: text::char_lstm,
+    },
+    BuiltIn {
+        name: "cnn-cifar",
+        summary: "the CNN of `McMahan` et al. 2017 for 24x24 crops of CIFAR-10, with local response normalisation",
+        input: &[3, 24, 24],
+        classes: 10,
+        norm: None,
+        build: convolutional::cnn_cifar,
+    },
+    BuiltIn {
+        name: "cnn-mnist",
+        summary: "the CNN of `McMahan` et al. 2017 for MNIST: two 5x5 convolutions and 512 hidden units",
+        input: &[1, 28, 28],
+        classes: 10,
+        norm: None,
+        build: convolutional::cnn_mnist,
+    },
+    BuiltIn {
+        name: "cnn-small",
+        summary: "a small fast CNN for 28x28 images: 9 226 parameters",
+        input: &[1, 28, 28],
+        classes: 10,
+        norm: None,
+        build: convolutional::cnn_small,
+    },
+    BuiltIn {
+        name: "lenet-5",
+        summary: "LeNet-5 as in PFL-MoE (Guo et al. 2021): two 5x5 convolutions, 120 and 84 hidden units",
+        input: &[3, 32, 32],
+        classes: 10,
+        norm: None,
+        build: convolutional::lenet_5,
+    },
+    BuiltIn {
+        name: "linear",
+        summary: "softmax regression, the baseline",
+        input: &[1, 28, 28],
+        classes: 10,
+        norm: None,
+        build: perceptrons::linear_model,
+    },
+    BuiltIn {
+        name: "mlp-25m",
+        summary: "two hidden layers of 4 620 units, 100 MB in f32: to measure the system with",
+        input: &[1, 28, 28],
+        classes: 10,
+        norm: None,
+        build: perceptrons::mlp_25m,
+    },
+    BuiltIn {
+        name: "mlp-2nn",
+        summary: "the 2NN of `McMahan` et al. 2017: two hidden layers of 200 units",
+        input: &[1, 28, 28],
+        classes: 10,
+        norm: None,
+        build: perceptrons::mlp_2nn,
+    },
+    BuiltIn {
+        name: "moon-cnn",
+        summary: "the network of MOON (Li et al. 2021): LeNet-5 with a projection to 256 values",
+        input: &[3, 32, 32],
+        classes: 10,
+        norm: None,
+        build: convolutional::moon_cnn,
+    },
+    BuiltIn {
+        name: "resnet-18",
+        summary: "ResNet-18 for small images (He et al. 2016), normalised by groups unless said otherwise",
+        input: &[3, 32, 32],
+        classes: 10,
+        norm: Some(Norm::Group),
+        build: residual::resnet_18,
+    },
+    BuiltIn {
+        name: "resnet-50",
+        summary: "ResNet-50 for small images (He et al. 2016), normalised by groups unless said otherwise",
+        input: &[3, 32, 32],
+        classes: 10,
+        norm: Some(Norm::Group),
+        build: residual::resnet_50,
+    },
+    BuiltIn {
+        name: "resnet-9",
+        summary: "nine layers with two residual blocks, without normalisation: 6.6 million parameters",
+        input: &[3, 32, 32],
+        classes: 10,
+        norm: None,
+        build: residual::resnet_9,
+    },
+    BuiltIn {
+        name: "vgg-16",
+        summary: "VGG-16 for small images (Simonyan and Zisserman 2015), configuration D without normalisation",
+        input: &[3, 32, 32],
+        classes: 10,
+        norm: None,
+        build: convolutional::vgg_16,
+    },
+    BuiltIn {
+        name: "word-lstm",
+        summary: "the next word, by `McMahan` et al. 2017: an LSTM of 256 units over ten words",
+        input: &[10],
+        classes: 10_000,
+        norm: None,
+        build: text::word_lstm,
+    },
+];
+
+fn conv(name: &str, out: usize, kernel: usize, stride: usize, padding: usize) -> Layer {
+    Layer::Conv { name: name.to_owned(), out, kernel, stride, padding, bias: true }
+}
+
+/// Without bias, padded so that a stride of 1 keeps height and width.
+fn plain_conv(name: &str, out: usize, kernel: usize, stride: usize) -> Layer {
+    Layer::Conv { name: name.to_owned(), out, kernel, stride, padding: kernel / 2, bias: false }
+}
+
+fn linear(name: &str, out: usize) -> Layer {
+    Layer::Linear { name: name.to_owned(), out, bias: true }
+}
+
+fn pool(size: usize) -> Layer {
+    Layer::MaxPool { size, stride: size, partial: false }
+}

@@ -1,0 +1,120 @@
+use rand_chacha::rand_core::SeedableRng;
+
+use super::*;
+use crate::architecture::{ArchitectureError, ParameterKind};
+
+#[test]
+fn parameter_counts_are_those_of_the_papers() {
+    for (name, input, count) in [
+        ("cnn-cifar", [3, 24, 24], 1_068_298),
+        ("vgg-16", [3, 32, 32], 15_245_130),
+        ("resnet-50", [3, 32, 32], 23_520_842),
+        ("moon-cnn", [3, 32, 32], 92_626),
+        ("resnet-9", [3, 32, 32], 6_568_640),
+        ("resnet-18", [3, 32, 32], 11_173_962),
+        ("mlp-2nn", [1, 28, 28], 199_210),
+        ("mlp-25m", [1, 28, 28], 25_021_930),
+        ("cnn-mnist", [1, 28, 28], 1_663_370),
+        ("lenet-5", [1, 28, 28], 61_706),
+        ("lenet-5", [3, 32, 32], 62_006),
+        ("linear", [1, 28, 28], 7_850),
+        ("cnn-small", [1, 28, 28], 9_226),
+    ] {
+        let architecture = Architecture::by_name(name, &input, 10).unwrap();
+        assert_eq!(architecture.parameters(), Ok(count), "{name} on {input:?}");
+        let params = architecture.initialise(|_| rand_chacha::ChaCha8Rng::from_seed([0; 32])).unwrap();
+        assert_eq!(params.parameters(), count, "{name}");
+    }
+    for vocabulary in [2, 65, 90] {
+        let text = Architecture::by_name("char-lstm", &[80], vocabulary).unwrap();
+        assert_eq!(text.parameters(), Ok(796_672 + 265 * vocabulary));
+        assert_eq!(text.predictions(), Ok(80));
+    }
+    let words = Architecture::by_name("word-lstm", &[10], 10_000).unwrap();
+    assert_eq!((words.parameters(), words.predictions()), (Ok(4_949_776), Ok(10)));
+}
+
+#[test]
+fn the_norm_can_be_chosen_where_there_is_one() {
+    // Counts of the same networks in PyTorch, for ten classes.
+    for (name, norm, parameters, buffers) in [
+        ("resnet-18", Norm::None, 11_169_162, 0),
+        ("resnet-18", Norm::Batch, 11_173_962, 9_600),
+        ("resnet-18", Norm::Group, 11_173_962, 0),
+        ("resnet-50", Norm::None, 23_494_282, 0),
+        ("resnet-50", Norm::Batch, 23_520_842, 53_120),
+        ("resnet-50", Norm::Group, 23_520_842, 0),
+    ] {
+        let variant = Variant { norm: Some(norm), ..Variant::default() };
+        let architecture = Architecture::variant(name, &[3, 32, 32], 10, variant).unwrap();
+        assert_eq!(architecture.parameters(), Ok(parameters), "{name} {norm:?}");
+        let specs = architecture.parameter_specs().unwrap();
+        let kept = specs.iter().filter(|spec| spec.kind == ParameterKind::Buffer);
+        assert_eq!(kept.map(|spec| spec.shape[0]).sum::<usize>(), buffers, "{name} {norm:?}");
+        let own = Architecture::by_name(name, &[3, 32, 32], 10).unwrap();
+        assert_eq!(own == architecture, norm == Norm::Group, "{name} {norm:?}");
+    }
+    let variant = Variant { norm: Some(Norm::Batch), ..Variant::default() };
+    let error = Architecture::variant("lenet-5", &[3, 32, 32], 10, variant).unwrap_err();
+    assert_eq!(error.to_string(), "`lenet-5` has no normalisation to choose; resnet-18 and resnet-50 have");
+}
+
+#[test]
+fn names_in_blocks_read_like_those_of_the_libraries() {
+    let names = |name: &str| -> Vec<String> {
+        let architecture = Architecture::by_name(name, &[3, 32, 32], 10).unwrap();
+        architecture.parameter_specs().unwrap().into_iter().map(|spec| spec.name).collect()
+    };
+    assert!(names("resnet-18").contains(&"extractor.layer2-0-shortcut-conv.weight".to_owned()));
+    let expected = ["conv1", "conv2", "block1-conv1", "block1-conv2", "conv3", "conv4", "block2-conv1"];
+    for (found, expected) in names("resnet-9").iter().zip(expected) {
+        assert_eq!(*found, format!("extractor.{expected}.weight"));
+    }
+}
+
+#[test]
+fn the_registry_is_ordered_and_every_entry_works() {
+    assert!(BUILT_INS.is_sorted_by(|a, b| a.name < b.name));
+    for built_in in BUILT_INS {
+        for classes in [2, 10, 62] {
+            let architecture = Architecture::by_name(built_in.name, built_in.input, classes).unwrap();
+            assert_eq!(architecture.name, built_in.name);
+            assert!(architecture.multiply_adds().unwrap() > 0);
+            for part in ["extractor", "head"] {
+                assert!(
+                    architecture.parts().iter().any(|(name, layers)| *name == part && !layers.is_empty())
+                );
+            }
+            let json = serde_json::to_string(&architecture).unwrap();
+            assert_eq!(serde_json::from_str::<Architecture>(&json).unwrap(), architecture);
+            // Messages carry it in a form that does not describe itself.
+            let bytes = postcard::to_stdvec(&architecture).unwrap();
+            assert_eq!(postcard::from_bytes::<Architecture>(&bytes).unwrap(), architecture);
+        }
+        assert!(built_in.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
+        assert!(!built_in.summary.is_empty());
+    }
+}
+
+#[test]
+fn the_stored_form_is_readable() {
+    let json = r#"{"name":"mine","input":[1,4,4],"classes":2,
+        "extractor":[{"conv":{"name":"c","out":2,"kernel":3,"stride":1,"padding":1,"bias":false}},"relu",
+                     {"max-pool":{"size":2,"stride":2}},"flatten"],
+        "projection":[],"head":[{"linear":{"name":"out","out":2,"bias":true}}]}"#;
+    let architecture: Architecture = serde_json::from_str(json).unwrap();
+    assert_eq!(architecture.parameters(), Ok(18 + 18));
+    let unknown = json.replace("\"bias\":false", "\"bias\":false,\"groups\":2");
+    assert!(serde_json::from_str::<Architecture>(&unknown).unwrap_err().to_string().contains("groups"));
+}
+
+#[test]
+fn an_unknown_name_lists_the_known_ones_and_a_bad_input_is_refused() {
+    let error = Architecture::by_name("lenet", &[1, 28, 28], 10).unwrap_err();
+    assert!(error.to_string().contains("lenet-5, linear"), "{error}");
+    assert!(matches!(
+        Architecture::by_name("lenet-5", &[784], 10),
+        Err(ArchitectureError::Input { layer, .. }) if layer == "extractor.conv1"
+    ));
+    assert!(Architecture::by_name("mlp-2nn", &[1, 28, 28], 0).is_err());
+}

@@ -1,0 +1,52 @@
+//! Values left out.
+
+use super::operator::{Backward, Operator, Outcome, Reads};
+use super::parameter::Parameter;
+use crate::masks::scale;
+use crate::mode::Mode;
+
+/// Leaves values out in training, and scales those that it keeps.
+#[derive(Debug)]
+pub(crate) struct Dropout {
+    /// The layer, of whose masks there is one for each pass.
+    label: String,
+    rate: f64,
+    /// What each value of the last batch was multiplied by.
+    factors: Vec<f32>,
+}
+
+impl Dropout {
+    pub(crate) fn new(label: &str, rate: f64) -> Self {
+        Self { label: label.to_owned(), rate, factors: Vec::new() }
+    }
+}
+
+impl Operator for Dropout {
+    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, mode: Mode) -> Outcome {
+        match mode {
+            Mode::Training(masks) => {
+                let scale = scale(self.rate);
+                let kept = masks.kept(&self.label, self.rate).take(x.len());
+                self.factors.clear();
+                self.factors.extend(kept.map(|kept| if kept { scale } else { 0.0 }));
+                for ((y, x), factor) in y.iter_mut().zip(x).zip(&self.factors) {
+                    *y = x * factor;
+                }
+            }
+            Mode::Evaluation => y.copy_from_slice(x),
+        }
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: false, output: false }
+    }
+
+    fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
+        if let Some(dx) = pass.dx {
+            for ((dx, dy), factor) in dx.iter_mut().zip(pass.dy).zip(&self.factors) {
+                *dx = *dy * factor;
+            }
+        }
+    }
+}

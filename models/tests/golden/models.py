@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""A golden forward pass of every built-in model, computed by PyTorch in float64.
+
+    python3 tests/peers/environment.py                       makes the environment, prints its interpreter
+    target/peers/bin/python models/tests/golden/models.py    writes a missing file, checks an existing one
+
+The networks are written here as a user of PyTorch would write them, from the papers. One file holds, for each of
+them, what two samples give in evaluation: the logits, and of the extractor's features the sum of squares. Parameters
+and samples are not in the file; either side makes them of `golden_file.noise`:
+
+* tensor number i of the network, counted in the order of its layers and within a layer weight, bias, running mean and
+  running variance (of an LSTM the weights of inputs and of state and one bias), is `noise(i, count)`, times
+  `sqrt(6 / fan in)` for weights and `1 / sqrt(fan in)` for biases of convolutions and linear layers, times
+  `1 / sqrt(hidden)` for LSTMs; scales of normalisation are 1 and their offsets and running means 0, plus a quarter of
+  it; running variances are 1 plus half of it; embeddings are the noise itself;
+* the samples are `noise(1000, count)`, or tokens `floor((value + 1) / 2 * vocabulary)` of it.
+"""
+
+import math
+import sys
+
+import torch
+from golden_file import Family, disagreements, noise, write
+from torch import nn
+
+SAMPLES = 2
+CLASSES = 10
+
+
+class Residual(nn.Module):
+    """`body(x) + shortcut(x)`."""
+
+    def __init__(self, body: list[nn.Module], shortcut: list[nn.Module]) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*body)
+        self.shortcut = nn.Sequential(*shortcut)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x) + self.shortcut(x)
+
+
+class Lstm(nn.LSTM):
+    """An LSTM with one bias, that gives its states alone."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden, batch_first=True)
+        nn.init.zeros_(self.bias_hh_l0)
+        del self._parameters["bias_hh_l0"]
+        self.register_buffer("bias_hh_l0", torch.zeros(4 * hidden))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)[0]
+
+
+class Words(nn.Embedding):
+    """Tokens come as numbers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.long())
+
+
+def relu() -> nn.Module:
+    return nn.ReLU()
+
+
+def lenet(channels: int, padding: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(channels, 6, 5, padding=padding), relu(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), relu(), nn.MaxPool2d(2), nn.Flatten(),
+    ]  # fmt: skip
+
+
+def vgg_16() -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    channels = 3
+    for out, count in [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]:
+        for _ in range(count):
+            layers += [nn.Conv2d(channels, out, 3, padding=1), relu()]
+            channels = out
+        layers.append(nn.MaxPool2d(2))
+    return [*layers, nn.Flatten()]
+
+
+def resnet_9() -> list[nn.Module]:
+    def conv(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), relu()]
+
+    return [
+        *conv(3, 64), *conv(64, 128), nn.MaxPool2d(2), Residual([*conv(128, 128), *conv(128, 128)], []),
+        *conv(128, 256), nn.MaxPool2d(2), *conv(256, 512), nn.MaxPool2d(2),
+        Residual([*conv(512, 512), *conv(512, 512)], []), nn.MaxPool2d(4), nn.Flatten(),
+    ]  # fmt: skip
+
+
+def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
+    """He et al. 2016 with a stem for small images; blocks of two 3x3 convolutions, or bottlenecks of three."""
+
+    def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=norm == "none")
+        norms = {"none": [], "batch": [nn.BatchNorm2d(outputs)], "group": [nn.GroupNorm(32, outputs)]}
+        return [layer, *norms[norm]]
+
+    layers = [*conv(3, 64, 3), relu()]
+    inputs = 64
+    for stage, count in enumerate(blocks):
+        width = 64 * 2**stage
+        outputs = 4 * width if bottleneck else width
+        for number in range(count):
+            stride = 2 if stage > 0 and number == 0 else 1
+            if bottleneck:
+                body = [*conv(inputs, width, 1), relu(), *conv(width, width, 3, stride), relu()]
+                body += conv(width, outputs, 1)
+            else:
+                body = [*conv(inputs, width, 3, stride), relu(), *conv(width, width, 3)]
+            shortcut = conv(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else []
+            layers += [Residual(body, shortcut), relu()]
+            inputs = outputs
+    return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+def fully_connected(*sizes: int) -> list[nn.Module]:
+    """Linear layers with rectifiers between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(inputs, outputs), relu()]
+    return layers[:-1]
+
+
+def response() -> nn.Module:
+    """TensorFlow's `lrn(x, 4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)`."""
+    return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)
+
+
+def ceil_pool() -> nn.Module:
+    return nn.MaxPool2d(3, 2, ceil_mode=True)
+
+
+# Model, what follows its name if it is a variant: input, classes, extractor, projection and head.
+MODELS = {
+    "char-lstm": ((80,), 80, lambda: [Words(80, 8), Lstm(8, 256), Lstm(256, 256)], [], lambda: [nn.Linear(256, 80)]),
+    "cnn-cifar": (
+        (3, 24, 24), CLASSES,
+        lambda: [
+            nn.Conv2d(3, 64, 5, padding=2), relu(), ceil_pool(), response(),
+            nn.Conv2d(64, 64, 5, padding=2), relu(), response(), ceil_pool(), nn.Flatten(),
+        ],
+        [], lambda: fully_connected(2304, 384, 192, CLASSES),
+    ),
+    "cnn-mnist": (
+        (1, 28, 28), CLASSES,
+        lambda: [
+            nn.Conv2d(1, 32, 5, padding=2), relu(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2), relu(), nn.MaxPool2d(2), nn.Flatten(),
+        ],
+        [], lambda: fully_connected(3136, 512, CLASSES),
+    ),
+    "cnn-small": (
+        (1, 28, 28), CLASSES,
+        lambda: [
+            nn.Conv2d(1, 8, 5, 2, padding=2), relu(), nn.Conv2d(8, 16, 3, padding=1), relu(),
+            nn.MaxPool2d(2), nn.Flatten(),
+        ],
+        [], lambda: [nn.Linear(784, CLASSES)],
+    ),
+    "lenet-5": ((3, 32, 32), CLASSES, lambda: lenet(3, 0), [], lambda: fully_connected(400, 120, 84, CLASSES)),
+    "linear": ((1, 28, 28), CLASSES, lambda: [nn.Flatten()], [], lambda: [nn.Linear(784, CLASSES)]),
+    "mlp-2nn": (
+        (1, 28, 28), CLASSES,
+        lambda: [nn.Flatten(), *fully_connected(784, 200, 200), relu()], [], lambda: [nn.Linear(200, CLASSES)],
+    ),
+    "mlp-25m": (
+        (1, 28, 28), CLASSES,
+        lambda: [nn.Flatten(), *fully_connected(784, 4620, 4620), relu()], [], lambda: [nn.Linear(4620, CLASSES)],
+    ),
+    "moon-cnn": (
+        (3, 32, 32), CLASSES,
+        lambda: [*lenet(3, 0), *fully_connected(400, 120, 84), relu()],
+        [lambda: fully_connected(84, 84, 256)], lambda: [nn.Linear(256, CLASSES)],
+    ),
+    "resnet-9": ((3, 32, 32), CLASSES, resnet_9, [], lambda: [nn.Linear(512, CLASSES, bias=False)]),
+    "vgg-16": ((3, 32, 32), CLASSES, vgg_16, [], lambda: fully_connected(512, 512, 512, CLASSES)),
+    "word-lstm": (
+        (10,), 10_000, lambda: [Words(10_000, 192), Lstm(192, 256)], [], lambda: [nn.Linear(256, 10_000)],
+    ),
+    **{
+        f"resnet-18 {norm}": (
+            (3, 32, 32), CLASSES, lambda norm=norm: resnet([2, 2, 2, 2], False, norm),
+            [], lambda: [nn.Linear(512, CLASSES)],
+        )
+        for norm in ("none", "batch", "group")
+    },
+    **{
+        f"resnet-50 {norm}": (
+            (3, 32, 32), CLASSES, lambda norm=norm: resnet([3, 4, 6, 3], True, norm),
+            [], lambda: [nn.Linear(2048, CLASSES)],
+        )
+        for norm in ("none", "batch", "group")
+    },
+}  # fmt: skip
+
+
+def fill(network: nn.Module) -> None:
+    """Gives every tensor its noise."""
+    stream = 0
+
+    def put(tensor: torch.Tensor, scale: float, offset: float = 0.0) -> None:
+        nonlocal stream
+        values = torch.from_numpy(noise(stream, tensor.numel())).double().reshape(tensor.shape)
+        # In f32, as the other side computes it.
+        scaled = values.float() * torch.tensor(scale, dtype=torch.float32) + torch.tensor(offset)
+        tensor.data.copy_(scaled.double())
+        stream += 1
+
+    for layer in network.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            fan = layer.weight[0].numel()
+            put(layer.weight, math.sqrt(6 / fan))
+            if layer.bias is not None:
+                put(layer.bias, 1 / math.sqrt(fan))
+        elif isinstance(layer, (nn.BatchNorm2d, nn.GroupNorm)):
+            put(layer.weight, 0.25, 1.0)
+            put(layer.bias, 0.25)
+            if isinstance(layer, nn.BatchNorm2d):
+                put(layer.running_mean, 0.25)
+                put(layer.running_var, 0.5, 1.0)
+        elif isinstance(layer, nn.Embedding):
+            put(layer.weight, 1.0)
+        elif isinstance(layer, nn.LSTM):
+            for tensor in (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0):
+                put(tensor, 1 / math.sqrt(layer.hidden_size))
+
+
+def models() -> Family:
+    family = Family("models")
+    for name, (shape, classes, extractor, projection, head) in MODELS.items():
+        parts = [nn.Sequential(*extractor()), nn.Sequential(*(projection[0]() if projection else []))]
+        network = nn.Sequential(*parts, nn.Sequential(*head())).double().eval()
+        fill(network)
+        count = SAMPLES * math.prod(shape)
+        values = torch.from_numpy(noise(1000, count)).double()
+        if len(shape) == 1:
+            values = ((values + 1) / 2 * classes).floor()
+        samples = values.reshape(SAMPLES, *shape)
+        with torch.no_grad():
+            features = network[0](samples)
+            logits = network[2](network[1](features)).reshape(-1, classes)
+        # Of predictions at every position those of the first and the last: the others would make the file large.
+        if logits.shape[0] > SAMPLES:
+            logits = logits[[0, -1]][:, :64]
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        settings = {"input": list(shape), "classes": classes, "samples": SAMPLES, "parameters": parameters}
+        family.add(name, settings, logits=logits, squares=features.square().sum())
+    return family
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    family = models()
+    if not family.path.exists():
+        write(family)
+        print(f"{family.path.name}: written, {family.path.stat().st_size} bytes")
+    elif found := disagreements(family):
+        print(f"{family.path.name}: not what PyTorch {torch.__version__} computes: {'; '.join(found)}")
+        sys.exit("models.py: if this file is to change, delete it and run this again")
+    else:
+        print(f"{family.path.name}: as computed")
+
+
+if __name__ == "__main__":
+    main()

@@ -61,7 +61,14 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
-    let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
+    let training = Training {
+        epochs: raw.training.epochs,
+        batch: raw.training.batch,
+        drop_last: raw.training.drop_last,
+        sgd,
+        schedule: raw.training.schedule,
+        clip: raw.training.clip,
+    };
     let aggregation = Aggregation {
         weights: raw.aggregation.weights,
         rule: raw.aggregation.rule,
@@ -291,10 +298,13 @@ mod tests {
                 .filter(|path| open.iter().any(|open| open == path))
                 .collect()
         };
-        assert_eq!(unset(&[]), ["data.path", "model.seed", "model.layers", "round.count.max"]);
+        assert_eq!(
+            unset(&[]),
+            ["data.path", "model.seed", "model.layers", "training.clip", "round.count.max"]
+        );
         assert_eq!(
             unset(&["data.set=mnist", "data.path=x"]),
-            ["data.limit", "model.seed", "model.layers", "round.count.max"]
+            ["data.limit", "model.seed", "model.layers", "training.clip", "round.count.max"]
         );
     }
 

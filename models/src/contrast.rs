@@ -98,8 +98,9 @@ mod tests {
         assert!((loss(&along, &along, 0.07) - 2.0f32.ln()).abs() < 1e-6);
         assert!((loss(&[-1.0, 0.0], &along, 1e-2) - 200.0).abs() < 1e-3, "no overflow");
         assert!(
-            (mean_cosine(&[1.0, 0.0, 1.0, 1.0], &[5.0, 0.0, 0.0, 3.0], 2) - (1.0 + 0.5f64.sqrt()) / 2.0)
-                .abs()
+            (mean_cosine(&[1.0, 0.0, 1.0, 1.0], &[5.0, 0.0, 0.0, 3.0], 2)
+                - f64::midpoint(1.0, 0.5f64.sqrt()))
+            .abs()
                 < 1e-12
         );
     }

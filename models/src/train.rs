@@ -33,7 +33,7 @@ pub struct Learner {
 
 /// A further term of the loss, a function of the representation: given it, the term writes its gradient by it, as long, and
 /// gives its value.
-pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + 'a;
+pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + Send + 'a;
 
 impl Learner {
     /// A learner that starts from these parameters, with no velocity.

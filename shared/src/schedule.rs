@@ -48,6 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::float_cmp, reason = "powers of two are exact")]
     fn shares_are_those_of_the_formulas() {
         let shares = |schedule: Schedule| [1, 2, 3, 4].map(|round| schedule.share(round, 4));
         assert_eq!(shares(Schedule::default()), [1.0; 4]);

@@ -20,8 +20,8 @@ impl Run {
     /// Step *close*: the decision, then the new model, its evaluation, the next broadcast, the record, the checkpoint.
     /// A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
-        let sums = self.open.take().expect("a round is closed after it was opened");
-        let decision = if let Some(decision) = sums.decision {
+        let mut sums = self.open.take().expect("a round is closed after it was opened");
+        let decision = if let Some(decision) = sums.decision.take() {
             decision
         } else {
             let contributors: BTreeSet<ClientId> = sums.reports.keys().copied().collect();

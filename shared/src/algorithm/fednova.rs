@@ -9,8 +9,8 @@
 //!            w_{t+1} = w_t + (sum p_k a_k) (sum p_k (w_k - w_t) / a_k)
 //! ```
 //!
-//! Who makes many steps does not count more for it. The server knows tau_k from the number of samples, so that nobody need
-//! be believed. With equal tau_k it is FedAvg.
+//! Who makes many steps does not count more for it. The server knows `tau_k` from the number of samples, so that nobody need
+//! be believed. With equal `tau_k` it is FedAvg.
 
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use crate::aggregation::WeightedSum;
 use crate::message::Rejection;
 use crate::spec::Training;
 
-/// Units of a whole-numbered a_k: 2^-20 of a step.
+/// Units of a whole-numbered `a_k`: 2^-20 of a step.
 const UNIT: f64 = 1_048_576.0;
 
 /// Federated averaging of normalised updates.

@@ -8,7 +8,7 @@
 //! server:    as FedAvg
 //! ```
 //!
-//! where z is the representation of x, the output of the projection, under the model in training, the global model w_t and
+//! where z is the representation of x, the output of the projection, under the model in training, the global model `w_t` and
 //! the model that this client itself had trained when it last took part. The two are frozen and only evaluated. In its first
 //! round a client has no previous model, and there is no contrastive term.
 //!

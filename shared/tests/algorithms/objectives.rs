@@ -203,18 +203,13 @@ fn moon_holds_representations_near_the_global_ones_and_says_so() {
         let mut federation = Federation::new(&spec, &shares);
         federation.round();
         let updates = federation.updates();
-        let mean = |select: fn(&Metric) -> Option<f64>| {
+        let mean = |name: &str| {
             let all = updates.iter().flat_map(|(_, report)| report.metrics).flatten();
-            all.filter_map(|metric| select(&metric)).sum::<f64>() / updates.len() as f64
+            let named = all.filter(|metric| metric.name() == name).map(Metric::value);
+            named.sum::<f64>() / updates.len() as f64
         };
-        let alignment = mean(|metric| match metric {
-            Metric::Alignment(value) => Some(*value),
-            _ => None,
-        });
-        let drift = mean(|metric| match metric {
-            Metric::Drift(value) => Some(*value),
-            _ => None,
-        });
+        let alignment = mean("alignment");
+        let drift = mean("drift");
         let expected: f64 = updates.iter().map(|(update, _)| update.tensors.l2_norm()).sum::<f64>() / 4.0;
         assert!((drift - expected).abs() < 1e-6);
         alignment

@@ -1,10 +1,9 @@
 //! Corrections and clipping of the gradient, held against their formulas, in both engines.
 
-#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
-
-use models::{Architecture, Backend, Batch, Correction, Layer, Learner, ModelError, ParamSet, Sgd};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::{Architecture, Backend, Batch, Correction, Layer, Learner, ModelError, ParamSet, Sgd};
 
 /// A network of all that steps in different ways: convolutions and linear layers with and without biases, statistics.
 fn architecture() -> Architecture {

@@ -1,5 +1,8 @@
 //! What is added to the gradient of the loss before the optimiser sees it.
 
+#[cfg(test)]
+mod tests;
+
 use crate::params::ParamSet;
 
 /// A correction of every step's gradient, the same for all steps: with `g` the gradient of the loss by a parameter `w`,
@@ -8,8 +11,8 @@ use crate::params::ParamSet;
 /// g <- g + factor (w - anchor) + shift
 /// ```
 ///
-/// The first term is the gradient of `factor/2 ||w - anchor||^2` (FedProx), the second moves all steps by the same amount
-/// (SCAFFOLD). Buffers are not corrected, and need not be in the sets.
+/// The first term is the gradient of `factor/2 ||w - anchor||^2` (`FedProx`), the second moves all steps by the same amount
+/// (`SCAFFOLD`). Buffers are not corrected, and need not be in the sets.
 #[derive(Clone, Debug, Default)]
 pub struct Correction {
     /// The pull towards these parameters, and its factor.

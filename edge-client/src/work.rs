@@ -115,6 +115,7 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         steps: client.steps(),
         loss: client.loss(),
         duration: started.elapsed(),
+        metrics: client.metrics(),
     };
     Ok(Result {
         report,

@@ -39,6 +39,8 @@
 
 pub mod architecture;
 mod batch;
+mod contrast;
+mod correction;
 mod cpu;
 mod device;
 mod error;
@@ -62,6 +64,8 @@ pub use architecture::{
     ParameterSpec, Variant,
 };
 pub use batch::{Batch, BatchError};
+pub use contrast::{mean_cosine, model_contrast};
+pub use correction::Correction;
 pub use device::Backend;
 pub use error::ModelError;
 pub use loss::cross_entropy;
@@ -74,4 +78,4 @@ pub use params::codec::{self, DecodeError, Limits};
 pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, ShapeError};
 pub use peak::product_peak;
 pub use sgd::Sgd;
-pub use train::Learner;
+pub use train::{Learner, Term};

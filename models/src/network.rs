@@ -1,7 +1,8 @@
 //! Running an architecture.
 
-use crate::architecture::{Architecture, ArchitectureError};
+use crate::architecture::{Architecture, ArchitectureError, ParameterKind};
 use crate::batch::Batch;
+use crate::correction::Correction;
 use crate::cpu::{self, Descent};
 use crate::device::Backend;
 use crate::error::ModelError;
@@ -139,6 +140,15 @@ impl Network {
         }
     }
 
+    /// The representation of a batch, whose labels do not matter, in [`Mode::Evaluation`].
+    ///
+    /// # Errors
+    /// As [`Network::forward`].
+    pub fn represent(&mut self, batch: &Batch) -> Result<&[f32], ModelError> {
+        self.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
+        Ok(self.representation())
+    }
+
     /// The extractor's output for the last batch, `[n, ...]`.
     #[must_use]
     pub fn features(&self) -> &[f32] {
@@ -214,12 +224,33 @@ impl Network {
         }
     }
 
-    /// One step of the optimiser along the gradients that the last backward pass left.
-    pub(crate) fn descend(&mut self, sgd: &Sgd) -> Result<(), ModelError> {
+    /// Corrects the gradients of all later steps of the optimiser.
+    pub(crate) fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
+        let specs = self.architecture.parameter_specs()?;
+        let sets = [correction.anchor.as_ref().map(|(_, anchor)| anchor), correction.shift.as_ref()];
+        for set in sets.into_iter().flatten() {
+            for spec in specs.iter().filter(|spec| spec.kind != ParameterKind::Buffer) {
+                let array = set.get(&spec.name).ok_or_else(|| Mismatch::missing(&spec.name))?;
+                if array.shape() != spec.shape {
+                    return Err(Mismatch::shape(&spec.name, &spec.shape, array.shape()).into());
+                }
+            }
+        }
         match &mut self.engine {
-            Engine::Cpu(engine) => engine.descend(sgd),
+            Engine::Cpu(engine) => engine.correct(correction),
+            Engine::Tensor(engine) => engine
+                .correct(correction)
+                .map_err(ModelError::candle("moving the correction to the device"))?,
+        }
+        Ok(())
+    }
+
+    /// One step of the optimiser along the gradients that the last backward pass left, shortened to `clip`.
+    pub(crate) fn descend(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
+        match &mut self.engine {
+            Engine::Cpu(engine) => engine.descend(sgd, clip),
             Engine::Tensor(engine) => {
-                engine.descend(sgd).map_err(ModelError::candle("stepping the optimiser"))?;
+                engine.descend(sgd, clip).map_err(ModelError::candle("stepping the optimiser"))?;
             }
         }
         Ok(())

@@ -42,7 +42,7 @@ mod tests {
         (0..steps)
             .map(|_| {
                 let gradient = a as f32 * (parameter.values.values()[0] - c as f32);
-                parameter.descend_along(&sgd, Some(&[gradient]));
+                parameter.descend_along(&sgd, &[gradient]);
                 v = sgd.momentum * v + a * (w - c) + sgd.decay * w;
                 w -= sgd.rate * v;
                 (f64::from(parameter.values.values()[0]), w)
@@ -75,7 +75,7 @@ mod tests {
         // After t steps of gradient 1: w = -rate * sum_{i<t} (1 - m^(i+1)) / (1 - m), here 1 + 1.5 + 1.75.
         let mut parameter = Parameter::new("w".into(), Array::zeros([1]), false);
         for _ in 0..3 {
-            parameter.descend_along(&Sgd { rate: 1.0, momentum: 0.5, decay: 0.0 }, Some(&[1.0]));
+            parameter.descend_along(&Sgd { rate: 1.0, momentum: 0.5, decay: 0.0 }, &[1.0]);
         }
         assert_eq!(parameter.values.values(), [-4.25]);
     }

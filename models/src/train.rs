@@ -2,6 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::batch::Batch;
+use crate::correction::Correction;
 use crate::cpu::Descent;
 use crate::device::Backend;
 use crate::error::ModelError;
@@ -20,6 +21,8 @@ use crate::threads::attended;
 pub struct Learner {
     network: Network,
     sgd: Sgd,
+    /// The greatest length of a gradient that is followed.
+    clip: Option<f64>,
     /// Steps since the parameters were loaded.
     steps: u64,
     /// What dropout's masks come from; absent if nobody has said.
@@ -29,9 +32,14 @@ pub struct Learner {
     passes: u64,
     /// The multiply-adds of a forward pass of one sample.
     multiply_adds: u64,
-    /// The gradient by the logits, kept for its memory.
+    /// The gradients by the logits and by the representation, kept for their memory.
     by_logits: Vec<f32>,
+    by_representation: Vec<f32>,
 }
+
+/// A further term of the loss, a function of the representation: given it, the term writes its gradient by it, as long, and
+/// gives its value.
+pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + Send + 'a;
 
 impl Learner {
     /// A learner that starts from these parameters, with no velocity.
@@ -47,8 +55,18 @@ impl Learner {
         let network = Network::new(architecture, params, backend)?;
         let multiply_adds = architecture.multiply_adds()?;
         let drops_out = architecture.drops_out();
-        let by_logits = Vec::new();
-        Ok(Self { network, sgd, steps: 0, seed: None, drops_out, passes: 0, multiply_adds, by_logits })
+        Ok(Self {
+            network,
+            sgd,
+            clip: None,
+            steps: 0,
+            seed: None,
+            drops_out,
+            passes: 0,
+            multiply_adds,
+            by_logits: Vec::new(),
+            by_representation: Vec::new(),
+        })
     }
 
     /// Sets what the masks of dropout come from: something of its own for each client in each round, and each learner.
@@ -65,11 +83,23 @@ impl Learner {
     /// seen the batch); [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`], [`ModelError::Labels`] or
     /// [`ModelError::OneValue`] if the batch does not fit; [`ModelError::Candle`] if the device fails.
     pub fn step(&mut self, batch: &Batch) -> Result<f32, ModelError> {
-        let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0;
+        self.step_on(batch, None)
+    }
+
+    /// [`Learner::step`] on the cross-entropy and a further term together; gives the cross-entropy alone.
+    ///
+    /// # Errors
+    /// As [`Learner::step`]; [`ModelError::Diverged`] also if the term is not finite.
+    pub fn step_with(&mut self, batch: &Batch, term: &mut Term<'_>) -> Result<f32, ModelError> {
+        self.step_on(batch, Some(term))
+    }
+
+    fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
+        let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0 && self.clip.is_none();
         let descent = if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep };
         attended(self.work(batch), || {
-            let loss = self.pass(batch, descent)?;
-            self.network.descend(&self.sgd)?;
+            let loss = self.pass(batch, descent, term)?;
+            self.network.descend(&self.sgd, self.clip)?;
             self.steps += 1;
             Ok(loss)
         })
@@ -81,12 +111,12 @@ impl Learner {
     /// # Errors
     /// As [`Learner::step`].
     pub fn gradient(&mut self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
-        let loss = attended(self.work(batch), || self.pass(batch, Descent::Keep))?;
+        let loss = attended(self.work(batch), || self.pass(batch, Descent::Keep, None))?;
         Ok((loss, self.network.gradients()?))
     }
 
-    /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`]. Buffers
-    /// stay, whatever it holds for them.
+    /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`]: it is
+    /// neither clipped nor corrected any more. Buffers stay, whatever it holds for them.
     ///
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
@@ -104,7 +134,22 @@ impl Learner {
         self.network.read()
     }
 
-    /// Replaces the parameters, and forgets the velocity and the number of steps.
+    /// Shortens the gradient of the loss to this length, all parameters together, whenever it is longer; `None` for never.
+    /// Corrections and weight decay come after that and are not shortened.
+    pub fn set_clip(&mut self, clip: Option<f64>) {
+        self.clip = clip;
+    }
+
+    /// Corrects the gradient in every step from here on, until parameters are loaded; in place of an earlier correction.
+    ///
+    /// # Errors
+    /// [`ModelError::Mismatch`] if a parameter is missing from it or has another shape, [`ModelError::Candle`] if the
+    /// device fails.
+    pub fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
+        self.network.correct(correction)
+    }
+
+    /// Replaces the parameters, and forgets the velocity, the correction and the number of steps.
     ///
     /// # Errors
     /// As [`Network::load`].
@@ -139,8 +184,13 @@ impl Learner {
         self.multiply_adds.saturating_mul(batch.len() as u64)
     }
 
-    /// The mean loss over a batch, checked to be finite, and a backward pass from it.
-    fn pass(&mut self, batch: &Batch, descent: Descent) -> Result<f32, ModelError> {
+    /// The mean loss over a batch, checked to be finite, and a backward pass from it and from the term.
+    fn pass(
+        &mut self,
+        batch: &Batch,
+        descent: Descent,
+        term: Option<&mut Term<'_>>,
+    ) -> Result<f32, ModelError> {
         let network = &mut self.network;
         network.check_labels(batch)?;
         let seed = match self.seed {
@@ -152,10 +202,15 @@ impl Learner {
         network.forward(batch.x(), batch.shape(), Mode::Training(Masks::new(seed, self.passes)))?;
         self.passes += 1;
         let loss = cross_entropy(network.logits(), batch.y(), &mut self.by_logits);
-        if !loss.is_finite() {
-            return Err(ModelError::Diverged { step: self.steps, loss });
+        let mut gradients = OutputGradients { logits: Some(&self.by_logits), ..OutputGradients::default() };
+        let mut whole = loss;
+        if let Some(term) = term {
+            whole += term(network.representation(), &mut self.by_representation);
+            gradients.representation = Some(&self.by_representation);
         }
-        let gradients = OutputGradients { logits: Some(&self.by_logits), ..OutputGradients::default() };
+        if !whole.is_finite() {
+            return Err(ModelError::Diverged { step: self.steps, loss: whole });
+        }
         network.propagate(gradients, descent)?;
         Ok(loss)
     }

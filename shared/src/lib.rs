@@ -20,5 +20,6 @@ pub mod frame;
 pub mod id;
 pub mod message;
 pub mod parcel;
+pub mod schedule;
 pub mod seed;
 pub mod spec;

@@ -132,6 +132,36 @@ pub struct TrainReport {
     pub loss: f64,
     /// Wall time of the training on the device.
     pub duration: Duration,
+    /// What the algorithm measured beside that, each at most once.
+    pub metrics: [Option<Metric>; 4],
+}
+
+/// What an algorithm may measure of its local training. New ones go last.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Metric {
+    /// Mean cosine of the representations by the trained and by the global model, on data of the device.
+    Alignment(f64),
+    /// Euclidean length of what was learned, `||w_k - w_t||`.
+    Drift(f64),
+}
+
+impl Metric {
+    /// Its name in `rounds.jsonl`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alignment(_) => "alignment",
+            Self::Drift(_) => "drift",
+        }
+    }
+
+    /// The number. A peer may have sent any.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        match self {
+            Self::Alignment(value) | Self::Drift(value) => value,
+        }
+    }
 }
 
 /// Why a client may not take part.

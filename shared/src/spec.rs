@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::aggregation::Aggregation;
 use crate::data::Preparation;
 use crate::id::RunId;
+use crate::schedule::Schedule;
 use crate::seed::Seed;
 
 /// Everything a client must know to take part in a run. It crosses the network as postcard.
@@ -61,8 +62,32 @@ pub struct Training {
     pub epochs: u32,
     /// Batch size B; `0` means the client's whole data set in one batch (B = infinity in the paper).
     pub batch: u32,
-    /// The local optimiser.
+    /// Whether the last batch of an epoch is left out if it is smaller than the others. A client with fewer samples than a
+    /// batch still trains: on all of them at once.
+    pub drop_last: bool,
+    /// The local optimiser, with the rate of the first round.
     pub sgd: Sgd,
+    /// How the rate falls from round to round.
+    pub schedule: Schedule,
+    /// The greatest length of a batch's gradient, all parameters together: one that is longer is shortened to it, before
+    /// corrections and weight decay. `None` for no bound.
+    pub clip: Option<f64>,
+}
+
+impl Training {
+    /// Samples in a batch of a client that has so many in all.
+    #[must_use]
+    pub fn batch_of(&self, samples: u64) -> u64 {
+        if self.batch == 0 { samples } else { u64::from(self.batch).min(samples) }
+    }
+
+    /// Steps that a client with so many samples takes in a round, `tau_k`.
+    #[must_use]
+    pub fn steps(&self, samples: u64) -> u64 {
+        let size = self.batch_of(samples).max(1);
+        let batches = if self.drop_last { samples / size } else { samples.div_ceil(size) };
+        u64::from(self.epochs) * batches
+    }
 }
 
 /// A registered algorithm and its hyper-parameters, opaque to everything but that algorithm.
@@ -84,6 +109,13 @@ pub struct WirePrecision {
 }
 
 impl RunSpec {
+    /// The local optimiser in this round, counted from 1.
+    #[must_use]
+    pub fn sgd_in(&self, round: u32) -> Sgd {
+        let Training { sgd, schedule, .. } = self.training;
+        Sgd { rate: sgd.rate * schedule.share(round, self.rounds), ..sgd }
+    }
+
     /// Seed of everything random in this run.
     #[must_use]
     pub fn root_seed(&self) -> Seed {
@@ -110,7 +142,14 @@ impl RunSpec {
                 preparation: Preparation::default(),
             },
             architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
-            training: Training { epochs: 1, batch: 0, sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 } },
+            training: Training {
+                epochs: 1,
+                batch: 0,
+                drop_last: false,
+                sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 },
+                schedule: Schedule::Constant {},
+                clip: None,
+            },
             algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },
             aggregation: Aggregation::default(),
             precision: WirePrecision { broadcast: Precision::F32, update: Precision::F32 },

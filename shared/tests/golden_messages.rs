@@ -18,9 +18,10 @@ use shared::data::{Augmentation, Edge, Normalisation, Preparation};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, UpdateHeader,
-    Verdict,
+    Discard, Held, Hello, Metric, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport,
+    UpdateHeader, Verdict,
 };
+use shared::schedule::Schedule;
 use shared::spec::{AlgorithmSpec, DataSpec, RunSpec, Training, WirePrecision};
 
 fn to_server() -> Vec<(&'static str, ToServer)> {
@@ -34,8 +35,13 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
     };
     let holding =
         Hello { holds: Some(Held { run: RunId::from_bytes(*b"01234567"), round: 300 }), ..hello.clone() };
-    let report =
-        TrainReport { samples: 600, steps: 300, loss: 0.125, duration: Duration::from_millis(2_500) };
+    let report = TrainReport {
+        samples: 600,
+        steps: 300,
+        loss: 0.125,
+        duration: Duration::from_millis(2_500),
+        metrics: [Some(Metric::Alignment(0.5)), Some(Metric::Drift(2.0)), None, None],
+    };
     vec![
         ("hello", ToServer::Hello(hello)),
         ("hello-holding", ToServer::Hello(holding)),
@@ -72,7 +78,14 @@ fn spec() -> RunSpec {
             },
         },
         architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
-        training: Training { epochs: 5, batch: 10, sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 } },
+        training: Training {
+            epochs: 5,
+            batch: 10,
+            drop_last: true,
+            sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 },
+            schedule: Schedule::Exponential { factor: 0.99 },
+            clip: Some(2.5),
+        },
         algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },
         aggregation: Aggregation {
             weights: Weights::Uniform,

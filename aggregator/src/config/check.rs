@@ -88,6 +88,7 @@ impl Check<'_> {
             (Kind::FolderName(limit), Value::String(text)) => {
                 is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
             }
+            (Kind::Flag, Value::Boolean(_)) => true,
             (Kind::OneOf(names), Value::String(text)) => return self.name(key.path, key.path, text, names),
             (Kind::Model, Value::String(text)) => {
                 return self.name(key.path, key.path, text, &keys::model_names());

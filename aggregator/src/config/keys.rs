@@ -39,6 +39,8 @@ pub enum Kind {
     Model,
     /// A network as layers.
     Network,
+    /// True or false.
+    Flag,
     /// A table without keys.
     Empty,
     /// One table by an algorithm's name, whose keys are the algorithm's.
@@ -46,8 +48,14 @@ pub enum Kind {
 }
 
 /// Keys whose table holds exactly one alternative.
-pub const CHOICES: &[&str] =
-    &["algorithm", "data.partition", "training.optimizer", "aggregation.rule", "aggregation.server"];
+pub const CHOICES: &[&str] = &[
+    "algorithm",
+    "data.partition",
+    "training.optimizer",
+    "training.schedule",
+    "aggregation.rule",
+    "aggregation.server",
+];
 
 /// Sixty characters have at most 240 bytes, and a name in a file system at most 255.
 const NAME: Kind = Kind::FolderName(60);
@@ -156,9 +164,31 @@ pub const KEYS: &[Key] = &[
         "local epochs E; 0 trains nothing, to measure the system alone",
     ),
     key("training.batch", Kind::Whole(0, COUNT), "batch size B; 0 is all local data at once"),
+    key("training.drop-last", Kind::Flag, "leave out an epoch's last batch if it is smaller than the others"),
     key("training.optimizer.sgd.rate", Kind::Number(Excluded(0.0), FINITE), "learning rate"),
     key("training.optimizer.sgd.momentum", Kind::Number(Included(0.0), Excluded(1.0)), "0 is plain SGD"),
     key("training.optimizer.sgd.decay", Kind::Number(Included(0.0), FINITE), "weight decay (L2)"),
+    key(
+        "training.schedule.constant",
+        Kind::Empty,
+        "or schedule.exponential.factor = 0.99, or schedule.cosine.last = 0",
+    ),
+    key(
+        "training.schedule.exponential.factor",
+        Kind::Number(Excluded(0.0), Included(1.0)),
+        "what is left of the learning rate after each round",
+    ),
+    key(
+        "training.schedule.cosine.last",
+        Kind::Number(Included(0.0), Included(1.0)),
+        "share of the learning rate that a cosine over all rounds ends near",
+    ),
+    optional(
+        "training.clip",
+        RATE,
+        "no bound",
+        "greatest length of a batch's gradient; longer ones are shortened",
+    ),
     key("algorithm", Kind::Algorithm, "exactly one table: its name selects the algorithm"),
     key(
         "aggregation.weights",
@@ -267,6 +297,7 @@ impl Kind {
             Self::Network => {
                 "a list of layers, or a table with such lists: extractor, projection and head".to_owned()
             }
+            Self::Flag => "true or false".to_owned(),
             Self::Empty => "an empty table, {}".to_owned(),
             Self::Algorithm => {
                 format!("one table, [algorithm.NAME], with NAME one of {}", registry::names().join(", "))
@@ -319,8 +350,8 @@ mod tests {
     fn keys_are_exactly_the_fields() {
         let mut fields = BTreeSet::new();
         let alternatives = [
-            "partition = { iid = {} }\n[aggregation.rule.median]",
-            "partition = { shards = { per-client = 2 } }\n[aggregation.server.adagrad]",
+            "partition = { iid = {} }\n[aggregation.rule.median]\n[training]\nclip = 1\nschedule.exponential.factor = 0.9",
+            "partition = { shards = { per-client = 2 } }\n[aggregation.server.adagrad]\n[training.schedule.cosine]\nlast = 0",
             "partition = { classes = { per-client = 2 } }\n[aggregation.server.adam]",
             "partition = { dirichlet = { alpha = 0.5 } }\n[aggregation.server.yogi]",
             "partition = { dirichlet-capped = { alpha = 0.5 } }",
@@ -366,7 +397,7 @@ mod tests {
 
     #[test]
     fn children_are_listed_in_order() {
-        assert_eq!(children("training"), ["epochs", "batch", "optimizer"]);
+        assert_eq!(children("training"), ["epochs", "batch", "drop-last", "optimizer", "schedule", "clip"]);
         let partitions = ["iid", "shards", "classes", "dirichlet", "dirichlet-capped", "quantity", "role"];
         assert_eq!(children("data.partition"), partitions);
         assert_eq!(children("")[0], "run");

@@ -8,6 +8,7 @@ use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, Yogi};
 use shared::algorithm::registry;
 use shared::data::Partition;
 use shared::data::partition::Empty;
+use shared::schedule::Schedule;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
@@ -251,6 +252,11 @@ fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> 
             Value::try_from(Partition::Role {}).map_err(internal)?,
         ],
         "training.optimizer" => vec![Value::try_from(Optimizer::default()).map_err(internal)?],
+        "training.schedule" => vec![
+            Value::try_from(Schedule::Constant {}).map_err(internal)?,
+            Value::try_from(Schedule::Exponential { factor: 0.99 }).map_err(internal)?,
+            Value::try_from(Schedule::Cosine { last: 0.0 }).map_err(internal)?,
+        ],
         "aggregation.rule" => vec![
             Value::try_from(Rule::Mean {}).map_err(internal)?,
             Value::try_from(Rule::Median {}).map_err(internal)?,

@@ -57,7 +57,13 @@ fn unknown_key() {
         if mistake.key == "training.epoch" && mistake.suggestion.as_deref() == Some("epochs")));
     says(
         &error,
-        &["lab.toml", "`training.epoch`", "given 5", "epochs, batch, optimizer", "did you mean `epochs`?"],
+        &[
+            "lab.toml",
+            "`training.epoch`",
+            "given 5",
+            "epochs, batch, drop-last, optimizer",
+            "did you mean `epochs`?",
+        ],
     );
     says(
         &set(&["training.optimizer.sgd.nesterov=true"]),
@@ -98,7 +104,7 @@ fn wrong_type() {
     says(&set(&["training.epochs=1.5"]), &["1.5 (a fractional number)", "a whole number"]);
     says(
         &set(&["training=5"]),
-        &["`training`", "5 (a whole number)", "a table with epochs, batch, optimizer"],
+        &["`training`", "5 (a whole number)", "a table with epochs, batch, drop-last, optimizer"],
     );
     says(
         &set(&["data.partition=iid"]),
@@ -109,6 +115,7 @@ fn wrong_type() {
             "`data.partition.iid = {}`?",
         ],
     );
+    says(&set(&["training.drop-last=1"]), &["`training.drop-last`", "1 (a whole number)", "true or false"]);
     says(&set(&["run.name=[1, 2]"]), &["`run.name`", "an array", "a text of 1 to 60 characters"]);
     says(
         &set(&["algorithm=fedavg"]),
@@ -133,6 +140,8 @@ fn out_of_range() {
         ("training.optimizer.sgd.momentum=1", "less than 1"),
         ("round.time.max=1e300", "at most 31536000"),
         ("data.partition.dirichlet.alpha=0.0", "greater than 0"),
+        ("training.clip=0", "greater than 0"),
+        ("training.schedule.exponential.factor=1.5", "at most 1"),
         ("data.partition.shards.per-client=0", "at least 1"),
         ("update.max-abs=-3", "greater than 0"),
         ("run.name=\"\"", "1 to 60 characters"),
@@ -224,6 +233,8 @@ fn no_algorithm() {
 #[test]
 fn hyper_parameters_of_the_algorithm() {
     says(&set(&["algorithm.fedavg.mu=0.1"]), &["[algorithm.fedavg]", "mu"]);
+    says(&set(&["algorithm.fedprox.mu=-1"]), &["[algorithm.fedprox]", "mu", "at least 0, not -1"]);
+    says(&set(&["algorithm.moon.tau=0"]), &["[algorithm.moon]", "tau", "greater than 0, not 0"]);
 }
 
 #[test]

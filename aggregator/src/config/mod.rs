@@ -15,7 +15,7 @@
 //! |---|---|
 //! | value | replaces the value below it |
 //! | table | joins the table below it, key by key |
-//! | `algorithm`, `data.partition`, `training.optimizer`, `aggregation.rule`, `aggregation.server` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
+//! | `algorithm`, `data.partition`, `training.optimizer`, `training.schedule`, `aggregation.rule`, `aggregation.server` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
 //! | `model.name`, `model.layers` | either; naming one replaces the other |
 //! | `data.path` | relative to the file that has it; in `--set`, to the working directory |
 //! | `--set data.limit=` (nothing after `=`) | takes an optional key back to unset |

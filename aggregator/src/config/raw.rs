@@ -7,6 +7,7 @@ use models::params::Precision;
 use models::{Initialisation, Norm, Sgd};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
+use shared::schedule::Schedule;
 
 use super::{AugmentTable, DataTable};
 
@@ -114,13 +115,27 @@ pub struct TrainingTable {
     pub epochs: u32,
     /// Batch size B; 0 is the full batch.
     pub batch: u32,
+    /// Whether a smaller last batch is left out.
+    pub drop_last: bool,
     /// The local optimiser.
     pub optimizer: Optimizer,
+    /// How its rate falls from round to round.
+    pub schedule: Schedule,
+    /// Greatest length of a batch's gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
 }
 
 impl Default for TrainingTable {
     fn default() -> Self {
-        Self { epochs: 1, batch: 16, optimizer: Optimizer::default() }
+        Self {
+            epochs: 1,
+            batch: 16,
+            drop_last: false,
+            optimizer: Optimizer::default(),
+            schedule: Schedule::default(),
+            clip: None,
+        }
     }
 }
 

@@ -61,7 +61,14 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
     let Optimizer::Sgd(sgd) = raw.training.optimizer;
-    let training = Training { epochs: raw.training.epochs, batch: raw.training.batch, sgd };
+    let training = Training {
+        epochs: raw.training.epochs,
+        batch: raw.training.batch,
+        drop_last: raw.training.drop_last,
+        sgd,
+        schedule: raw.training.schedule,
+        clip: raw.training.clip,
+    };
     let aggregation = Aggregation {
         weights: raw.aggregation.weights,
         rule: raw.aggregation.rule,
@@ -315,7 +322,14 @@ mod tests {
                 .collect()
         };
         let normal = ["data.mean", "data.deviation"];
-        let rest = ["model.seed", "model.layers", "model.norm", "model.initialisation", "round.count.max"];
+        let rest = [
+            "model.seed",
+            "model.layers",
+            "model.norm",
+            "model.initialisation",
+            "training.clip",
+            "round.count.max",
+        ];
         assert_eq!(unset(&[]), [&["data.path"][..], &normal, &rest].concat());
         assert_eq!(unset(&["data.set=mnist", "data.path=x"]), [&["data.limit"][..], &normal, &rest].concat());
     }

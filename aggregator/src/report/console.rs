@@ -121,6 +121,7 @@ mod tests {
             accuracy: Some(0.931),
             loss: Some(0.2312),
             train_loss: Some(0.1957),
+            metrics: std::collections::BTreeMap::new(),
             sampled: 10,
             accepted: 10,
             rejected: 0,

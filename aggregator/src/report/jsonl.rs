@@ -80,6 +80,7 @@ mod tests {
             accuracy: loss.map(|loss| 1.0 / (1.0 + loss)),
             loss,
             train_loss: Some(0.5),
+            metrics: std::collections::BTreeMap::new(),
             sampled: 10,
             accepted: 8,
             rejected: 1,

@@ -1,5 +1,6 @@
 //! One round in numbers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub struct RoundRecord {
     pub loss: Option<f64>,
     /// Mean local training loss over the accepted updates; `None` without one or when it is not finite.
     pub train_loss: Option<f64>,
+    /// What the algorithm measured beside that, by name: the mean over the accepted updates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
     /// Clients in the cohort.
     pub sampled: usize,
     /// Updates that were folded.

@@ -125,6 +125,7 @@ mod tests {
             accuracy,
             loss: None,
             train_loss: None,
+            metrics: std::collections::BTreeMap::new(),
             sampled: 4,
             accepted: 3,
             rejected: 0,

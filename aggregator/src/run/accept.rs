@@ -67,7 +67,7 @@ impl Run {
     pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Checked) {
         let mut sums = self.open.take().expect("updates are folded between open and close");
         if !self.stores_updates() {
-            let round = self.round(sums.opening.round, sums.scale);
+            let round = self.round(&sums);
             let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
             let weight = self.config.spec.aggregation.weights.of(header.report.samples);
             self.algorithm.fold(&mut partial, client, weight, header.report, update);
@@ -105,7 +105,7 @@ impl Run {
         if header.round != round {
             return Err(Rejection::UnknownRound { round: header.round, current: round });
         }
-        Ok((header, self.algorithm.check(&self.round(round, sums.scale), parcel)?))
+        Ok((header, self.algorithm.check(&self.round(sums), parcel)?))
     }
 
     /// Whether updates wait on disk for the round to close instead of being folded.

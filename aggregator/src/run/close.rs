@@ -2,25 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use models::Precision;
+use models::{Evaluation, Precision};
 use shared::aggregation::Contributor;
+use shared::algorithm::{Global, Round};
 use shared::id::ClientId;
 use shared::message::TrainReport;
 
 use super::error::disk;
 use super::opening::Decision;
 use super::stored::StoredRound;
-use super::{Run, RunError, SMALL, Traffic};
+use super::{Run, RunError, SMALL, TestSet, Traffic, update_file};
 use crate::coordinator::{Closing, Tally};
-use crate::files::append_durably;
+use crate::files::{Reading, append_durably};
 use crate::report::{RoundRecord, jsonl};
 
 impl Run {
     /// Step *close*: the decision, then the new model, its evaluation, the next broadcast, the record, the checkpoint.
     /// A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
-        let sums = self.open.take().expect("a round is closed after it was opened");
-        let decision = if let Some(decision) = sums.decision {
+        let mut sums = self.open.take().expect("a round is closed after it was opened");
+        let decision = if let Some(decision) = sums.decision.take() {
             decision
         } else {
             let contributors: BTreeSet<ClientId> = sums.reports.keys().copied().collect();
@@ -39,7 +40,7 @@ impl Run {
             Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
-        let this = self.round(round, sums.scale);
+        let this = self.round(&sums);
         if tally.void || sums.reports.is_empty() {
             // Nothing counts: the model stays.
         } else if self.stores_updates() {
@@ -50,6 +51,9 @@ impl Run {
         }
         let due = self.config.evaluate.after(round, self.config.spec.rounds);
         let evaluation = match (&self.tests, due) {
+            (Some(tests), true) if self.algorithm.is_personal() => {
+                self.deployed(&global, &this, &sums.reports, tests)?
+            }
             (Some(tests), true) => {
                 Some(tests.evaluate(&self.config.spec.architecture, self.algorithm.published(&global))?)
             }
@@ -63,6 +67,7 @@ impl Run {
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
             train_loss: mean(&sums.reports),
+            metrics: metrics(&sums.reports),
             sampled: tally.sampled,
             accepted: tally.accepted,
             rejected: tally.rejected,
@@ -87,6 +92,35 @@ impl Run {
         Ok(record)
     }
 
+    /// The mean over the clients of this round, all alike, of what each of them would deploy; `None` without clients. One
+    /// of their models at a time is in memory.
+    fn deployed(
+        &self,
+        global: &Global,
+        round: &Round<'_>,
+        reports: &BTreeMap<ClientId, TrainReport>,
+        tests: &TestSet,
+    ) -> Result<Option<Evaluation>, RunError> {
+        let mut sum = Evaluation::default();
+        for &client in reports.keys() {
+            let path = self.directory.accepted_update(round.number, client);
+            let damaged = |reason: String| RunError::Damaged { path: path.clone(), reason };
+            let mut input = Reading::open(&*self.files, &path).map_err(disk("open", &path))?;
+            let read = update_file::read(&mut input, self.max_payload());
+            let read = input.judge(read).map_err(disk("read", &path))?;
+            let checked = read.and_then(|(_, parcel)| self.algorithm.check(round, parcel));
+            let checked = checked.map_err(|rejection| damaged(rejection.to_string()))?;
+            let Some(params) = self.algorithm.deployed(global, checked) else { continue };
+            let evaluation = tests.evaluate(&self.config.spec.architecture, &params)?;
+            sum.accuracy += evaluation.accuracy;
+            sum.loss += evaluation.loss;
+            sum.samples += 1;
+        }
+        let models = sum.samples as f64;
+        let mean = Evaluation { accuracy: sum.accuracy / models, loss: sum.loss / models, ..sum };
+        Ok((sum.samples > 0).then_some(mean))
+    }
+
     /// The accepted updates of a round with these reports.
     fn stored(&self, round: u32, reports: &BTreeMap<ClientId, TrainReport>) -> StoredRound<'_> {
         let weights = self.config.spec.aggregation.weights;
@@ -96,6 +130,18 @@ impl Run {
         };
         StoredRound::new(&*self.files, reports.iter().map(update), self.max_payload())
     }
+}
+
+/// The mean over the clients of every metric, by name. A peer may send any number: those that are none are left out.
+fn metrics(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    let all = reports.values().flat_map(|report| report.metrics).flatten();
+    for metric in all.filter(|metric| metric.value().is_finite()) {
+        let (sum, count) = sums.entry(metric.name().to_owned()).or_default();
+        *sum += metric.value();
+        *count += 1.0;
+    }
+    sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect()
 }
 
 /// In the order of the clients, so that it does not depend on who came first.

@@ -195,8 +195,15 @@ impl Run {
         4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
     }
 
-    fn round(&self, number: u32, scale: Scale) -> Round<'_> {
-        Round { number, spec: &self.config.spec, template: &self.template, scale }
+    /// The open round, as algorithms see it.
+    fn round<'a>(&'a self, sums: &Sums) -> Round<'a> {
+        Round {
+            number: sums.opening.round,
+            spec: &self.config.spec,
+            template: &self.template,
+            scale: sums.scale,
+            clients: sums.opening.roster.len(),
+        }
     }
 
     fn sums(&self, opening: &Opening) -> Sums {

@@ -40,7 +40,7 @@ State:
       identity          who this client is; keep it, or the device counts as a new one
       server            fingerprint of the one server that this client trusts
       outbox/           a finished update that the server has not confirmed yet
-      runs/             what the algorithm keeps between the rounds of a run, for the last 8 runs
+      runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first
       lock              held while a client runs: each client needs a state directory of its own
 
 Exit codes:

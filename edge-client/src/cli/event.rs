@@ -241,8 +241,13 @@ mod tests {
     use super::*;
 
     fn events() -> Vec<Event> {
-        let report =
-            TrainReport { samples: 600, steps: 60, loss: 0.25, duration: Duration::from_millis(1500) };
+        let report = TrainReport {
+            samples: 600,
+            steps: 60,
+            loss: 0.25,
+            duration: Duration::from_millis(1500),
+            metrics: [None; 4],
+        };
         let receipt = |verdict| Notice::Receipt { round: 2, verdict };
         let notices = [
             Notice::Connected { server: "lab:4433".to_owned() },

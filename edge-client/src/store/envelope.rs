@@ -33,7 +33,7 @@ pub(super) const VERSION: u8 = 1;
 const FIXED: usize = 20;
 /// Bytes before the checksum.
 const CHECKED: usize = 16;
-/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes.
+/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes, four metrics 40 more.
 const MAX_HEAD: usize = 256;
 
 /// What a file holds.
@@ -159,14 +159,20 @@ mod tests {
 
     use proptest::prelude::*;
     use shared::id::RunId;
-    use shared::message::{Held, TrainReport};
+    use shared::message::{Held, Metric, TrainReport};
 
     use super::*;
 
     type Head = (Held, TrainReport);
 
     fn head() -> Head {
-        let report = TrainReport { samples: 300, steps: 5, loss: 0.5, duration: Duration::new(2, 7) };
+        let report = TrainReport {
+            samples: 300,
+            steps: 5,
+            loss: 0.5,
+            duration: Duration::new(2, 7),
+            metrics: [None; 4],
+        };
         (Held { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
     }
 
@@ -197,8 +203,13 @@ mod tests {
     #[test]
     fn the_longest_head_fits() {
         let held = Held { run: RunId::from_bytes([0xff; 8]), round: u32::MAX };
-        let report =
-            TrainReport { samples: u64::MAX, steps: u64::MAX, loss: f64::MAX, duration: Duration::MAX };
+        let report = TrainReport {
+            samples: u64::MAX,
+            steps: u64::MAX,
+            loss: f64::MAX,
+            duration: Duration::MAX,
+            metrics: [Some(Metric::Drift(f64::MAX)); 4],
+        };
         assert!(postcard::to_stdvec(&(held, report)).unwrap().len() <= MAX_HEAD);
     }
 

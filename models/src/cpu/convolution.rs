@@ -90,13 +90,11 @@ impl Operator for Convolution {
             let (gradient, weight) = parameter.renew();
             return self.gradients((weight, x, dy), n, gradient, dx);
         };
-        // An earlier gradient that was never applied must not come after this one.
-        parameter.fresh = false;
         // Into memory that the next layer uses again, and from there into the weights while it is in the cache.
         let mut gradient = free.pop().unwrap_or_default();
         gradient.resize(parameter.values.len(), 0.0);
         self.gradients((parameter.values.values(), x, dy), n, &mut gradient, dx);
-        update::descend(parameter.values.values_mut(), &gradient, rate, 0.0);
+        update::descend(parameter.step_now(rate), &gradient, rate, 0.0);
         free.push(gradient);
     }
 }

@@ -67,9 +67,7 @@ impl Operator for Linear {
         match descent {
             // Straight into the weights: their gradient is never in memory.
             Descent::Now(rate) => {
-                // Nor may an earlier one that was never applied come after it.
-                weight.fresh = false;
-                product_parallel(-rate, g.transposed(), x, 1.0, weight.values.values_mut(), self.inputs);
+                product_parallel(-rate, g.transposed(), x, 1.0, weight.step_now(rate), self.inputs);
             }
             Descent::Keep => product_parallel(1.0, g.transposed(), x, 0.0, weight.renew().0, self.inputs),
         }

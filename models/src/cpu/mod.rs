@@ -28,6 +28,7 @@ use std::fmt;
 pub(crate) use parameter::{Descent, Parameter};
 
 use crate::architecture::{Architecture, ArchitectureError, ParameterKind, ParameterSpec};
+use crate::correction::Correction;
 use crate::error::ModelError;
 use crate::mode::Mode;
 use crate::network::OutputGradients;
@@ -151,15 +152,31 @@ impl Engine {
         self.parameters.iter_mut().map(gradient).collect()
     }
 
-    /// One step of the optimiser along the gradients of the last backward pass that have not been applied.
-    pub(crate) fn descend(&mut self, sgd: &Sgd) {
-        self.parameters.iter_mut().for_each(|parameter| parameter.descend(sgd));
+    /// Corrects all gradients from here on, until parameters are loaded. The sets fit, but for buffers.
+    pub(crate) fn correct(&mut self, correction: &Correction) {
+        for parameter in &mut self.parameters {
+            let of = |set: &ParamSet| set.get(&parameter.name).cloned();
+            let anchor = correction.anchor.as_ref();
+            let anchor = anchor.and_then(|(pull, anchor)| Some((*pull as f32, of(anchor)?)));
+            let shift = correction.shift.as_ref().and_then(of);
+            parameter.correct(anchor, shift);
+        }
+    }
+
+    /// One step of the optimiser along the gradients of the last backward pass that have not been applied. If `clip` is
+    /// given and they are longer, all together, they are shortened to it first.
+    pub(crate) fn descend(&mut self, sgd: &Sgd, clip: Option<f64>) {
+        let scale = clip.and_then(|clip| {
+            let norm = self.parameters.iter().map(Parameter::squares).sum::<f64>().sqrt();
+            (norm > clip).then_some((clip / norm) as f32)
+        });
+        self.parameters.iter_mut().for_each(|parameter| parameter.descend(sgd, scale));
     }
 
     /// One step of the optimiser along these gradients, which fit.
     pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradients: &ParamSet) {
         for (parameter, (_, gradient)) in self.parameters.iter_mut().zip(gradients) {
-            parameter.descend_along(sgd, Some(gradient.values()));
+            parameter.descend_along(sgd, gradient.values());
         }
     }
 }

@@ -10,6 +10,7 @@
 mod activation;
 pub(crate) mod bias;
 pub(crate) mod columns;
+pub(crate) mod correction;
 pub(crate) mod direct;
 pub(crate) mod embedding;
 mod frame;

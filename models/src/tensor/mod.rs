@@ -7,9 +7,10 @@ mod forward;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use candle_core::{Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Tensor, Var};
 
 use crate::architecture::{Architecture, ParameterKind, ParameterSpec};
+use crate::correction::Correction;
 use crate::error::ModelError;
 use crate::mode::Mode;
 use crate::network::OutputGradients;
@@ -31,6 +32,10 @@ pub(crate) struct Engine {
     host: [Vec<f32>; 3],
     gradients: BTreeMap<String, Tensor>,
     velocity: BTreeMap<String, Tensor>,
+    /// What gradients are corrected by: the pull towards anchors, and shifts.
+    pull: f64,
+    anchors: BTreeMap<String, Tensor>,
+    shifts: BTreeMap<String, Tensor>,
 }
 
 impl Engine {
@@ -56,6 +61,9 @@ impl Engine {
             host: [const { Vec::new() }; 3],
             gradients: BTreeMap::new(),
             velocity: BTreeMap::new(),
+            pull: 0.0,
+            anchors: BTreeMap::new(),
+            shifts: BTreeMap::new(),
         })
     }
 
@@ -65,6 +73,24 @@ impl Engine {
             variable.set(&Tensor::from_slice(array.values(), array.shape(), &self.device)?)?;
         }
         self.velocity.clear();
+        self.anchors.clear();
+        self.shifts.clear();
+        Ok(())
+    }
+
+    /// Corrects all gradients from here on, until parameters are loaded. The sets fit, but for buffers.
+    pub(crate) fn correct(&mut self, correction: &Correction) -> Result<()> {
+        let moved = |set: Option<&ParamSet>| -> Result<BTreeMap<String, Tensor>> {
+            let tensors = set.into_iter().flatten().filter(|(name, _)| !self.buffers.contains(*name));
+            let tensor = |(name, array): (&str, &Array)| {
+                Ok((name.to_owned(), Tensor::from_slice(array.values(), array.shape(), &self.device)?))
+            };
+            tensors.map(tensor).collect()
+        };
+        let anchors = moved(correction.anchor.as_ref().map(|(_, anchor)| anchor))?;
+        self.shifts = moved(correction.shift.as_ref())?;
+        self.anchors = anchors;
+        self.pull = correction.anchor.as_ref().map_or(0.0, |(pull, _)| *pull);
         Ok(())
     }
 
@@ -144,12 +170,34 @@ impl Engine {
         self.variables.iter().map(gradient).collect()
     }
 
-    /// One step of the optimiser along the gradients of the last backward pass.
-    pub(crate) fn descend(&mut self, sgd: &Sgd) -> Result<()> {
-        for (name, gradient) in std::mem::take(&mut self.gradients) {
+    /// One step of the optimiser along the gradients of the last backward pass. If `clip` is given and they are longer, all
+    /// together, they are shortened to it first. Nothing of this waits for the device.
+    pub(crate) fn descend(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<()> {
+        let gradients = std::mem::take(&mut self.gradients);
+        let scale = clip.map(|clip| self.scale(&gradients, clip)).transpose()?;
+        for (name, mut gradient) in gradients {
+            if let Some(scale) = &scale {
+                gradient = gradient.broadcast_mul(scale)?;
+            }
+            if let Some(anchor) = self.anchors.get(&name) {
+                let away = (self.variables[&name].as_detached_tensor() - anchor)?;
+                gradient = (gradient + (away * self.pull)?)?;
+            }
+            if let Some(shift) = self.shifts.get(&name) {
+                gradient = (gradient + shift)?;
+            }
             self.step(&name, &gradient, sgd)?;
         }
         Ok(())
+    }
+
+    /// What brings gradients down to the length `clip`, a scalar on the device: 1 if they are no longer than that.
+    fn scale(&self, gradients: &BTreeMap<String, Tensor>, clip: f64) -> Result<Tensor> {
+        let mut squares = Tensor::zeros((), DType::F32, &self.device)?;
+        for (_, gradient) in gradients.iter().filter(|(name, _)| !self.buffers.contains(*name)) {
+            squares = (squares + gradient.sqr()?.sum_all()?)?;
+        }
+        squares.sqrt()?.maximum(clip)?.recip()? * clip
     }
 
     /// One step of the optimiser along these gradients, which fit.

@@ -2,16 +2,22 @@
 
 use std::ops::ControlFlow;
 
-use models::{Backend, Batch, BatchError, Learner, ModelError, ParamSet, ParameterKind};
+use models::{
+    Backend, Batch, BatchError, Correction, Learner, ModelError, Network, ParamSet, ParameterKind, Sgd,
+    mean_cosine,
+};
 
 use crate::aggregation::Buffers;
 use crate::data::{PreparationError, View};
-use crate::message::Progress;
+use crate::message::{Metric, Progress};
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
 
 /// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result.
 const GRADIENT_CHUNK: usize = 1000;
+
+/// Samples that representations are compared on: a measurement, which may cost little beside the training.
+const MEASURED: usize = 256;
 
 /// Why local training gave no update.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +54,7 @@ pub struct Client<'a> {
     loss_sum: f64,
     /// The device's own buffers, if they stay on it.
     buffers: ParamSet,
+    metrics: [Option<Metric>; 4],
 }
 
 impl<'a> Client<'a> {
@@ -62,7 +69,18 @@ impl<'a> Client<'a> {
         monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Self {
         let buffers = ParamSet::new();
-        Self { spec, round, seed, data, device, monitor, steps: 0, loss_sum: 0.0, buffers }
+        Self {
+            spec,
+            round,
+            seed,
+            data,
+            device,
+            monitor,
+            steps: 0,
+            loss_sum: 0.0,
+            buffers,
+            metrics: [None; 4],
+        }
     }
 
     /// The run's specification.
@@ -116,7 +134,7 @@ impl<'a> Client<'a> {
     }
 
     /// The model that training starts from: what the server sent, with the device's own buffers if they stay here.
-    fn start(&self, sent: &ParamSet) -> Result<ParamSet, TrainError> {
+    pub fn start(&self, sent: &ParamSet) -> Result<ParamSet, TrainError> {
         let mut start = sent.clone();
         let own = self.buffers.clone();
         start.overlay(own).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
@@ -127,6 +145,52 @@ impl<'a> Client<'a> {
         let specs = self.spec.architecture.parameter_specs().map_err(ModelError::from)?;
         let buffers = specs.into_iter().filter(|spec| spec.kind == ParameterKind::Buffer);
         Ok(buffers.map(|spec| spec.name).collect())
+    }
+
+    /// The tensors of `set` that follow a gradient.
+    pub fn without_buffers(&self, set: &ParamSet) -> Result<ParamSet, TrainError> {
+        let mut set = set.clone();
+        for name in self.buffer_names()? {
+            set.remove(&name);
+        }
+        Ok(set)
+    }
+
+    /// The local optimiser in this round.
+    #[must_use]
+    pub fn sgd_settings(&self) -> Sgd {
+        self.spec.sgd_in(self.round)
+    }
+
+    /// Where the device trains.
+    #[must_use]
+    pub fn device(&self) -> &'a Backend {
+        self.device
+    }
+
+    /// Adds a measurement to what the server is told of this round's training.
+    ///
+    /// # Panics
+    /// If there are more than a report has room for: no algorithm measures so many.
+    pub fn report(&mut self, metric: Metric) {
+        let free = self.metrics.iter_mut().find(|slot| slot.is_none());
+        *free.expect("a report has room for all that an algorithm measures") = Some(metric);
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn metrics(&self) -> [Option<Metric>; 4] {
+        self.metrics
+    }
+
+    /// The mean cosine of two networks' representations, on the device's first samples.
+    pub fn alignment(&self, a: &mut Network, b: &mut Network) -> Result<f64, TrainError> {
+        let positions: Vec<usize> = (0..self.data.len().min(MEASURED)).collect();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        self.spec.data.preparation.evaluation(self.data, &positions, &mut x, &mut y);
+        let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
+        let batch = Batch::new(x, shape, y)?;
+        Ok(mean_cosine(a.represent(&batch)?, b.represent(&batch)?, batch.len()))
     }
 
     /// Gives the client the buffers that it kept in its last round.
@@ -140,26 +204,51 @@ impl<'a> Client<'a> {
     }
 
     /// E epochs of minibatch SGD over freshly shuffled data, from `start`
-    /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller. No epochs leave
-    /// `start` as it is.
+    /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller, unless
+    /// `training.drop-last` leaves it out. No epochs leave `start` as it is.
     pub fn sgd(&mut self, start: &ParamSet) -> Result<ParamSet, TrainError> {
+        self.sgd_corrected(start, &Correction::default())
+    }
+
+    /// [`Client::sgd`] with corrected gradients.
+    pub fn sgd_corrected(
+        &mut self,
+        start: &ParamSet,
+        correction: &Correction,
+    ) -> Result<ParamSet, TrainError> {
+        let mut fresh = !correction.is_none();
+        self.epochs(start, |learner, batch| {
+            if std::mem::take(&mut fresh) {
+                learner.correct(correction)?;
+            }
+            learner.step(batch)
+        })
+    }
+
+    /// [`Client::sgd`] with steps of another kind, each of which gives its loss.
+    pub fn epochs(
+        &mut self,
+        start: &ParamSet,
+        mut step: impl FnMut(&mut Learner, &Batch) -> Result<f32, ModelError>,
+    ) -> Result<ParamSet, TrainError> {
         let training = self.spec.training;
         let start = &self.start(start)?;
-        if training.epochs == 0 {
+        let samples = self.data.len();
+        let (size, total) = (training.batch_of(samples as u64), training.steps(samples as u64));
+        if total == 0 {
             return Ok(start.clone());
         }
-        let samples = self.data.len();
-        let size = if training.batch == 0 { samples } else { (training.batch as usize).min(samples) };
-        let total = u64::from(training.epochs) * samples.div_ceil(size.max(1)) as u64;
-        let mut learner = Learner::new(&self.spec.architecture, start, training.sgd, self.device)?;
+        let steps = total / u64::from(training.epochs);
+        let mut learner = Learner::new(&self.spec.architecture, start, self.sgd_settings(), self.device)?;
         learner = learner.with_seed(self.dropout_seed());
+        learner.set_clip(training.clip);
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
-            for positions in order.chunks(size.max(1)) {
+            for positions in order.chunks(size as usize).take(steps as usize) {
                 let batch = self.batch(positions, epoch, std::mem::take(&mut x), std::mem::take(&mut y))?;
-                let loss = learner.step(&batch)?;
+                let loss = step(&mut learner, &batch)?;
                 (x, y) = batch.into_buffers();
                 self.advance(loss, total)?;
             }

@@ -21,6 +21,8 @@ pub enum Choice {
     Batches,
     /// Momentum of the local steps.
     Momentum,
+    /// A greatest length of gradients.
+    Clip,
     /// Every update counts alike.
     UniformWeights,
     /// Updates count by their losses.
@@ -60,10 +62,11 @@ pub struct Clash {
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Epochs,
         Self::Batches,
         Self::Momentum,
+        Self::Clip,
         Self::UniformWeights,
         Self::LossWeights,
         Self::ServerSgd,
@@ -87,6 +90,7 @@ impl Choice {
             Self::Momentum if training.sgd.momentum != 0.0 => {
                 Some(number("training.optimizer.sgd.momentum", training.sgd.momentum))
             }
+            Self::Clip => Some(number("training.clip", training.clip?)),
             Self::UniformWeights if aggregation.weights == Weights::Uniform => {
                 Some(text("aggregation.weights", "uniform"))
             }
@@ -146,6 +150,7 @@ mod tests {
             Choice::Epochs => ("epochs", [0, 2].map(|epochs| (Training { epochs, ..plain }, mean)).to_vec()),
             Choice::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
             Choice::Momentum => ("momentum", vec![(Training { sgd: momentum, ..plain }, mean)]),
+            Choice::Clip => ("clip", vec![(Training { clip: Some(1.0), ..plain }, mean)]),
             Choice::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }

@@ -66,6 +66,10 @@ pub trait ErasedAlgorithm: Send + Sync {
     );
     /// [`Algorithm::merge`].
     fn merge(&self, into: &mut Partial, other: Partial);
+    /// [`Algorithm::is_personal`].
+    fn is_personal(&self) -> bool;
+    /// [`Algorithm::deployed`].
+    fn deployed(&self, global: &Global, update: Checked) -> Option<ParamSet>;
     /// [`Algorithm::close`], and the check that the new model is finite.
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
     /// [`Algorithm::needs_every_update`].
@@ -175,6 +179,15 @@ where
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::close(self, state, partial, round)?;
         finite(Algorithm::published(self, state))
+    }
+
+    fn is_personal(&self) -> bool {
+        Algorithm::is_personal(self)
+    }
+
+    fn deployed(&self, global: &Global, update: Checked) -> Option<ParamSet> {
+        let update = *update.0.downcast::<A::Update>().expect(FOREIGN);
+        Algorithm::deployed(self, global.0.downcast_ref().expect(FOREIGN), update)
     }
 
     fn needs_every_update(&self, spec: &RunSpec) -> bool {

@@ -35,6 +35,10 @@ impl Algorithm for FedSgd {
         ),
         (Choice::Momentum, "fedsgd has no local steps for momentum to act on, so it must be 0"),
         (
+            Choice::Clip,
+            "fedsgd has no local steps whose gradients could be shortened: leave training.clip out",
+        ),
+        (
             Choice::LossWeights,
             "the losses of fedsgd are all those of one model and say nothing about who has learned: weigh by samples or \
              uniformly",
@@ -109,7 +113,7 @@ impl Algorithm for FedSgd {
 
 /// Takes `eta decay w_t` from the parameters, and gives `eta`.
 fn decay(server: &mut ServerModel, round: &Round<'_>) -> f32 {
-    let sgd = round.spec.training.sgd;
+    let sgd = round.spec.sgd_in(round.number);
     for (tensor, array) in server.w.iter_mut() {
         if !round.template.is_buffer(tensor) {
             array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - sgd.rate * sgd.decay) as f32);

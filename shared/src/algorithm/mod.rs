@@ -72,7 +72,8 @@
 //! let mut global = MeanLabel {}.init(one(0.0));
 //! # let spec = shared::spec::RunSpec::example("mean-label");
 //! # let template = Template::of(&global);
-//! # let round = Round { number: 1, spec: &spec, template: &template, scale: Scale::agree(10.0, 3, 2) };
+//! # let scale = Scale::agree(10.0, 3, 2);
+//! # let round = Round { number: 1, spec: &spec, template: &template, scale, clients: 2 };
 //! let mut partial = MeanLabel {}.begin(&round);
 //! for (weight, value) in [(3, 8.0), (1, 4.0)] {
 //! #   let client = ClientId::virtual_client(0, &spec.root_seed());
@@ -87,10 +88,15 @@ mod client;
 pub mod combinations;
 mod erased;
 mod fedavg;
+mod fednova;
+mod fedprox;
 mod fedsgd;
+mod local;
+mod moon;
 mod objective;
 pub mod registry;
 mod round;
+mod scaffold;
 mod server_model;
 
 use models::params::{Mismatch, ParamSet};
@@ -106,9 +112,14 @@ pub use client::{Client, TrainError};
 pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fedavg::FedAvg;
+pub use fednova::FedNova;
+pub use fedprox::FedProx;
 pub use fedsgd::FedSgd;
+pub use local::Local;
+pub use moon::Moon;
 pub use objective::Objective;
 pub use round::{Contribution, Round, Template};
+pub use scaffold::Scaffold;
 pub use server_model::ServerModel;
 
 /// A federated algorithm: both halves of it.
@@ -131,6 +142,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     type Update: Portable;
     /// What a set of updates folds into: mergeable, and free of their order.
     type Partial: Send + 'static;
+
+    /// Refuses hyper-parameters that make no sense, with the name of the parameter and what is accepted.
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// The server's state before the first round. The server alone initialises parameters.
     fn init(&self, params: ParamSet) -> Self::Global;
@@ -185,6 +201,17 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     ) -> Result<(), AggregateError> {
         let _ = (global, updates, round);
         Err(AggregateError::Folded)
+    }
+
+    /// Whether clients deploy models of their own, so that these are tested in place of the global one.
+    fn is_personal(&self) -> bool {
+        false
+    }
+
+    /// The model that the client with this update would deploy, if it is not the global one.
+    fn deployed(&self, global: &Self::Global, update: Self::Update) -> Option<ParamSet> {
+        let _ = (global, update);
+        None
     }
 }
 

@@ -31,6 +31,11 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Kept by the client between rounds; never leaves the device.
     type Local: Portable + Default;
 
+    /// As [`Algorithm::validate`].
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The client's work: from the global model to the difference that it has learned.
     fn train(
         &self,
@@ -51,6 +56,10 @@ impl<O: Objective> Algorithm for O {
     type Update = ParamSet;
     /// Enough for `sum p_k (w_k - w_t)`.
     type Partial = WeightedSum;
+
+    fn validate(&self) -> Result<(), String> {
+        Objective::validate(self)
+    }
 
     fn init(&self, params: ParamSet) -> ServerModel {
         ServerModel::new(params)

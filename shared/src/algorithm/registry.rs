@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Algorithm, ErasedAlgorithm, FedAvg, FedSgd};
+use super::{Algorithm, ErasedAlgorithm, FedAvg, FedNova, FedProx, FedSgd, Local, Moon, Scaffold};
 use crate::spec::AlgorithmSpec;
 
 /// A registered algorithm.
@@ -21,6 +21,11 @@ pub struct Entry {
 pub const ALGORITHMS: &[Entry] = &[
     entry::<FedAvg>("federated averaging: local epochs, then the weighted mean (McMahan et al. 2017)"),
     entry::<FedSgd>("one full-batch gradient step per round (McMahan et al. 2017)"),
+    entry::<FedProx>("local training pulled back to the global model (Li et al. 2020)"),
+    entry::<Scaffold>("control variates against client drift (Karimireddy et al. 2020)"),
+    entry::<FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
+    entry::<Moon>("representations held near the global model's (Li et al. 2021)"),
+    entry::<Local>("every client alone, the baseline without a federation"),
 ];
 
 /// Why an algorithm could not be had.
@@ -59,11 +64,12 @@ where
         summary,
         from_toml: |table| {
             let algorithm: A = read(table)?;
+            algorithm.validate()?;
             postcard::to_stdvec(&algorithm).map_err(|error| error.to_string())
         },
         complete: complete_as::<A>,
         from_spec: |bytes| match postcard::take_from_bytes::<A>(bytes) {
-            Ok((algorithm, [])) => Some(Box::new(algorithm)),
+            Ok((algorithm, [])) if algorithm.validate().is_ok() => Some(Box::new(algorithm)),
             _ => None,
         },
     }
@@ -156,6 +162,14 @@ mod tests {
         let table = toml::Table::from_iter([("mu".to_owned(), toml::Value::Float(0.1))]);
         let key = specify("fedavg", table).expect_err("fedavg has no mu").to_string();
         assert!(key.contains("mu") && key.contains("fedavg"), "{key}");
+        for (name, key, value) in [("fedprox", "mu", -1.0), ("moon", "mu", f64::NAN), ("moon", "tau", 0.0)] {
+            let table = toml::Table::from_iter([(key.to_owned(), toml::Value::Float(value))]);
+            let reason = specify(name, table).expect_err("out of range").to_string();
+            assert!(
+                reason.contains(name) && reason.contains(key) && reason.contains(&value.to_string()),
+                "{reason}"
+            );
+        }
         let spec = AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1] };
         assert_eq!(build(&spec).err(), Some(RegistryError::Parameters { name: "fedavg".to_owned() }));
     }

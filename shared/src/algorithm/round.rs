@@ -38,6 +38,13 @@ impl Template {
         Self(params.iter().map(|(name, array)| (name.to_owned(), tensor(array.shape()))).collect())
     }
 
+    /// The template of the tensors that follow a gradient.
+    #[must_use]
+    pub fn without_buffers(&self) -> Self {
+        let learned = self.0.iter().filter(|(_, tensor)| !tensor.buffer);
+        Self(learned.map(|(name, tensor)| (name.clone(), tensor.clone())).collect())
+    }
+
     /// Names and shapes, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[usize])> {
         self.0.iter().map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
@@ -85,6 +92,8 @@ pub struct Round<'a> {
     pub template: &'a Template,
     /// The fixed-point format agreed for this round's sums.
     pub scale: Scale,
+    /// Clients that the server knew when the round opened, K; those of the cohort are among them.
+    pub clients: usize,
 }
 
 impl Round<'_> {

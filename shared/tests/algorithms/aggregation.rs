@@ -7,7 +7,7 @@ fn fedsgd_is_fedavg_with_one_epoch_of_one_batch() {
     // The largest client's gradient is computed in two chunks.
     let shares = [view(3, 1), view(12, 2), view(1100, 3)];
     for decay in [0.0, 0.1] {
-        let one_step = Training { epochs: 1, batch: 0, sgd: Sgd { rate: 0.5, momentum: 0.0, decay } };
+        let one_step = Training { sgd: Sgd { rate: 0.5, momentum: 0.0, decay }, ..training(1, 0) };
         let fedavg = federate(&with(&spec("fedavg"), one_step), &shares, 6);
         let fedsgd = federate(&with(&spec("fedsgd"), one_step), &shares, 6);
         for (round, (a, b)) in fedavg.iter().zip(&fedsgd).enumerate() {
@@ -36,7 +36,7 @@ fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &Para
 #[test]
 fn fedavg_with_one_client_is_plain_sgd() {
     let sgd = Sgd { rate: 0.3, momentum: 0.9, decay: 0.01 };
-    let spec = with(&spec("fedavg"), Training { epochs: 3, batch: 4, sgd });
+    let spec = with(&spec("fedavg"), Training { sgd, ..training(3, 4) });
     let data = view(10, 1);
     let mut expected = initial(&spec);
     for (round, found) in (1..).zip(federate(&spec, std::slice::from_ref(&data), 3)) {

@@ -4,6 +4,7 @@
 
 mod aggregation;
 mod axes;
+mod objectives;
 mod rejection;
 mod training;
 
@@ -39,7 +40,7 @@ fn with(spec: &RunSpec, training: Training) -> RunSpec {
 }
 
 fn training(epochs: u32, batch: u32) -> Training {
-    Training { epochs, batch, sgd: Sgd::plain(0.5) }
+    Training { epochs, batch, sgd: Sgd::plain(0.5), ..RunSpec::example("fedavg").training }
 }
 
 /// `count` samples, other ones for every `salt`.
@@ -77,7 +78,8 @@ fn train_monitored(
     let mut client = Client::new(spec, round, seed, data, &backend, monitor);
     let trained = registry::build(&spec.algorithm).unwrap().train(&mut client, broadcast, local)?;
     let (samples, steps, loss) = (client.samples(), client.steps(), client.loss());
-    Ok((trained, TrainReport { samples, steps, loss, ..TrainReport::default() }))
+    let metrics = client.metrics();
+    Ok((trained, TrainReport { samples, steps, loss, metrics, ..TrainReport::default() }))
 }
 
 /// What is left of a parcel that crossed the wire.
@@ -92,6 +94,7 @@ struct Server<'a> {
     algorithm: Box<dyn ErasedAlgorithm>,
     template: Template,
     scale: Scale,
+    clients: usize,
 }
 
 impl<'a> Server<'a> {
@@ -106,11 +109,12 @@ impl<'a> Server<'a> {
                 spec.aggregation.buffers,
             ),
             scale: Scale::agree(MAX_ABS, heaviest, shares.len()),
+            clients: shares.len(),
         }
     }
 
     fn round(&self, number: u32) -> Round<'_> {
-        Round { number, spec: self.spec, template: &self.template, scale: self.scale }
+        Round { number, spec: self.spec, template: &self.template, scale: self.scale, clients: self.clients }
     }
 
     fn check(&self, update: &Parcel) -> Result<Checked, Rejection> {

@@ -69,7 +69,13 @@ fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
 }
 
 fn report(n: u8) -> TrainReport {
-    TrainReport { samples: samples(n), steps: 3, loss: 0.5, duration: Duration::from_secs(2) }
+    TrainReport {
+        samples: samples(n),
+        steps: 3,
+        loss: 0.5,
+        duration: Duration::from_secs(2),
+        metrics: [None; 4],
+    }
 }
 
 fn hello(n: u8, holds: Option<Held>) -> Hello {

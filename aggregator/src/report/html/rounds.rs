@@ -1,5 +1,7 @@
 //! All rounds in numbers.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
 use crate::report::RoundRecord;
@@ -23,13 +25,15 @@ pub(super) fn table(rounds: &[RoundRecord]) -> Markup {
         "time",
         "waited for",
     ];
+    let measured: BTreeSet<&str> =
+        rounds.iter().flat_map(|round| round.metrics.keys().map(String::as_str)).collect();
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
     html! {
         details {
             summary { "All rounds" }
             div.scroll {
                 table {
-                    thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
+                    thead { tr { @for column in COLUMNS { th scope="col" { (column) } } @for name in &measured { th scope="col" { (name) } } } }
                     tbody {
                         @for round in rounds {
                             tr {
@@ -44,6 +48,7 @@ pub(super) fn table(rounds: &[RoundRecord]) -> Markup {
                                 td { (bytes(round.bytes_up)) }
                                 td { (seconds(round.seconds)) }
                                 td.text { (round.waited_for) }
+                                @for name in &measured { td { (number(round.metrics.get(*name).copied())) } }
                             }
                         }
                     }

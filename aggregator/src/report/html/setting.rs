@@ -4,6 +4,8 @@ use maud::{Markup, html};
 use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, ServerSgd, Weights, Yogi};
 use shared::data::Partition;
 use shared::data::partition::Empty;
+use shared::schedule::Schedule;
+use shared::spec::Training;
 
 use super::Report;
 use crate::config::{Config, Source};
@@ -18,7 +20,8 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     let batch = if training.batch == 0 {
         "all data at once".to_owned()
     } else {
-        format!("batches of {}", training.batch)
+        let last = if training.drop_last { ", no smaller ones" } else { "" };
+        format!("batches of {}{last}", training.batch)
     };
     let momentum = if sgd.momentum == 0.0 { String::new() } else { format!(", momentum {}", sgd.momentum) };
     let decay = if sgd.decay == 0.0 { String::new() } else { format!(", weight decay {}", sgd.decay) };
@@ -38,7 +41,10 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
     rows.extend([
         ("Local training", format!("{}, {batch}", counted(training.epochs as usize, "epoch"))),
-        ("Optimizer", format!("SGD, rate {}{momentum}{decay}", sgd.rate)),
+        (
+            "Optimizer",
+            format!("SGD, rate {}{momentum}{decay}{}{}", sgd.rate, schedule(training), clip(training)),
+        ),
         ("Updates count", weights.to_owned()),
         ("Aggregation", format!("{rule}, {}", server(&spec.aggregation.server))),
         ("On the wire", format!("{} down, {} up", spec.precision.broadcast, spec.precision.update)),
@@ -50,6 +56,19 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             dl.settings { @for (name, value) in rows { dt { (name) } dd { (value) } } }
         }
     }
+}
+
+/// How the rate falls, in words; nothing if it does not.
+fn schedule(training: &Training) -> String {
+    match training.schedule {
+        Schedule::Constant {} => String::new(),
+        Schedule::Exponential { factor } => format!(", times {factor} each round"),
+        Schedule::Cosine { last } => format!(", falling to {last} of it by a cosine"),
+    }
+}
+
+fn clip(training: &Training) -> String {
+    training.clip.map_or_else(String::new, |clip| format!(", gradients of at most {clip}"))
 }
 
 /// The server's optimiser in words.

@@ -30,7 +30,7 @@ fn held(run: u8, round: u32) -> Held {
 }
 
 fn report() -> TrainReport {
-    TrainReport { samples: 10, steps: 3, loss: 0.5, duration: Duration::from_secs(2) }
+    TrainReport { samples: 10, steps: 3, loss: 0.5, duration: Duration::from_secs(2), metrics: [None; 4] }
 }
 
 fn device() -> Device {

@@ -133,7 +133,7 @@ fn descent() {
         let start = Array::new([count], expected[..count].to_vec()).unwrap();
         let mut parameter = Parameter::new("w".into(), start, false);
         for step in 0..steps {
-            parameter.descend_along(&sgd, Some(&gradients[step * count..][..count]));
+            parameter.descend_along(&sgd, &gradients[step * count..][..count]);
             for (found, expected) in parameter.values.values().iter().zip(&expected[(step + 1) * count..]) {
                 assert!((found - expected).abs() < 1e-6, "{} step {step}: {found} {expected}", case.name);
             }

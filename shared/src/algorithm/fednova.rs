@@ -1,0 +1,158 @@
+//! FedNova: normalised averaging.
+//!
+//! Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization*,
+//! NeurIPS 2020 (arXiv 2007.07481), equation 6 with local momentum rho.
+//!
+//! ```text
+//! client k:  w_k = tau_k steps of SGD from w_t
+//! server:    a_k = (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho)
+//!            w_{t+1} = w_t + (sum p_k a_k) (sum p_k (w_k - w_t) / a_k)
+//! ```
+//!
+//! Who makes many steps does not count more for it. The server knows `tau_k` from the number of samples, so that nobody need
+//! be believed. With equal `tau_k` it is FedAvg.
+
+use models::params::ParamSet;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, TrainError,
+};
+use crate::aggregation::WeightedSum;
+use crate::message::Rejection;
+use crate::spec::Training;
+
+/// Units of a whole-numbered `a_k`: 2^-20 of a step.
+const UNIT: f64 = 1_048_576.0;
+
+/// Federated averaging of normalised updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FedNova {}
+
+/// What the updates of a round fold into. Whole numbers, so that their order does not matter.
+pub struct Sums {
+    training: Training,
+    /// Tensors that are averaged as they are.
+    buffers: Vec<String>,
+    /// `sum n_k (w_k - w_t) / a_k`.
+    normalised: WeightedSum,
+    /// `sum n_k a_k`, in units, and `sum n_k`.
+    steps: u128,
+    weight: u128,
+}
+
+impl Algorithm for FedNova {
+    const NAME: &'static str = "fednova";
+    const REFUSES: &'static [Refused] = &[
+        (
+            Choice::LossWeights,
+            "fednova weighs the numbers of steps as it weighs models, one by one as they arrive, and weights by loss are \
+             known only when all are there: weigh by samples or uniformly",
+        ),
+        (Choice::Median, "fednova is a way to average, and a median does not: use the mean"),
+    ];
+    /// `w_t`.
+    type Global = ServerModel;
+    type Local = ();
+    /// `w_t`.
+    type Broadcast = ParamSet;
+    /// `w_k - w_t`.
+    type Update = ParamSet;
+    type Partial = Sums;
+
+    fn init(&self, params: ParamSet) -> ServerModel {
+        ServerModel::new(params)
+    }
+
+    fn published<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
+        &server.w
+    }
+
+    fn broadcast(&self, server: &ServerModel) -> ParamSet {
+        server.w.clone()
+    }
+
+    fn train(&self, client: &mut Client<'_>, w_t: ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
+        let w_k = client.sgd(&w_t)?;
+        client.delta(&w_k, &w_t)
+    }
+
+    fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {
+        round.check(delta)
+    }
+
+    fn begin(&self, round: &Round<'_>) -> Sums {
+        let buffers =
+            round.template.iter().map(|(name, _)| name).filter(|name| round.template.is_buffer(name));
+        Sums {
+            training: round.spec.training,
+            buffers: buffers.map(str::to_owned).collect(),
+            normalised: round.sum(),
+            steps: 0,
+            weight: 0,
+        }
+    }
+
+    fn fold(&self, partial: &mut Sums, contribution: Contribution<ParamSet>) {
+        let Contribution { weight, report, mut update, .. } = contribution;
+        let steps = normaliser(partial.training.steps(report.samples), partial.training.sgd.momentum);
+        for (name, array) in update.iter_mut() {
+            // Without steps there is no difference to normalise.
+            if steps > 0.0 && !partial.buffers.iter().any(|buffer| buffer == name) {
+                array.values_mut().iter_mut().for_each(|value| *value /= steps as f32);
+            }
+        }
+        partial.normalised.add(&update, weight, report.loss);
+        partial.steps += u128::from(weight) * (steps * UNIT).round() as u128;
+        partial.weight += u128::from(weight);
+    }
+
+    fn merge(&self, into: &mut Sums, other: Sums) {
+        into.normalised.merge(&other.normalised);
+        into.steps += other.steps;
+        into.weight += other.weight;
+    }
+
+    fn close(
+        &self,
+        server: &mut ServerModel,
+        partial: Sums,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        // No updates have no steps, and the sum says that there are none.
+        let effective = partial.steps as f64 / UNIT / partial.weight.max(1) as f64;
+        server.step(partial.normalised, effective as f32, round)
+    }
+}
+
+/// `a_k`, the sum of the weights that a gradient has in `tau` steps with momentum `rho`.
+fn normaliser(tau: u64, rho: f64) -> f64 {
+    let tau = tau as f64;
+    (tau - rho * (1.0 - rho.powf(tau)) / (1.0 - rho)) / (1.0 - rho)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What momentum makes of gradients that are all 1: the sum of the velocities.
+    fn by_hand(tau: u64, rho: f64) -> f64 {
+        let (mut velocity, mut sum) = (0.0, 0.0);
+        for _ in 0..tau {
+            velocity = rho * velocity + 1.0;
+            sum += velocity;
+        }
+        sum
+    }
+
+    #[test]
+    fn the_normaliser_is_what_momentum_adds_up_to() {
+        for tau in [0, 1, 2, 7, 500] {
+            for rho in [0.0, 0.5, 0.9] {
+                let (found, expected) = (normaliser(tau, rho), by_hand(tau, rho));
+                assert!((found - expected).abs() <= 1e-9 * expected, "{tau} {rho}: {found} {expected}");
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Local: every client alone, the baseline that a federation must beat.
+//!
+//! ```text
+//! client k:  w_k <- E epochs of minibatch SGD from its own w_k, which is w_0 in the beginning
+//! server:    nothing; what is tested is the mean over the cohort of each client's own model
+//! ```
+//!
+//! The difference `w_k - w_0` is sent for the test alone.
+
+use models::ModelError;
+use models::params::ParamSet;
+use serde::{Deserialize, Serialize};
+
+use super::{AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, TrainError};
+use crate::aggregation::EmptySum;
+use crate::message::Rejection;
+
+/// No federation at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Local {}
+
+const ALONE: &str = "in local every client is alone and nothing is aggregated: leave [aggregation] out";
+
+impl Algorithm for Local {
+    const NAME: &'static str = "local";
+    const REFUSES: &'static [Refused] = &[
+        (Choice::UniformWeights, ALONE),
+        (Choice::LossWeights, ALONE),
+        (Choice::ServerSgd, ALONE),
+        (Choice::AdaptiveServer, ALONE),
+        (Choice::Median, ALONE),
+        (
+            Choice::LocalBuffers,
+            "in local the whole model stays on the device and is sent to be tested alone: leave update.buffers out",
+        ),
+    ];
+    /// `w_0`.
+    type Global = ParamSet;
+    /// `w_k`; without tensors in the beginning.
+    type Local = ParamSet;
+    /// `w_0`.
+    type Broadcast = ParamSet;
+    /// `w_k - w_0`.
+    type Update = ParamSet;
+    /// How many there were.
+    type Partial = usize;
+
+    fn init(&self, params: ParamSet) -> ParamSet {
+        params
+    }
+
+    fn published<'a>(&self, w_0: &'a ParamSet) -> &'a ParamSet {
+        w_0
+    }
+
+    fn broadcast(&self, w_0: &ParamSet) -> ParamSet {
+        w_0.clone()
+    }
+
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        w_0: ParamSet,
+        w_k: &mut ParamSet,
+    ) -> Result<ParamSet, TrainError> {
+        let start = if w_k.is_empty() { &w_0 } else { &*w_k };
+        *w_k = client.sgd(start)?;
+        Ok(w_k.difference(&w_0).map_err(ModelError::from)?)
+    }
+
+    fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {
+        round.check(delta)
+    }
+
+    fn begin(&self, _round: &Round<'_>) -> usize {
+        0
+    }
+
+    fn fold(&self, partial: &mut usize, _contribution: Contribution<ParamSet>) {
+        *partial += 1;
+    }
+
+    fn merge(&self, into: &mut usize, other: usize) {
+        *into += other;
+    }
+
+    fn close(&self, _w_0: &mut ParamSet, partial: usize, _round: &Round<'_>) -> Result<(), AggregateError> {
+        if partial == 0 { Err(EmptySum.into()) } else { Ok(()) }
+    }
+
+    fn is_personal(&self) -> bool {
+        true
+    }
+
+    fn deployed(&self, w_0: &ParamSet, delta: ParamSet) -> Option<ParamSet> {
+        let mut w_k = delta;
+        // Updates are checked before they are believed, so it fits.
+        w_k.add(w_0).ok()?;
+        Some(w_k)
+    }
+}

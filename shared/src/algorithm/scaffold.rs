@@ -1,0 +1,198 @@
+//! SCAFFOLD: control variates against client drift.
+//!
+//! Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*,
+//! ICML 2020 (arXiv 1910.06378), Algorithm 1 with option II.
+//!
+//! ```text
+//! client k:  w_k = steps  w <- w - eta (g - c_k + c)  from w_t, tau of them
+//!            c_k+ = c_k - c + (w_t - w_k) / (tau eta)
+//!            sends w_k - w_t and c_k+ - c_k
+//! server:    w_{t+1} = w_t + sum p_k (w_k - w_t)
+//!            c <- c + (1/K) sum_{k in S_t} (c_k+ - c_k)
+//! ```
+//!
+//! K is the number of clients that the server knew when the round opened. In the first round all control variates are
+//! zero, and it is FedAvg, to the bit.
+
+use models::Correction;
+use models::params::{Array, ParamSet};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, Template,
+    TrainError,
+};
+use crate::aggregation::{ExactSum, WeightedSum};
+use crate::message::Rejection;
+use crate::parcel::{Parcel, ParcelError, Portable};
+
+/// Prefix of the names of control variates, where they stand beside a model. No part of a model begins so.
+const CONTROL: &str = "control.";
+
+/// Federated averaging with control variates. The server's rate is `aggregation.server.sgd.rate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scaffold {}
+
+/// A model, or the difference of two, with its control variate, or the difference of two.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Controlled<T> {
+    model: T,
+    /// Without tensors as long as it is zero.
+    control: ParamSet,
+}
+
+/// What the updates of a round fold into.
+pub struct Sums {
+    models: WeightedSum,
+    /// `sum (c_k+ - c_k)`.
+    controls: ExactSum,
+}
+
+impl Algorithm for Scaffold {
+    const NAME: &'static str = "scaffold";
+    const REFUSES: &'static [Refused] = &[
+        (
+            Choice::Momentum,
+            "scaffold takes (w_t - w_k) / (tau eta) for the mean gradient of the local steps, which it is not with \
+             momentum: set it to 0",
+        ),
+        (
+            Choice::AdaptiveServer,
+            "scaffold corrects the drift from plain averaging: use aggregation.server.sgd",
+        ),
+        (
+            Choice::Median,
+            "scaffold averages control variates with the models, and a median of models is not their mean: use the mean",
+        ),
+    ];
+    /// `w_t` and `c`.
+    type Global = Controlled<ServerModel>;
+    /// `c_k`, without tensors as long as it is zero.
+    type Local = ParamSet;
+    /// `w_t` and `c`.
+    type Broadcast = Controlled<ParamSet>;
+    /// `w_k - w_t` and `c_k+ - c_k`.
+    type Update = Controlled<ParamSet>;
+    type Partial = Sums;
+
+    fn init(&self, params: ParamSet) -> Self::Global {
+        Controlled { model: ServerModel::new(params), control: ParamSet::new() }
+    }
+
+    fn published<'a>(&self, server: &'a Self::Global) -> &'a ParamSet {
+        &server.model.w
+    }
+
+    fn broadcast(&self, server: &Self::Global) -> Self::Broadcast {
+        Controlled { model: server.model.w.clone(), control: server.control.clone() }
+    }
+
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        received: Self::Broadcast,
+        c_k: &mut ParamSet,
+    ) -> Result<Self::Update, TrainError> {
+        let Controlled { model: w_t, control: c } = received;
+        let shift = match (c.is_empty(), c_k.is_empty()) {
+            (true, true) => None,
+            (false, true) => Some(c.clone()),
+            (true, false) => Some(scaled(c_k, -1.0)),
+            (false, false) => {
+                let difference = c.difference(c_k);
+                Some(difference.map_err(|mismatch| TrainError::Local(mismatch.to_string()))?)
+            }
+        };
+        let w_k = client.sgd_corrected(&w_t, &Correction { anchor: None, shift })?;
+        let delta = client.delta(&w_k, &w_t)?;
+        let mut control = client.without_buffers(&delta)?;
+        // Without steps there is nothing to learn about gradients.
+        let steps = client.steps() as f64 * client.sgd_settings().rate;
+        control.scale(if steps > 0.0 { (-1.0 / steps) as f32 } else { 0.0 });
+        if steps > 0.0 && !c.is_empty() {
+            control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
+        }
+        if c_k.is_empty() {
+            *c_k = control.clone();
+        } else {
+            c_k.add(&control).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
+        }
+        Ok(Controlled { model: delta, control })
+    }
+
+    fn check(&self, round: &Round<'_>, update: &Self::Update) -> Result<(), Rejection> {
+        round.check(&update.model)?;
+        let template = round.template.without_buffers();
+        Round { template: &template, ..*round }.check(&update.control)
+    }
+
+    fn begin(&self, round: &Round<'_>) -> Sums {
+        let controls = ExactSum::new(&round.template.without_buffers(), round.scale);
+        Sums { models: round.sum(), controls }
+    }
+
+    fn fold(&self, partial: &mut Sums, contribution: Contribution<Self::Update>) {
+        let Contribution { weight, report, update, .. } = contribution;
+        if partial.models.add(&update.model, weight, report.loss) {
+            partial.controls.add(&update.control, 1);
+        }
+    }
+
+    fn merge(&self, into: &mut Sums, other: Sums) {
+        into.models.merge(&other.models);
+        into.controls.merge(&other.controls);
+    }
+
+    fn close(
+        &self,
+        server: &mut Self::Global,
+        partial: Sums,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        server.model.step(partial.models, 1.0, round)?;
+        fill(&mut server.control, &round.template.without_buffers());
+        // (1/K) of a sum is m/K of a mean of m.
+        let share = (partial.controls.terms() as f64 / round.clients.max(1) as f64) as f32;
+        partial.controls.each_mean(|tensor, offset, mean| {
+            let c = server.control.get_mut(tensor).expect("filled by the same template").values_mut();
+            c[offset..].iter_mut().zip(mean).for_each(|(c, mean)| *c += share * mean);
+        })?;
+        Ok(())
+    }
+}
+
+fn scaled(set: &ParamSet, factor: f32) -> ParamSet {
+    let mut set = set.clone();
+    set.scale(factor);
+    set
+}
+
+/// Gives an empty set the zeros that it stands for.
+fn fill(set: &mut ParamSet, template: &Template) {
+    if set.is_empty() {
+        template.iter().for_each(|(name, shape)| drop(set.insert(name, Array::zeros(shape))));
+    }
+}
+
+/// The model under its own names, the control variate beside it.
+impl<T: Portable> Portable for Controlled<T> {
+    fn pack(self) -> Parcel {
+        let mut parcel = self.model.pack();
+        for (name, array) in self.control {
+            parcel.tensors.insert(format!("{CONTROL}{name}"), array);
+        }
+        parcel
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        let Parcel { tensors, scalars } = parcel;
+        let (control, model): (ParamSet, ParamSet) = {
+            let (control, model): (Vec<_>, Vec<_>) =
+                tensors.into_iter().partition(|(name, _)| name.starts_with(CONTROL));
+            let strip = |(name, array): (String, Array)| (name[CONTROL.len()..].to_owned(), array);
+            (control.into_iter().map(strip).collect(), model.into_iter().collect())
+        };
+        Ok(Self { model: T::unpack(Parcel { tensors: model, scalars })?, control })
+    }
+}

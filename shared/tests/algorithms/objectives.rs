@@ -1,0 +1,304 @@
+//! What the algorithms beside `FedAvg` must compute exactly, and the settings of local training.
+
+use shared::message::Metric;
+use shared::schedule::Schedule;
+
+use super::*;
+
+/// `algorithm` with these hyper-parameters, as TOML.
+fn with_parameters(algorithm: &str, parameters: &str, training: Training) -> RunSpec {
+    let specified = registry::specify(algorithm, parameters.parse().unwrap()).unwrap();
+    RunSpec { algorithm: specified, ..with(&spec(algorithm), training) }
+}
+
+fn shares() -> Vec<View> {
+    (0..4).map(|k| view(5 + 6 * k, k)).collect()
+}
+
+/// A network that has a representation: 4 pixels, 6 hidden units, 3 of them in the projection.
+fn deep(spec: RunSpec) -> RunSpec {
+    let linear = |name: &str, out| models::Layer::Linear { name: name.into(), out, bias: true };
+    let mut spec = spec;
+    spec.architecture.name = "deep".into();
+    spec.architecture.extractor = vec![models::Layer::Flatten, linear("fc", 6), models::Layer::Relu];
+    spec.architecture.projection = vec![linear("fc", 3)];
+    spec.architecture.head = vec![linear("fc", 2)];
+    spec
+}
+
+fn momentum(training: Training) -> Training {
+    Training { sgd: Sgd { momentum: 0.9, decay: 0.01, ..training.sgd }, ..training }
+}
+
+#[test]
+fn fedprox_without_pull_is_fedavg_to_the_bit() {
+    for training in [training(3, 4), momentum(training(3, 4))] {
+        let fedavg = federate(&with(&spec("fedavg"), training), &shares(), 3);
+        assert_eq!(federate(&with_parameters("fedprox", "mu = 0", training), &shares(), 3), fedavg);
+    }
+}
+
+#[test]
+fn fedprox_takes_the_steps_of_its_objective() {
+    let mu = 0.8;
+    let settings = momentum(training(2, 4));
+    let spec = with_parameters("fedprox", &format!("mu = {mu}"), settings);
+    let data = view(10, 1);
+    let w_0 = initial(&spec);
+    // Its local steps, written out.
+    let mut learner = Learner::new(&spec.architecture, &w_0, settings.sgd, &Backend::cpu()).unwrap();
+    let mut order: Vec<usize> = (0..data.len()).collect();
+    let seed = client_seed(&spec, 1, client_id(0));
+    for epoch in 0..settings.epochs {
+        shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
+        for positions in order.chunks(settings.batch as usize) {
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            data.fill(positions, &mut x, &mut y);
+            let batch = Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap();
+            let (_, mut gradient) = learner.gradient(&batch).unwrap();
+            let away = learner.params().unwrap().difference(&w_0).unwrap();
+            gradient.add_scaled(mu as f32, &away).unwrap();
+            learner.apply(&gradient).unwrap();
+        }
+    }
+    let expected = learner.params().unwrap();
+    let found = federate(&spec, std::slice::from_ref(&data), 1).remove(0);
+    assert!(apart(&found, &expected) < 1e-6, "{}", apart(&found, &expected));
+    let fedavg = federate(&with(&self::spec("fedavg"), settings), std::slice::from_ref(&data), 1).remove(0);
+    assert!(found.distance(&w_0).unwrap() < 0.9 * fedavg.distance(&w_0).unwrap(), "it is held back");
+}
+
+#[test]
+fn the_first_round_of_scaffold_is_fedavg_to_the_bit_and_the_second_is_not() {
+    let fedavg = federate(&with(&spec("fedavg"), training(2, 4)), &shares(), 2);
+    let scaffold = federate(&with(&spec("scaffold"), training(2, 4)), &shares(), 2);
+    assert_eq!(scaffold[0], fedavg[0]);
+    assert!(apart(&scaffold[1], &fedavg[1]) > 1e-4);
+}
+
+#[test]
+fn control_variates_are_those_of_option_two() {
+    let spec = with(&spec("scaffold"), training(2, 4));
+    let shares = shares();
+    let mut federation = Federation::new(&spec, &shares);
+    let control = |parcel: &Parcel| -> ParamSet {
+        let own = parcel.tensors.select("control.");
+        own.into_iter().map(|(name, array)| (name["control.".len()..].to_owned(), array)).collect()
+    };
+    let updates = federation.updates();
+    let mut mean = initial(&spec).zeros_like();
+    for (index, (update, report)) in updates.iter().enumerate() {
+        // c_k+ = (w_t - w_k) / (tau eta), all control variates being zero.
+        let mut expected = update.tensors.select("head.");
+        expected.scale(-1.0 / (report.steps as f32 * spec.training.sgd.rate as f32));
+        assert!(apart(&control(update), &expected) < 1e-6);
+        let c_k = &federation.locals[index].as_ref().unwrap().tensors;
+        assert_eq!(c_k, &control(update), "what it keeps began at zero");
+        mean.add_scaled(1.0 / shares.len() as f32, &control(update)).unwrap();
+    }
+    federation.state = federation.server.close(&federation.state, &updates, 1);
+    federation.number = 1;
+    let c = control(&federation.state);
+    assert!(apart(&c, &mean) < 1e-6);
+    // In the next round: c_k+ - c_k = -c + (w_t - w_k) / (tau eta).
+    let (update, report) = federation.train(1);
+    let mut expected = update.tensors.select("head.");
+    expected.scale(-1.0 / (report.steps as f32 * spec.training.sgd.rate as f32));
+    expected.add_scaled(-1.0, &c).unwrap();
+    assert!(apart(&control(&update), &expected) < 1e-6);
+    // K clients are known, and one of them takes part: c moves by a K-th of its difference.
+    let moved = control(&federation.server.close(&federation.state, &[(update.clone(), report)], 2));
+    let mut expected = c.clone();
+    expected.add_scaled(1.0 / shares.len() as f32, &control(&update)).unwrap();
+    assert!(apart(&moved, &expected) < 1e-6);
+}
+
+/// The length of the gradient of the clients' mean objective, weight decay included.
+fn slope(spec: &RunSpec, shares: &[View], w: &ParamSet) -> f64 {
+    let mut sum = w.zeros_like();
+    for share in shares {
+        let mut learner = Learner::new(&spec.architecture, w, spec.training.sgd, &Backend::cpu()).unwrap();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        share.fill(&(0..share.len()).collect::<Vec<_>>(), &mut x, &mut y);
+        let (_, gradient) = learner.gradient(&Batch::new(x, [share.len(), 1, 2, 2], y).unwrap()).unwrap();
+        sum.add_scaled(1.0 / shares.len() as f32, &gradient).unwrap();
+    }
+    sum.add_scaled(spec.training.sgd.decay as f32, w).unwrap();
+    sum.l2_norm()
+}
+
+#[test]
+fn scaffold_ends_at_the_true_optimum_and_fedavg_beside_it() {
+    // Strongly convex, with clients that pull in different directions: each has one class, by its brightest pixel.
+    let shares: Vec<View> = (0..3)
+        .map(|k| {
+            let pixels: Vec<u8> = (0..8).flat_map(|i| [200 - 60 * k, 10 * i, 90 * k, 255 - 20 * i]).collect();
+            View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, vec![u8::from(k == 1); 8], 2).unwrap()))
+        })
+        .collect();
+    let settings = Training { sgd: Sgd { rate: 0.5, momentum: 0.0, decay: 0.05 }, ..training(10, 0) };
+    let slopes = ["fedavg", "scaffold"].map(|name| {
+        let spec = with(&spec(name), settings);
+        let last = federate(&spec, &shares, 400).pop().unwrap();
+        slope(&spec, &shares, &last)
+    });
+    assert!(slopes[1] < 1e-5, "scaffold is at the optimum: {slopes:?}");
+    assert!(slopes[0] > 100.0 * slopes[1] && slopes[0] > 1e-3, "fedavg is not: {slopes:?}");
+}
+
+#[test]
+fn fednova_is_fedavg_where_all_take_as_many_steps() {
+    let equal: Vec<View> = (0..4).map(|k| view(12, k)).collect();
+    for training in [training(2, 4), momentum(training(2, 4))] {
+        let fedavg = federate(&with(&spec("fedavg"), training), &equal, 3);
+        let fednova = federate(&with(&spec("fednova"), training), &equal, 3);
+        for (a, b) in fedavg.iter().zip(&fednova) {
+            assert!(apart(a, b) < 1e-6, "{}", apart(a, b));
+        }
+    }
+}
+
+#[test]
+fn fednova_normalises_by_the_steps_taken() {
+    let shares = shares();
+    for settings in [training(2, 4), Training { drop_last: true, ..momentum(training(2, 4)) }] {
+        let spec = with(&spec("fednova"), settings);
+        let updates = Federation::new(&spec, &shares).updates();
+        let rho = settings.sgd.momentum;
+        let samples: f64 = shares.iter().map(|share| share.len() as f64).sum();
+        let (mut effective, mut direction) = (0.0, initial(&spec).zeros_like());
+        for ((update, report), share) in updates.iter().zip(&shares) {
+            assert_eq!(report.steps, settings.steps(share.len() as u64), "the server knows the steps");
+            let tau = report.steps as f64;
+            let a = (tau - rho * (1.0 - rho.powf(tau)) / (1.0 - rho)) / (1.0 - rho);
+            let p = share.len() as f64 / samples;
+            effective += p * a;
+            direction.add_scaled((p / a) as f32, &update.tensors).unwrap();
+        }
+        let mut expected = initial(&spec);
+        expected.add_scaled(effective as f32, &direction).unwrap();
+        let found = federate(&spec, &shares, 1).remove(0);
+        assert!(apart(&found, &expected) < 1e-5, "{}", apart(&found, &expected));
+        let fedavg = federate(&with(&self::spec("fedavg"), settings), &shares, 1).remove(0);
+        assert!(apart(&found, &fedavg) > 1e-4, "the clients take different numbers of steps");
+    }
+}
+
+#[test]
+fn moon_is_fedavg_without_its_term_and_in_the_first_round() {
+    let training = momentum(training(2, 4));
+    let fedavg = federate(&deep(with(&spec("fedavg"), training)), &shares(), 3);
+    assert_eq!(federate(&deep(with_parameters("moon", "mu = 0", training)), &shares(), 3), fedavg);
+    let moon = federate(&deep(with_parameters("moon", "mu = 5", training)), &shares(), 3);
+    assert_eq!(moon[0], fedavg[0]);
+    assert!(apart(&moon[1], &fedavg[1]) > 1e-4);
+}
+
+#[test]
+fn moon_holds_representations_near_the_global_ones_and_says_so() {
+    let training = training(4, 4);
+    let measured = |mu: f64| {
+        let spec = deep(with_parameters("moon", &format!("mu = {mu:?}"), training));
+        let shares = shares();
+        let mut federation = Federation::new(&spec, &shares);
+        federation.round();
+        let updates = federation.updates();
+        let mean = |name: &str| {
+            let all = updates.iter().flat_map(|(_, report)| report.metrics).flatten();
+            let named = all.filter(|metric| metric.name() == name).map(Metric::value);
+            named.sum::<f64>() / updates.len() as f64
+        };
+        let alignment = mean("alignment");
+        let drift = mean("drift");
+        let expected: f64 = updates.iter().map(|(update, _)| update.tensors.l2_norm()).sum::<f64>() / 4.0;
+        assert!((drift - expected).abs() < 1e-6);
+        alignment
+    };
+    let (without, with) = (measured(0.0), measured(5.0));
+    assert!(with > without, "{without} {with}");
+    assert!(with <= 1.0 + 1e-9 && without > -1.0);
+}
+
+#[test]
+fn local_clients_go_on_from_their_own_models_and_the_server_changes_nothing() {
+    let spec = with(&spec("local"), training(2, 4));
+    let shares = shares();
+    let mut federation = Federation::new(&spec, &shares);
+    let w_0 = initial(&spec);
+    let mut alone = vec![w_0.clone(); shares.len()];
+    for number in 1..=3 {
+        let updates = federation.updates();
+        for (k, (update, _)) in updates.iter().enumerate() {
+            // One client's round of FedAvg, from its own model.
+            let fedavg = with(&self::spec("fedavg"), spec.training);
+            let mut learner =
+                Learner::new(&fedavg.architecture, &alone[k], fedavg.training.sgd, &Backend::cpu()).unwrap();
+            let mut order: Vec<usize> = (0..shares[k].len()).collect();
+            let seed = client_seed(&spec, number, client_id(k));
+            for epoch in 0..2 {
+                shuffle(&mut order, &mut seed.derive_numbered("epoch", epoch).rng());
+                for positions in order.chunks(4) {
+                    let (mut x, mut y) = (Vec::new(), Vec::new());
+                    shares[k].fill(positions, &mut x, &mut y);
+                    learner.step(&Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap()).unwrap();
+                }
+            }
+            alone[k] = learner.params().unwrap();
+            let checked = federation.server.check(update).unwrap();
+            let global = federation.server.algorithm.restore(federation.state.clone()).unwrap();
+            let deployed = federation.server.algorithm.deployed(&global, checked).unwrap();
+            assert!(apart(&deployed, &alone[k]) < 1e-6, "round {number}, client {k}");
+        }
+        federation.state = federation.server.close(&federation.state, &updates, number);
+        federation.number = number;
+        assert_eq!(federation.server.published(&federation.state), w_0);
+    }
+}
+
+#[test]
+fn an_incomplete_batch_is_left_out_if_told_so() {
+    let data = view(10, 1);
+    let steps = |batch: u32, drop_last: bool| {
+        let settings = Training { drop_last, ..training(2, batch) };
+        let spec = with(&spec("fedavg"), settings);
+        let steps = Federation::new(&spec, std::slice::from_ref(&data)).train(0).1.steps;
+        assert_eq!(steps, settings.steps(10));
+        steps
+    };
+    assert_eq!((steps(4, false), steps(4, true)), (6, 4));
+    assert_eq!((steps(5, false), steps(5, true)), (4, 4));
+    assert_eq!((steps(64, false), steps(64, true)), (2, 2), "fewer samples than a batch still train");
+    assert_eq!((steps(0, false), steps(0, true)), (2, 2));
+}
+
+#[test]
+fn the_rate_follows_its_schedule_from_round_to_round() {
+    let data = view(10, 1);
+    let schedule = Schedule::Exponential { factor: 0.5 };
+    for algorithm in ["fedavg", "fedsgd"] {
+        let spec = with(&spec(algorithm), Training { schedule, ..training(1, 0) });
+        let mut federation = Federation::new(&spec, std::slice::from_ref(&data));
+        for number in 1..=3u32 {
+            let before = federation.server.published(&federation.state);
+            let after = federation.round();
+            let mut learner =
+                Learner::new(&spec.architecture, &before, spec.training.sgd, &Backend::cpu()).unwrap();
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            data.fill(&(0..10).collect::<Vec<_>>(), &mut x, &mut y);
+            let (_, gradient) = learner.gradient(&Batch::new(x, [10, 1, 2, 2], y).unwrap()).unwrap();
+            let mut expected = before;
+            expected.add_scaled(-0.5 * 0.5f32.powi(number.cast_signed() - 1), &gradient).unwrap();
+            assert!(apart(&after, &expected) < 1e-6, "{algorithm}, round {number}");
+        }
+    }
+}
+
+#[test]
+fn gradients_are_shortened_to_the_bound() {
+    let data = view(10, 1);
+    let clip = 0.01;
+    let spec = with(&spec("fedavg"), Training { clip: Some(clip), ..training(1, 0) });
+    let after = federate(&spec, std::slice::from_ref(&data), 1).remove(0);
+    let step = after.distance(&initial(&spec)).unwrap();
+    assert!((step - 0.5 * clip).abs() < 1e-5, "the rate times the bound, not {step}");
+}

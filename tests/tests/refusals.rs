@@ -166,7 +166,10 @@ fn a_configuration_that_makes_no_sense_is_explained() {
     let runs = lab.name("runs");
     let file = lab.name("wrong.toml");
     for (text, parts) in [
-        ("[training]\nepoch = 5\n", &["training.epoch", "5", "accepted", "epochs, batch, optimizer"][..]),
+        (
+            "[training]\nepoch = 5\n",
+            &["training.epoch", "5", "accepted", "epochs, batch, drop-last, optimizer"][..],
+        ),
         ("[run]\nrounds = \"5\"\n", &["run.rounds", "\"5\" (a text)", "a whole number, at least 1"]),
         ("[run]\nrounds = 0\n", &["run.rounds", "0", "at least 1"]),
         ("[round]\nfraction = 1.5\n", &["round.fraction", "1.5", "at most 1"]),

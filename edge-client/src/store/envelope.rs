@@ -28,7 +28,7 @@ use super::durable;
 use super::error::StoreError;
 
 /// The format version that this build writes, and the newest that it reads.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 /// Bytes before the head.
 const FIXED: usize = 20;
 /// Bytes before the checksum.
@@ -123,6 +123,10 @@ fn lengths(fixed: &[u8; FIXED], kind: Kind, path: &Path) -> Result<(usize, u64),
     match fixed[3] {
         VERSION => {}
         0 => return Err(OpenError::Damaged("has format version 0, which never was".to_owned())),
+        // What it holds can be had again: the server gives the task once more.
+        found if found < VERSION => {
+            return Err(OpenError::Damaged(format!("is of an earlier edge-client (format version {found})")));
+        }
         found => {
             return Err(StoreError::Newer { path: path.to_path_buf(), found, known: VERSION }.into());
         }
@@ -191,11 +195,11 @@ mod tests {
     fn golden_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let (path, bytes) = update(folder.path());
-        let mut expected = b"FLU\x01\x16\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        let mut expected = b"FLU\x02\x1a\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
         // CRC-32 computed with Python's zlib.
-        expected.extend(0x8af1_f9bfu32.to_le_bytes());
-        // Run, round, samples, steps, loss, seconds, nanoseconds.
-        expected.extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07payload");
+        expected.extend(0xb71a_5c7eu32.to_le_bytes());
+        // Run, round, samples, steps, loss, seconds, nanoseconds, four metrics that are not there.
+        expected.extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0payload");
         assert_eq!(bytes, expected, "an old file would be misread: raise VERSION");
         assert_eq!(read_update(&path).unwrap(), Some((head(), Bytes::from_static(b"payload"))));
     }
@@ -240,13 +244,15 @@ mod tests {
     fn a_newer_version_is_not_damage_and_an_absent_file_is_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (path, mut bytes) = update(folder.path());
-        bytes[3] = 2;
+        bytes[3] = VERSION + 1;
         fs::write(&path, &bytes).unwrap();
         let newer = read_update(&path);
-        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 2, known: 1, .. }))));
-        bytes[3] = 0;
-        fs::write(&path, &bytes).unwrap();
-        assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))));
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 3, known: 2, .. }))));
+        for older in 0..VERSION {
+            bytes[3] = older;
+            fs::write(&path, &bytes).unwrap();
+            assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))));
+        }
         assert!(read_update(&folder.path().join("absent")).unwrap().is_none());
     }
 

@@ -1,6 +1,7 @@
 //! Every algorithm and every axis of aggregation through whole runs: whatever dies on the way, the bits stay.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
@@ -9,6 +10,7 @@ use federation_tests::weather::Weather;
 use federation_tests::world::World;
 use models::ParamSet;
 use shared::algorithm::registry;
+use shared::data::{Dataset, View};
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -57,4 +59,24 @@ fn every_axis_gives_the_bits_of_calm_weather_in_any() {
     ] {
         assert_ne!(survives(&axis.join(" "), axis), plain, "{axis:?} does nothing");
     }
+}
+
+#[test]
+fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
+    let mut scenario = Scenario::small(&["round.count.min=3"]);
+    // Finite, and too large for any logit to be.
+    let (samples, labels) = (scenario.shares[2].len(), vec![3; scenario.shares[2].len()]);
+    let values = vec![3e38; samples * 28 * 28];
+    let data = Dataset::features(vec![1, 28, 28], values, labels, 10).unwrap();
+    scenario.shares[2] = View::whole(Arc::new(data));
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario, Weather::CALM, 0, directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = world.records();
+    assert_eq!(records.len(), 3);
+    for record in records {
+        assert_eq!((record.accepted, record.failed, record.rejected), (3, 1, 0), "round {}", record.round);
+        assert!(record.train_loss.is_some_and(f64::is_finite));
+    }
+    assert_eq!(world.model().first_non_finite(), None);
 }

@@ -4,13 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::Outcome;
+use aggregator::coordinator::{Outcome, Resume};
+use aggregator::files::Disk;
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Run, TestSet};
+use aggregator::simulate::{Transport, simulate};
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
 use models::ParamSet;
 use shared::algorithm::registry;
 use shared::data::{Dataset, View};
+use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -79,4 +84,30 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
         assert!(record.train_loss.is_some_and(f64::is_finite));
     }
     assert_eq!(world.model().first_non_finite(), None);
+}
+
+/// Updates of a simulation may stay in memory, but not those that the closing round reads again.
+#[tokio::test]
+async fn every_algorithm_is_simulated_and_its_models_are_tested() {
+    let cases = registry::names().into_iter().map(|name| vec![format!("algorithm.{name}={{}}")]);
+    let median = ["aggregation.weights=uniform", "aggregation.rule.median={}"].map(str::to_owned).to_vec();
+    for case in cases.chain([median]) {
+        let overrides: Vec<&str> = case.iter().map(String::as_str).chain(["evaluate.every=1"]).collect();
+        let scenario = scenario(&overrides);
+        let tests =
+            TestSet::new(scenario.shares[0].clone(), scenario.config.spec.data.preparation.clone(), 16);
+        let directory = tempfile::tempdir().unwrap();
+        let root = RunDirectory::new(directory.path().join("run"));
+        let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), Some(tests)).unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        let shares = scenario.shares.clone();
+        let simulated =
+            simulate(run, Resume::default(), shares, Transport::Memory, 2, stopped, &mut |_| {}).await;
+        let (run, outcome) = simulated.unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        assert_eq!(outcome, Outcome::Completed, "{case:?}");
+        assert!(run.records().iter().all(|record| record.accuracy.is_some()), "{case:?}");
+        let first = run.records()[0].loss;
+        let last = run.records().last().unwrap().loss;
+        assert!(last < first, "{case:?}: what is tested learns: {first:?} {last:?}");
+    }
 }

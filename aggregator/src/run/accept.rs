@@ -30,7 +30,7 @@ impl Run {
                     files += usize::from(outcome.is_ok());
                     outcome
                 }
-                Upload::Memory { frame, payload } if self.stores_updates() => {
+                Upload::Memory { frame, payload } if self.keeps_files() => {
                     let file = self.spooled(*client, frame, payload)?;
                     self.take_in(round, *client, &file)?
                 }
@@ -106,6 +106,12 @@ impl Run {
             return Err(Rejection::UnknownRound { round: header.round, current: round });
         }
         Ok((header, self.algorithm.check(&self.round(sums), parcel)?))
+    }
+
+    /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's
+    /// own model.
+    fn keeps_files(&self) -> bool {
+        self.stores_updates() || self.algorithm.is_personal()
     }
 
     /// Whether updates wait on disk for the round to close instead of being folded.

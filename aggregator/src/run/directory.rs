@@ -13,6 +13,7 @@
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
+//!         clients/             what simulated clients keep from round to round
 //!         spool/               payloads under way, of no meaning after a restart
 //! ```
 
@@ -93,6 +94,12 @@ impl RunDirectory {
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.state().join("lock")
+    }
+
+    /// What simulated clients keep from round to round.
+    #[must_use]
+    pub fn clients(&self) -> PathBuf {
+        self.state().join("clients")
     }
 
     /// Payloads under way.

@@ -5,13 +5,13 @@
 //! either gives the same model, bit for bit.
 
 mod memory;
+mod store;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use edge_client::driver::{Participant, take_part};
 use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
-use edge_client::store::MemoryStore;
 use edge_client::trust::{Fingerprint, Trust};
 use edge_client::workshop::{NoThreads, Workshop};
 use models::Backend;
@@ -27,6 +27,7 @@ use crate::quic::identity::{IdentityError, ServerIdentity};
 use crate::quic::{ListenError, Listener};
 use crate::run::{Run, RunError};
 use memory::MemoryConnector;
+use store::ClientStore;
 
 /// How simulated clients reach the coordinator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -71,6 +72,12 @@ pub async fn simulate(
     let workshop = Workshop::new(threads, 1)?;
     let (leave, left) = watch::channel(false);
     let mut clients = JoinSet::new();
+    let folder = run.directory().clients();
+    let (closed, accepted) =
+        (resume.closed, resume.open.as_ref().map(|open| open.accepted.clone()).unwrap_or_default());
+    // What a client of the open round kept counts if its update does.
+    let store =
+        |client: ClientId| ClientStore::new(&folder, client, closed + u32::from(accepted.contains(&client)));
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| Participant {
@@ -85,7 +92,8 @@ pub async fn simulate(
         Transport::Memory => {
             let connector = MemoryConnector::new(to_driver, run.max_payload());
             for participant in participants {
-                spawn(&mut clients, participant, connector.clone(), left.clone());
+                let store = store(participant.client);
+                spawn(&mut clients, participant, connector.clone(), store, left.clone());
             }
         }
         Transport::Quic => {
@@ -98,7 +106,8 @@ pub async fn simulate(
             tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
             for participant in participants {
                 let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
-                spawn(&mut clients, participant, connector, left.clone());
+                let store = store(participant.client);
+                spawn(&mut clients, participant, connector, store, left.clone());
             }
         }
     }
@@ -114,11 +123,12 @@ fn spawn<C: Connector + 'static>(
     clients: &mut JoinSet<()>,
     participant: Participant,
     connector: C,
+    store: ClientStore,
     left: watch::Receiver<bool>,
 ) {
     clients.spawn(async move {
         let client = participant.client;
-        let outcome = take_part(participant, connector, MemoryStore::default(), left, &mut |_| {}).await;
+        let outcome = take_part(participant, connector, store, left, &mut |_| {}).await;
         if let Err(error) = outcome {
             warn!("simulated client {} left: {error}", client.short());
         }

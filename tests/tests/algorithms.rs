@@ -9,6 +9,7 @@ use aggregator::files::Disk;
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, TestSet};
 use aggregator::simulate::{Transport, simulate};
+use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
@@ -56,6 +57,10 @@ fn every_axis_gives_the_bits_of_calm_weather_in_any() {
         &["aggregation.weights=uniform", "data.partition.dirichlet.alpha=0.5"][..],
         &["aggregation.weights=loss"],
         &["aggregation.weights=uniform", "aggregation.rule.median={}"],
+        &["aggregation.weights=uniform", "aggregation.rule.trimmed-mean.beta=0.25"],
+        &["aggregation.weights=uniform", "aggregation.rule.krum.byzantine=0"],
+        &["aggregation.weights=uniform", "aggregation.rule.multi-krum={byzantine=0, chosen=2}"],
+        &["aggregation.rule.clipped-mean.bound=0.1"],
         &["aggregation.server.sgd.momentum=0.9"],
         &["aggregation.server.adagrad={}"],
         &["aggregation.server.adam={}"],
@@ -110,4 +115,43 @@ async fn every_algorithm_is_simulated_and_its_models_are_tested() {
         let last = run.records().last().unwrap().loss;
         assert!(last < first, "{case:?}: what is tested learns: {first:?} {last:?}");
     }
+}
+
+/// Seven clients whose updates wait on disk for the end of their round.
+const WAITING: [&str; 5] = [
+    "data.clients=7",
+    "run.rounds=2",
+    "round.count.min=7",
+    "aggregation.weights=uniform",
+    "aggregation.rule.bulyan.byzantine=1",
+];
+
+#[test]
+fn a_kill_while_updates_wait_or_are_read_again_gives_the_same_bits() {
+    let scenario = scenario(&WAITING);
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    // Looking at the model is an operation too.
+    let (operations, calm) = (world.disk().operations(), world.model());
+    let (mut with_updates, mut with_all) = (0, 0);
+    for fatal in 0..operations {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
+        world.die_at(fatal, Loss::Nothing);
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(world.server_deaths, 1, "death at operation {fatal}");
+        assert_eq!(world.model(), calm, "death at operation {fatal}");
+        let accepted =
+            world.resumes.first().and_then(|resume| resume.open.as_ref()).map(|it| it.accepted.len());
+        with_updates += usize::from(accepted.is_some_and(|accepted| accepted > 0));
+        with_all += usize::from(accepted == Some(7));
+    }
+    assert!(with_updates > 50, "only {with_updates} deaths fell into a round with updates");
+    assert!(with_all > 20, "only {with_all} deaths fell into closing");
+}
+
+#[test]
+fn bulyan_gives_the_bits_of_calm_weather_in_any() {
+    survives("bulyan", &WAITING);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use models::{Architecture, ParameterKind};
-use shared::aggregation::{Aggregation, Buffers, Weights};
+use shared::aggregation::{Aggregation, Buffers, Rule, Weights};
 use shared::data::Partition;
 
 use super::findings::Findings;
@@ -59,6 +59,24 @@ impl Combinations<'_> {
                 ("aggregation.weights", format!("aggregation.weights = {weights:?}")),
             ];
             self.refuse(&keys, "this rule counts every client alike; set aggregation.weights = \"uniform\"");
+        }
+    }
+
+    /// Whether every round has the updates that its rule needs. A round does not close with fewer than
+    /// `round.count.min`, so that is what the rule is held against.
+    pub(super) fn enough(&mut self, raw: &Raw) {
+        let rule = &raw.aggregation.rule;
+        let (least, min) = (rule.least(), raw.round.count.min);
+        if let Some(bound) = rule.bound()
+            && least > min as usize
+        {
+            let keys =
+                [("aggregation.rule", shown(rule)), ("round.count.min", format!("round.count.min = {min}"))];
+            let reason = format!(
+                "the rule asks for {bound}, here {least}, where m is the number of updates that a round closes with; set \
+                 round.count.min to at least {least}, with as many clients in a cohort"
+            );
+            self.refuse(&keys, &reason);
         }
     }
 
@@ -192,6 +210,22 @@ impl Combinations<'_> {
             self.refuse(&[heartbeat, lost], reason);
         }
         policy
+    }
+}
+
+/// A rule with its settings as they are written.
+fn shown(rule: &Rule) -> String {
+    let key = rule.key();
+    match *rule {
+        Rule::Mean {} | Rule::Median {} => format!("[{key}]"),
+        Rule::TrimmedMean { beta } => format!("{key}.beta = {beta}"),
+        Rule::MultiKrum { byzantine, chosen } if chosen != 0 => {
+            format!("{key} = {{ byzantine = {byzantine}, chosen = {chosen} }}")
+        }
+        Rule::Krum { byzantine } | Rule::MultiKrum { byzantine, .. } | Rule::Bulyan { byzantine } => {
+            format!("{key}.byzantine = {byzantine}")
+        }
+        Rule::ClippedMean { bound } => format!("{key}.bound = {bound}"),
     }
 }
 

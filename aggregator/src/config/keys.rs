@@ -61,6 +61,8 @@ pub const CHOICES: &[&str] = &[
 const NAME: Kind = Kind::FolderName(60);
 const COUNT: i64 = u32::MAX as i64;
 const POSITIVE: Kind = Kind::Whole(1, COUNT);
+/// Such a number of clients that a few times as many are still a number of clients.
+const BYZANTINE: Kind = Kind::Whole(0, 1_000_000);
 const PRECISIONS: Kind = Kind::OneOf(&["f32", "f16", "bf16"]);
 /// A year: long enough for any federation, and far from what a `Duration` or a deadline overflows at.
 const SECONDS: f64 = 31_536_000.0;
@@ -195,8 +197,26 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["samples", "uniform", "loss"]),
         "an update counts by samples, like all others, or by its loss (FedLoss)",
     ),
-    key("aggregation.rule.mean", Kind::Empty, "or rule.median = {}: of each value"),
+    key(
+        "aggregation.rule.mean",
+        Kind::Empty,
+        "or rule.median, .trimmed-mean, .krum, .multi-krum, .bulyan, .clipped-mean",
+    ),
     key("aggregation.rule.median", Kind::Empty, "the median of each value; needs every update"),
+    key(
+        "aggregation.rule.trimmed-mean.beta",
+        Kind::Number(Included(0.0), Excluded(0.5)),
+        "share of each value's smallest and of its largest left out; needs every update",
+    ),
+    key("aggregation.rule.krum.byzantine", BYZANTINE, "f: so many may be wrong; needs every update"),
+    key("aggregation.rule.multi-krum.byzantine", BYZANTINE, "f: so many may be wrong; needs every update"),
+    key("aggregation.rule.multi-krum.chosen", Kind::Whole(0, COUNT), "updates averaged; 0 is all but f"),
+    key("aggregation.rule.bulyan.byzantine", BYZANTINE, "f: so many may be wrong; needs every update"),
+    key(
+        "aggregation.rule.clipped-mean.bound",
+        RATE,
+        "the greatest norm of an update; longer ones are shortened",
+    ),
     key("aggregation.server.sgd.rate", RATE, "1 is plain averaging; or server.adagrad, .adam or .yogi"),
     key("aggregation.server.sgd.momentum", SHARE, "of the server's steps (FedAvgM)"),
     key("aggregation.server.adagrad.rate", RATE, "the server's rate (FedAdagrad)"),
@@ -328,7 +348,10 @@ fn range(low: Bound<f64>, high: Bound<f64>) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use shared::aggregation::Rule;
+
     use super::*;
+    use crate::config::raw::AggregationTable;
     use crate::config::{DataSet, Raw, layers};
 
     /// The full paths of all values in a table; an empty table counts as a value.
@@ -350,7 +373,7 @@ mod tests {
     fn keys_are_exactly_the_fields() {
         let mut fields = BTreeSet::new();
         let alternatives = [
-            "partition = { iid = {} }\n[aggregation.rule.median]\n[training]\nclip = 1\nschedule.exponential.factor = 0.9",
+            "partition = { iid = {} }\n[training]\nclip = 1\nschedule.exponential.factor = 0.9",
             "partition = { shards = { per-client = 2 } }\n[aggregation.server.adagrad]\n[training.schedule.cosine]\nlast = 0",
             "partition = { classes = { per-client = 2 } }\n[aggregation.server.adam]",
             "partition = { dirichlet = { alpha = 0.5 } }\n[aggregation.server.yogi]",
@@ -365,6 +388,11 @@ mod tests {
                  [data]\npath = \"x\"\nlimit = 1\nmean = [0]\ndeviation = [1]\n{alternative}"
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");
+            leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
+        }
+        for rule in Rule::ALL {
+            let aggregation = AggregationTable { rule, ..AggregationTable::default() };
+            let raw = Raw { aggregation, ..Raw::default() };
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
         }
         let keys: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();

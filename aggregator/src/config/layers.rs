@@ -257,10 +257,9 @@ fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> 
             Value::try_from(Schedule::Exponential { factor: 0.99 }).map_err(internal)?,
             Value::try_from(Schedule::Cosine { last: 0.0 }).map_err(internal)?,
         ],
-        "aggregation.rule" => vec![
-            Value::try_from(Rule::Mean {}).map_err(internal)?,
-            Value::try_from(Rule::Median {}).map_err(internal)?,
-        ],
+        "aggregation.rule" => {
+            Rule::ALL.iter().map(|rule| Value::try_from(rule).map_err(internal)).collect::<Result<_, _>>()?
+        }
         "aggregation.server" => vec![
             Value::try_from(ServerOptimizer::default()).map_err(internal)?,
             Value::try_from(ServerOptimizer::Adagrad(Adagrad::default())).map_err(internal)?,

@@ -291,6 +291,22 @@ fn combinations_that_make_no_sense() {
             &["[aggregation.rule.median]", "aggregation.weights = \"samples\" (the default)", "\"uniform\""],
         ),
         (
+            &["aggregation.rule.krum.byzantine=2", "aggregation.weights=uniform", "round.count.min=6"],
+            &["rule.krum.byzantine = 2 (--set)", "round.count.min = 6 (--set)", "m >= 2 f + 3, here 7"],
+        ),
+        (
+            &["aggregation.rule.bulyan={}", "aggregation.weights=uniform", "round.count.min=6"],
+            &["rule.bulyan.byzantine = 1", "m >= 4 f + 3, here 7", "round.count.min to at least 7"],
+        ),
+        (
+            &["aggregation.rule.multi-krum.chosen=8", "aggregation.weights=uniform", "round.count.min=7"],
+            &["byzantine = 1, chosen = 8", "m >= chosen, here 8"],
+        ),
+        (
+            &["aggregation.rule.trimmed-mean.beta=0.1", "aggregation.weights=uniform", "round.count.min=9"],
+            &["rule.trimmed-mean.beta = 0.1", "round.count.min = 9", "or none is left out, here 10"],
+        ),
+        (
             &["algorithm.fedsgd={}", "training.epochs=2", "training.optimizer.sgd.momentum=0.5"],
             &[
                 "training.epochs = 2 (--set) and training.batch = 16 (the default) and ",

@@ -22,6 +22,10 @@ pub(super) fn axis(name: &str) -> Option<&'static str> {
         "fedyogi" => "fedavg with [aggregation.server.yogi]",
         "fedloss" => "fedavg with aggregation.weights = \"loss\"",
         "median" => "fedavg with [aggregation.rule.median]",
+        "trimmed-mean" => "fedavg with [aggregation.rule.trimmed-mean]",
+        "krum" => "fedavg with [aggregation.rule.krum]",
+        "multi-krum" => "fedavg with [aggregation.rule.multi-krum]",
+        "bulyan" => "fedavg with [aggregation.rule.bulyan]",
         _ => return None,
     })
 }

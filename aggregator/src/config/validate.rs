@@ -78,6 +78,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let axes = Axes { training: &training, aggregation: &aggregation };
     let algorithm = algorithm(&mut raw, &axes, &mut checks);
     checks.aggregation(&aggregation);
+    checks.enough(&raw);
     let samples = checks.samples(&raw);
     let architecture = samples
         .as_ref()

@@ -9,8 +9,14 @@ use shared::message::reason;
 use super::update_file;
 use crate::files::{FileLayer, Reading};
 
-/// Values of a tensor that are read of every update at once. A thousand updates then take 16 MiB.
-const VALUES: usize = 4096;
+/// Values that are read of all updates together: 4 MiB of them, however many updates there are.
+const TOGETHER: usize = 1 << 20;
+
+/// Values of a tensor that are read of each of `updates` updates at once: what of 4 MiB is its share, but so many as make
+/// reading worth while, and no more than stay in the second-level cache.
+fn at_once(updates: usize) -> usize {
+    (TOGETHER / updates.max(1)).clamp(64, 4096)
+}
 
 /// A round's updates in `accepted-N/`. While a rule goes through them each of their files is open, so there may be no more
 /// than a process may open (`ulimit -n`).
@@ -55,11 +61,12 @@ impl StoredUpdates for StoredRound<'_> {
         let mut streams =
             (0..self.paths.len()).map(|index| self.open(index)).collect::<Result<Vec<_>, _>>()?;
         let mut rows = vec![Vec::new(); streams.len()];
+        let values = at_once(streams.len());
         loop {
             // All have the same tensors: what the first stream gives, the others must give too.
             let mut place: Option<Option<(String, usize)>> = None;
             for (index, (stream, row)) in streams.iter_mut().zip(&mut rows).enumerate() {
-                let next = stream.next(VALUES, row).map_err(|error| self.failed(index, &reason(&error)))?;
+                let next = stream.next(values, row).map_err(|error| self.failed(index, &reason(&error)))?;
                 let next = next.map(|(tensor, offset)| (tensor.to_owned(), offset));
                 if *place.get_or_insert_with(|| next.clone()) != next {
                     return Err(self.failed(index, &"its tensors are not those of the other updates"));

@@ -109,12 +109,20 @@ impl ExactSum {
     /// If `params` does not fit the template or exceeds the scale's bounds: [`Template::check`] and
     /// [`Scale`] are consulted before an update is believed, so this is our bug and never a peer's.
     pub fn add(&mut self, params: &ParamSet, weight: u64) {
+        self.add_scaled(params, weight, |_| 1.0);
+    }
+
+    /// Adds `weight * params`, each tensor scaled by what `factor` gives for its name, from 0 to 1.
+    ///
+    /// # Panics
+    /// As [`add`](Self::add).
+    pub(super) fn add_scaled(&mut self, params: &ParamSet, weight: u64, factor: impl Fn(&str) -> f64) {
         assert!(weight <= self.scale.max_weight, "weights are checked before folding");
-        let factor = weight as f64 * f64::from(self.scale.exponent).exp2();
+        let unit = weight as f64 * f64::from(self.scale.exponent).exp2();
         for (name, _, sum) in &mut self.tensors {
             let values = params.get(name).expect("layout is checked before folding").values();
             assert_eq!(values.len(), sum.len(), "shape of {name} is checked before folding");
-            add_rounded(sum, values, factor);
+            add_rounded(sum, values, unit * factor(name));
         }
         self.weight += u128::from(weight);
         self.terms += 1;

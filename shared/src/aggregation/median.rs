@@ -3,28 +3,20 @@
 //! Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*, ICML 2018
 //! (arXiv 1803.01498), Algorithm 1, option I. Of an even number of values it is the mean of the two in the middle.
 
-use super::stored::{Chunk, StoredError, StoredUpdates};
+use super::columns::{each_column, everybody};
+use super::stored::{StoredError, StoredUpdates};
 
 /// Gives the median of every value to `visit`: tensor, offset of the first value, values.
 pub(super) fn each_median(
     updates: &mut dyn StoredUpdates,
     visit: &mut dyn FnMut(&str, usize, &[f32]),
 ) -> Result<(), StoredError> {
-    let (mut column, mut medians) = (Vec::new(), Vec::new());
-    updates.pass(&mut |chunk: &Chunk<'_>| {
-        let length = chunk.rows.first().map_or(0, Vec::len);
-        medians.clear();
-        medians.extend((0..length).map(|index| {
-            column.clear();
-            column.extend(chunk.rows.iter().map(|row| row[index]));
-            median(&mut column)
-        }));
-        visit(chunk.tensor, chunk.offset, &medians);
-    })
+    let everybody = everybody(updates);
+    each_column(updates, &everybody, median, visit)
 }
 
 /// The median of at least one finite value; their order changes.
-fn median(values: &mut [f32]) -> f32 {
+pub(super) fn median(values: &mut [f32]) -> f32 {
     let middle = values.len() / 2;
     let odd = values.len() % 2 == 1;
     let (below, &mut upper, _) = values.select_nth_unstable_by(middle, f32::total_cmp);
@@ -48,8 +40,7 @@ mod tests {
             (&mut [5.0, 1.0, 1e30, 2.0], 3.5),
             (&mut [0.0, 0.0, 7.0, 7.0, 7.0], 7.0),
         ] {
-            let expected: f32 = expected;
-            assert_eq!(median(values).to_bits(), expected.to_bits());
+            assert_eq!(median(values), expected);
         }
     }
 }

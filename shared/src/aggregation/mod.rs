@@ -12,11 +12,17 @@
 //! Sums are exact ([`ExactSum`]): the outcome is bitwise the same for any order of arrival.
 
 mod buffers;
+mod bulyan;
+mod clipping;
+mod columns;
+mod distances;
 mod exact_sum;
+mod krum;
 mod median;
 mod optimizer;
 mod rule;
 mod stored;
+mod trimmed_mean;
 mod weighted_sum;
 mod weights;
 

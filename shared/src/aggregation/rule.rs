@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::stored::{StoredError, StoredUpdates};
+use super::{bulyan, krum, median, trimmed_mean};
+use crate::algorithm::Template;
 
 /// The aggregation rule: what the server makes of the updates of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,6 +14,36 @@ pub enum Rule {
     Mean {},
     /// The median of each value on its own (Yin et al. 2018, arXiv 1803.01498), all clients alike. It needs every update.
     Median {},
+    /// The mean of each value on its own without its smallest and its largest (Yin et al. 2018), all clients alike. It
+    /// needs every update.
+    TrimmedMean {
+        /// The share that is left out at either end, in `[0, 0.5)`.
+        beta: f64,
+    },
+    /// The update that is closest to its neighbours (Blanchard et al. 2017, arXiv 1703.02757). It needs every update.
+    Krum {
+        /// How many may be wrong, f.
+        byzantine: u32,
+    },
+    /// The mean of those that are closest to their neighbours (Blanchard et al. 2017), all alike. It needs every update.
+    MultiKrum {
+        /// How many may be wrong, f.
+        byzantine: u32,
+        /// How many are averaged, m; 0 for all but f.
+        chosen: u32,
+    },
+    /// The mean around the median of those that Krum chooses (El Mhamdi et al. 2018, arXiv 1802.07927). It needs every
+    /// update.
+    Bulyan {
+        /// How many may be wrong, f.
+        byzantine: u32,
+    },
+    /// The weighted mean of updates that are not longer than a bound (Sun et al. 2019, arXiv 1911.07963), summed up as they
+    /// arrive.
+    ClippedMean {
+        /// The greatest norm of an update, M; longer ones are shortened to it.
+        bound: f64,
+    },
 }
 
 impl Default for Rule {
@@ -21,35 +53,95 @@ impl Default for Rule {
 }
 
 impl Rule {
+    /// Each rule with the settings that it has when none are given.
+    pub const ALL: [Self; 7] = [
+        Self::Mean {},
+        Self::Median {},
+        Self::TrimmedMean { beta: 0.2 },
+        Self::Krum { byzantine: 1 },
+        Self::MultiKrum { byzantine: 1, chosen: 0 },
+        Self::Bulyan { byzantine: 1 },
+        Self::ClippedMean { bound: 10.0 },
+    ];
+
     /// Whether the updates must all be there before anything can be made of them. They are then kept on disk until the
-    /// round closes instead of being summed up.
+    /// round closes instead of being summed up. Such a rule counts all clients alike.
     #[must_use]
     pub fn needs_every_update(&self) -> bool {
-        !matches!(self, Self::Mean {})
+        !matches!(self, Self::Mean {} | Self::ClippedMean { .. })
     }
 
-    /// Makes one update of those that were stored and gives it to `visit`, as
-    /// [`ExactSum::each_mean`](super::ExactSum::each_mean) does.
+    /// The number of updates without which it says nothing, or does nothing of what it is for.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        match *self {
+            Self::Mean {} | Self::Median {} | Self::ClippedMean { .. } => 1,
+            Self::TrimmedMean { beta } => trimmed_mean::least(beta),
+            Self::Krum { byzantine } => krum::least(byzantine),
+            Self::MultiKrum { byzantine, chosen } => krum::least(byzantine).max(chosen as usize),
+            Self::Bulyan { byzantine } => bulyan::least(byzantine),
+        }
+    }
+
+    /// Where [`least`](Self::least) comes from, as a formula; `None` where one update is enough.
+    #[must_use]
+    pub fn bound(&self) -> Option<&'static str> {
+        match self {
+            Self::Mean {} | Self::Median {} | Self::ClippedMean { .. } => None,
+            Self::TrimmedMean { .. } => Some("beta m >= 1, or none is left out"),
+            Self::Krum { .. } => Some("m >= 2 f + 3"),
+            Self::MultiKrum { .. } => Some("m >= 2 f + 3 and m >= chosen"),
+            Self::Bulyan { .. } => Some("m >= 4 f + 3"),
+        }
+    }
+
+    /// Makes one update of those that were stored, at least [`least`](Self::least) of them, and gives it to `visit`, as
+    /// [`ExactSum::each_mean`](super::ExactSum::each_mean) does. `template` is that of the updates.
     ///
     /// # Panics
     /// For a rule that does not [need every update](Self::needs_every_update): nothing is stored for it.
     pub fn each_value(
         &self,
         updates: &mut dyn StoredUpdates,
+        template: &Template,
         visit: &mut dyn FnMut(&str, usize, &[f32]),
     ) -> Result<(), StoredError> {
-        match self {
-            Self::Mean {} => panic!("the mean is summed up on arrival, and no update is stored for it"),
-            Self::Median {} => super::median::each_median(updates, visit),
+        match *self {
+            Self::Mean {} | Self::ClippedMean { .. } => {
+                panic!("a mean is summed up on arrival, and no update is stored for it")
+            }
+            Self::Median {} => median::each_median(updates, visit),
+            Self::TrimmedMean { beta } => trimmed_mean::each_trimmed_mean(updates, beta, visit),
+            Self::Krum { byzantine } => krum::each_mean_of_best(updates, template, byzantine, 1, visit),
+            Self::MultiKrum { byzantine, chosen } => {
+                let chosen = match chosen {
+                    0 => updates.contributors().len().saturating_sub(byzantine as usize).max(1),
+                    chosen => chosen as usize,
+                };
+                krum::each_mean_of_best(updates, template, byzantine, chosen, visit)
+            }
+            Self::Bulyan { byzantine } => bulyan::each_bulyan(updates, template, byzantine, visit),
         }
     }
 
     /// Its name in the configuration.
     #[must_use]
     pub fn name(&self) -> &'static str {
+        let key = self.key();
+        key.rsplit_once('.').map_or(key, |(_, name)| name)
+    }
+
+    /// The full path of its table in the configuration.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
         match self {
-            Self::Mean {} => "mean",
-            Self::Median {} => "median",
+            Self::Mean {} => "aggregation.rule.mean",
+            Self::Median {} => "aggregation.rule.median",
+            Self::TrimmedMean { .. } => "aggregation.rule.trimmed-mean",
+            Self::Krum { .. } => "aggregation.rule.krum",
+            Self::MultiKrum { .. } => "aggregation.rule.multi-krum",
+            Self::Bulyan { .. } => "aggregation.rule.bulyan",
+            Self::ClippedMean { .. } => "aggregation.rule.clipped-mean",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use models::params::ParamSet;
 
+use super::clipping::Clip;
 use super::exact_sum::{CHUNK, EmptySum, ExactSum, Scale};
 use super::weights::{MAX_LOSS, Weights, whole_loss};
 use crate::algorithm::Template;
@@ -22,6 +23,8 @@ pub struct WeightedSum {
     terms: ExactSum,
     /// `sum l_k psi_k`, if weights are by loss.
     by_loss: Option<ExactSum>,
+    /// What becomes of an update before it is added.
+    clip: Option<Clip>,
 }
 
 impl WeightedSum {
@@ -30,7 +33,14 @@ impl WeightedSum {
     pub fn new(template: &Template, scale: Scale, weights: Weights) -> Self {
         let by_loss = matches!(weights, Weights::Loss)
             .then(|| ExactSum::new(template, scale.with_max_weight(MAX_LOSS)));
-        Self { terms: ExactSum::new(template, scale), by_loss }
+        Self { terms: ExactSum::new(template, scale), by_loss, clip: None }
+    }
+
+    /// The same, of updates that are no longer than `bound`: longer ones are shortened when they are added
+    /// ([`Rule::ClippedMean`](super::Rule::ClippedMean)).
+    #[must_use]
+    pub fn clipped(self, template: &Template, bound: f64) -> Self {
+        Self { clip: Some(Clip::new(bound, template)), ..self }
     }
 
     /// Adds an update with its weight ([`Weights::of`]) and its training loss. Says whether it counts: under weights by
@@ -39,11 +49,16 @@ impl WeightedSum {
     /// # Panics
     /// As [`ExactSum::add`].
     pub fn add(&mut self, params: &ParamSet, weight: u64, loss: f64) -> bool {
+        let clip = self.clip.as_ref().map(|clip| (clip, clip.factor(params)));
+        let factor = |tensor: &str| match clip {
+            Some((clip, factor)) if clip.is_about(tensor) => factor,
+            _ => 1.0,
+        };
         if let Some(by_loss) = &mut self.by_loss {
             let Some(loss) = whole_loss(loss) else { return false };
-            by_loss.add(params, loss);
+            by_loss.add_scaled(params, loss, factor);
         }
-        self.terms.add(params, weight);
+        self.terms.add_scaled(params, weight, factor);
         true
     }
 

@@ -6,8 +6,9 @@
 //!
 #![doc = include_str!("combinations.md")]
 //!
-//! The columns are the [`Choice`]s. Beside these, a rule other than the mean counts all clients alike, so that it asks for
-//! uniform weights, whatever the algorithm.
+//! The columns are the [`Choice`]s. Beside these, whatever the algorithm, a rule that needs every update counts all clients
+//! alike and asks for uniform weights, and no round may close with fewer updates than the rule needs
+//! ([`Rule::least`]).
 
 use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
 use crate::spec::Training;
@@ -31,8 +32,10 @@ pub enum Choice {
     ServerSgd,
     /// A server with a rate for each parameter.
     AdaptiveServer,
-    /// The coordinate-wise median.
-    Median,
+    /// A rule that [needs every update](Rule::needs_every_update): median, trimmed mean, Krum, Multi-Krum, Bulyan.
+    Robust,
+    /// The mean of clipped updates.
+    ClippedMean,
     /// Statistics of normalisation layers stay on the device.
     LocalBuffers,
 }
@@ -62,7 +65,7 @@ pub struct Clash {
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Epochs,
         Self::Batches,
         Self::Momentum,
@@ -71,7 +74,8 @@ impl Choice {
         Self::LossWeights,
         Self::ServerSgd,
         Self::AdaptiveServer,
-        Self::Median,
+        Self::Robust,
+        Self::ClippedMean,
         Self::LocalBuffers,
     ];
 
@@ -112,7 +116,11 @@ impl Choice {
                 ServerOptimizer::Adam(_) => Some(table("aggregation.server.adam")),
                 ServerOptimizer::Yogi(_) => Some(table("aggregation.server.yogi")),
             },
-            Self::Median if aggregation.rule == Rule::Median {} => Some(table("aggregation.rule.median")),
+            Self::Robust if aggregation.rule.needs_every_update() => Some(table(aggregation.rule.key())),
+            Self::ClippedMean => match aggregation.rule {
+                Rule::ClippedMean { bound } => Some(number("aggregation.rule.clipped-mean.bound", bound)),
+                _ => None,
+            },
             Self::LocalBuffers if aggregation.buffers == Buffers::Local => {
                 Some(text("update.buffers", "local"))
             }
@@ -169,7 +177,14 @@ mod tests {
                     server(ServerOptimizer::Yogi(Yogi::default())),
                 ],
             ),
-            Choice::Median => ("median", vec![(plain, Aggregation { rule: Rule::Median {}, ..mean })]),
+            Choice::Robust => {
+                let robust = Rule::ALL.into_iter().filter(Rule::needs_every_update);
+                ("robust", robust.map(|rule| (plain, Aggregation { rule, ..mean })).collect())
+            }
+            Choice::ClippedMean => {
+                let rule = Rule::ClippedMean { bound: 1.0 };
+                ("clipped-mean", vec![(plain, Aggregation { rule, ..mean })])
+            }
             Choice::LocalBuffers => {
                 ("local-buffers", vec![(plain, Aggregation { buffers: Buffers::Local, ..mean })])
             }

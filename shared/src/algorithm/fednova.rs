@@ -50,7 +50,11 @@ impl Algorithm for FedNova {
             "fednova weighs the numbers of steps as it weighs models, one by one as they arrive, and weights by loss are \
              known only when all are there: weigh by samples or uniformly",
         ),
-        (Choice::Median, "fednova is a way to average, and a median does not: use the mean"),
+        (Choice::Robust, "fednova is a way to average, and a robust rule is another: use the mean"),
+        (
+            Choice::ClippedMean,
+            "fednova makes updates comparable by their steps, and clipping by their norm: use one of them",
+        ),
     ];
     /// `w_t`.
     type Global = ServerModel;

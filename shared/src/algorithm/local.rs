@@ -29,7 +29,8 @@ impl Algorithm for Local {
         (Choice::LossWeights, ALONE),
         (Choice::ServerSgd, ALONE),
         (Choice::AdaptiveServer, ALONE),
-        (Choice::Median, ALONE),
+        (Choice::Robust, ALONE),
+        (Choice::ClippedMean, ALONE),
         (
             Choice::LocalBuffers,
             "in local the whole model stays on the device and is sent to be tested alone: leave update.buffers out",

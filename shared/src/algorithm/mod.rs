@@ -227,6 +227,20 @@ pub enum AggregateError {
     /// Stored updates were given to an algorithm that folds them: our bug.
     #[error("internal error: this algorithm folds updates and was given stored ones; please report this")]
     Folded,
+    /// Fewer updates than the rule needs. A configuration is refused under which a round may close with so few, so this
+    /// is our bug.
+    #[error(
+        "internal error: {found} updates were accepted, and the rule {rule} needs at least {least}: this configuration \
+         should have been refused; raise round.count.min"
+    )]
+    TooFew {
+        /// The rule's name.
+        rule: &'static str,
+        /// How many it needs.
+        least: usize,
+        /// How many there are.
+        found: usize,
+    },
     /// An update that was stored cannot be read again.
     #[error(transparent)]
     Stored(#[from] StoredError),

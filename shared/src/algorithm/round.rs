@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use models::params::{Mismatch, MismatchKind, ParamSet};
 use models::{ParameterKind, ParameterSpec};
 
-use crate::aggregation::{Buffers, Scale, WeightedSum};
+use crate::aggregation::{Buffers, Rule, Scale, WeightedSum};
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
 use crate::spec::RunSpec;
@@ -97,10 +97,14 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// The empty sum of this round's updates under the run's weights.
+    /// The empty sum of this round's updates under the run's weights, clipped if its rule says so.
     #[must_use]
     pub fn sum(&self) -> WeightedSum {
-        WeightedSum::new(self.template, self.scale, self.spec.aggregation.weights)
+        let sum = WeightedSum::new(self.template, self.scale, self.spec.aggregation.weights);
+        match self.spec.aggregation.rule {
+            Rule::ClippedMean { bound } => sum.clipped(self.template, bound),
+            _ => sum,
+        }
     }
 
     /// The checks that every update of model shape must pass: layout, finite, bounded.

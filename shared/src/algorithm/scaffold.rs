@@ -62,8 +62,13 @@ impl Algorithm for Scaffold {
             "scaffold corrects the drift from plain averaging: use aggregation.server.sgd",
         ),
         (
-            Choice::Median,
-            "scaffold averages control variates with the models, and a median of models is not their mean: use the mean",
+            Choice::Robust,
+            "scaffold averages control variates with the models, and what a robust rule makes of models is not their mean: \
+             use the mean",
+        ),
+        (
+            Choice::ClippedMean,
+            "scaffold's control variates belong to models that are not clipped: use the mean, or training.clip",
         ),
     ];
     /// `w_t` and `c`.

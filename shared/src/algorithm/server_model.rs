@@ -44,8 +44,14 @@ impl ServerModel {
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
         let rule = round.spec.aggregation.rule;
+        let found = updates.contributors().len();
+        if found < rule.least() {
+            return Err(AggregateError::TooFew { rule: rule.name(), least: rule.least(), found });
+        }
         let mut stepper = Stepper::new(self, factor, round);
-        rule.each_value(updates, &mut |tensor, offset, values| stepper.step(tensor, offset, values))?;
+        rule.each_value(updates, round.template, &mut |tensor, offset, values| {
+            stepper.step(tensor, offset, values);
+        })?;
         Ok(())
     }
 }

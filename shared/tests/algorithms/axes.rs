@@ -135,7 +135,7 @@ fn the_median_of_updates_is_that_of_each_value() {
 }
 
 /// Batch normalisation of the four pixels before softmax regression.
-fn normalised(algorithm: &str, aggregation: Aggregation) -> RunSpec {
+pub(super) fn normalised(algorithm: &str, aggregation: Aggregation) -> RunSpec {
     let mut spec = aggregated(&with(&spec(algorithm), training(1, 0)), aggregation);
     let layers = [Layer::Flatten, Layer::BatchNorm { name: "norm".into() }];
     spec.architecture.extractor = layers.to_vec();
@@ -143,7 +143,7 @@ fn normalised(algorithm: &str, aggregation: Aggregation) -> RunSpec {
     spec
 }
 
-const MEAN: &str = "extractor.norm.running-mean";
+pub(super) const MEAN: &str = "extractor.norm.running-mean";
 
 #[test]
 fn buffers_are_averaged_plainly_whatever_the_server_does() {

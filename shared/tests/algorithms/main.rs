@@ -6,6 +6,7 @@ mod aggregation;
 mod axes;
 mod objectives;
 mod rejection;
+mod robust;
 mod training;
 
 use std::ops::ControlFlow;

@@ -30,10 +30,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         Weights::Uniform => "all alike",
         Weights::Loss => "the more the lower their loss (FedLoss)",
     };
-    let rule = match spec.aggregation.rule {
-        Rule::Mean {} => "mean",
-        Rule::Median {} => "median of each value",
-    };
+    let rule = rule(&spec.aggregation.rule);
     let mut rows = vec![
         ("Algorithm", spec.algorithm.name.clone()),
         ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
@@ -69,6 +66,22 @@ fn schedule(training: &Training) -> String {
 
 fn clip(training: &Training) -> String {
     training.clip.map_or_else(String::new, |clip| format!(", gradients of at most {clip}"))
+}
+
+/// The aggregation rule in words.
+fn rule(rule: &Rule) -> String {
+    match *rule {
+        Rule::Mean {} => "mean".to_owned(),
+        Rule::Median {} => "median of each value".to_owned(),
+        Rule::TrimmedMean { beta } => {
+            format!("mean of each value without {beta} of the updates at either end")
+        }
+        Rule::Krum { byzantine } => format!("Krum, f = {byzantine}"),
+        Rule::MultiKrum { byzantine, chosen: 0 } => format!("Multi-Krum, f = {byzantine}, all but f chosen"),
+        Rule::MultiKrum { byzantine, chosen } => format!("Multi-Krum, f = {byzantine}, {chosen} chosen"),
+        Rule::Bulyan { byzantine } => format!("Bulyan, f = {byzantine}"),
+        Rule::ClippedMean { bound } => format!("mean of updates clipped to a norm of {bound}"),
+    }
 }
 
 /// The server's optimiser in words.

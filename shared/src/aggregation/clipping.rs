@@ -1,0 +1,48 @@
+//! Norm clipping.
+//!
+//! Sun, Kairouz, Suresh, McMahan: *Can You Really Backdoor Federated Learning?* (arXiv 1911.07963), section 4, norm
+//! thresholding:
+//!
+//! ```text
+//! D = sum of p_k D_k min(1, M / ||D_k||)
+//! ```
+//!
+//! Nobody moves the model further than the bound M, and yet no update is kept: each is clipped when it comes.
+
+use models::params::ParamSet;
+
+use crate::algorithm::Template;
+
+/// The bound M, and what it is about: the norm is of all parameters together. Statistics of normalisation layers are
+/// neither part of it nor clipped: they are no step, and their magnitudes are those of the data.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Clip {
+    bound: f64,
+    /// In the order of the template.
+    clipped: Vec<String>,
+}
+
+impl Clip {
+    /// For updates shaped like `template`.
+    pub(super) fn new(bound: f64, template: &Template) -> Self {
+        let names = template.iter().map(|(name, _)| name);
+        let clipped = names.filter(|name| !template.is_buffer(name)).map(str::to_owned).collect();
+        Self { bound, clipped }
+    }
+
+    /// `min(1, M / ||D_k||)`.
+    ///
+    /// # Panics
+    /// If the update does not fit the template: it is checked before it is folded.
+    pub(super) fn factor(&self, update: &ParamSet) -> f64 {
+        let values = |name: &String| update.get(name).expect("layout is checked before folding").values();
+        let square = |value: &f32| f64::from(*value) * f64::from(*value);
+        let norm = self.clipped.iter().flat_map(values).map(square).sum::<f64>().sqrt();
+        if norm > self.bound { self.bound / norm } else { 1.0 }
+    }
+
+    /// Whether this tensor is clipped.
+    pub(super) fn is_about(&self, tensor: &str) -> bool {
+        self.clipped.binary_search_by(|name| name.as_str().cmp(tensor)).is_ok()
+    }
+}

@@ -9,6 +9,7 @@
 //! | [`files`] | the file operations that durable steps consist of |
 //! | [`quic`] | the real transport |
 //! | [`data`] | the data sets that a configuration names |
+//! | [`attack`] | attacks on simulated federations |
 //! | [`start`] | which directory a run gets, and whether it begins or continues |
 //! | [`serve`] | a run for real devices |
 //! | [`simulate`] | a whole federation in one process (feature `simulate`, on by default) |
@@ -16,6 +17,7 @@
 //! | [`cli`] | the command line |
 //! | [`report`] | what a run leaves behind: rounds.jsonl, report.html, lines for people |
 
+pub mod attack;
 pub mod cli;
 #[cfg(feature = "simulate")]
 pub mod compare;

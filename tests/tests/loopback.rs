@@ -68,6 +68,35 @@ async fn transport_and_threads_leave_no_trace() {
     assert_eq!(left.accepted, [4, 4, 4]);
 }
 
+/// Everybody attacks, for one round.
+fn everybody(attack: &str) -> [&str; 3] {
+    ["run.rounds=1", "simulation.attackers=1", attack]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attackers_attack_and_leave_no_other_trace() {
+    let honest = simulated(&Scenario::small(&["run.rounds=1"]), Transport::Memory, 1).await.model;
+    let scenario = Scenario::small(&[]);
+    let seed = scenario.config.spec.root_seed().derive("initial parameters");
+    let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
+    let step = honest.difference(&initial).unwrap();
+    for (attack, factor) in [("sign-flip={}", -1.0), ("scaled.factor=3", 3.0)] {
+        let attack = format!("simulation.attack.{attack}");
+        let left = the_same_everywhere(&everybody(&attack)).await;
+        let mut expected = step.clone();
+        expected.scale(factor);
+        let found = left.model.difference(&initial).unwrap();
+        assert!(found.distance(&expected).unwrap() < 1e-4, "{attack}");
+    }
+    let flipped = the_same_everywhere(&everybody("simulation.attack.label-flip={}")).await.model;
+    assert!(flipped.distance(&honest).unwrap() > 0.5 * step.distance(&step.zeros_like()).unwrap());
+    // One of four.
+    let one =
+        the_same_everywhere(&["run.rounds=1", "simulation.attackers=0.25", "simulation.attack.sign-flip={}"]);
+    let moved = one.await.model.distance(&honest).unwrap();
+    assert!(moved > 0.01 && moved < 2.0 * step.distance(&step.zeros_like()).unwrap(), "{moved}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_do_they_with_half_of_the_clients_in_a_round() {
     let left = the_same_everywhere(&["round.fraction=0.5", "training.epochs=2"]).await;

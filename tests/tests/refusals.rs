@@ -202,6 +202,9 @@ fn a_configuration_that_makes_no_sense_is_explained() {
     set("run.rounds=-1", &["run.rounds", "-1", "at least 1"]);
     set("training", &["KEY=VALUE"]);
     set("update.precision=f8", &["update.precision", "f8", "f32", "f16", "bf16"]);
+    let attack = ["serve", "--runs", &runs, "--set", "simulation.attack.sign-flip={}"];
+    let parts = ["sign flip", "real devices are not asked to attack", "simulation.attack.none={}"];
+    assert_refused(&programs().aggregator, &attack, 2, &parts);
     let absent = lab.name("absent.toml");
     assert_refused(&programs().aggregator, &["simulate", &absent], 2, &[&absent, "cannot read"]);
     assert!(!lab.path("runs").exists(), "no run was begun for a configuration that makes no sense");

@@ -11,6 +11,7 @@ use shared::data::View;
 use super::exit::Failure;
 use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
+use crate::attack::Attackers;
 use crate::config::Config;
 use crate::coordinator::Outcome;
 #[cfg(feature = "simulate")]
@@ -70,6 +71,10 @@ pub(super) fn simulate(
     let (started, ()) = arguments.start(arguments.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
+    if let Some(attackers) = &started.run.config().attackers {
+        let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());
+        terminal::tell(&format!("attack: {}", attackers.describe(clients, &seed)));
+    }
     let (run, resume, _lock) = started.into_parts();
     let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, remarks);
     let histograms = histograms(&shares);
@@ -95,6 +100,12 @@ pub(super) fn serve(
 ) -> Result<(), Failure> {
     // A configuration that makes no sense leaves nothing behind, no certificate either.
     let config = arguments.config.validated()?;
+    if let Some(Attackers { attack, .. }) = config.attackers {
+        return Err(Failure::Usage(format!(
+            "the configuration asks for an attack ({attack}), and real devices are not asked to attack: simulation.attack is \
+             for `aggregator simulate` alone; take it out, or give --set simulation.attack.none={{}}"
+        )));
+    }
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
     let runtime = runtime()?;

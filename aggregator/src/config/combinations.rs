@@ -6,9 +6,11 @@ use models::{Architecture, ParameterKind};
 use shared::aggregation::{Aggregation, Buffers, Rule, Weights};
 use shared::data::Partition;
 
+use crate::attack::{Attack, Attackers};
+
 use super::findings::Findings;
 use super::places::Places;
-use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy};
+use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy, SimulationTable};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
@@ -148,6 +150,25 @@ impl Combinations<'_> {
         if clients.saturating_mul(each as u64) > samples {
             self.refuse(&[clients_key, (key, format!("{key} = {each}")), samples_key], reason);
         }
+    }
+
+    /// Who attacks, if anybody does.
+    pub(super) fn attackers(&mut self, raw: &Raw) -> Option<Attackers> {
+        let SimulationTable { attack, attackers: share } = raw.simulation;
+        if attack == (Attack::None {}) {
+            return None;
+        }
+        let attackers = Attackers { attack, share };
+        let clients = raw.data.clients;
+        if attackers.count(clients as usize) == 0 {
+            let keys = [
+                ("simulation.attack", format!("simulation.attack ({attack})")),
+                ("simulation.attackers", format!("simulation.attackers = {share}")),
+                ("data.clients", format!("data.clients = {clients}")),
+            ];
+            self.refuse(&keys, "this share of the clients is less than one, so nobody attacks; raise either");
+        }
+        Some(attackers)
     }
 
     /// When rounds open and close.

@@ -55,6 +55,7 @@ pub const CHOICES: &[&str] = &[
     "training.schedule",
     "aggregation.rule",
     "aggregation.server",
+    "simulation.attack",
 ];
 
 /// Sixty characters have at most 240 bytes, and a name in a file system at most 255.
@@ -267,6 +268,23 @@ pub const KEYS: &[Key] = &[
     key("evaluate.batch", POSITIVE, "test samples at once"),
     key("connection.heartbeat", POSITIVE_TIME, "seconds between a client's signs of life"),
     key("connection.lost-after", POSITIVE_TIME, "seconds without one after which a client is lost"),
+    key(
+        "simulation.attack.none",
+        Kind::Empty,
+        "or attack.sign-flip, .scaled, .label-flip; `serve` refuses them",
+    ),
+    key("simulation.attack.sign-flip", Kind::Empty, "attackers send the opposite of their update"),
+    key(
+        "simulation.attack.scaled.factor",
+        Kind::Number(Included(-1e30), FINITE),
+        "attackers send this multiple of their update",
+    ),
+    key("simulation.attack.label-flip", Kind::Empty, "attackers train on labels C - 1 - y"),
+    key(
+        "simulation.attackers",
+        Kind::Number(Excluded(0.0), Included(1.0)),
+        "share of the clients that attack, if any do; drawn from run.seed",
+    ),
 ];
 
 /// The key with this full path.
@@ -351,7 +369,8 @@ mod tests {
     use shared::aggregation::Rule;
 
     use super::*;
-    use crate::config::raw::AggregationTable;
+    use crate::attack::Attack;
+    use crate::config::raw::{AggregationTable, SimulationTable};
     use crate::config::{DataSet, Raw, layers};
 
     /// The full paths of all values in a table; an empty table counts as a value.
@@ -393,6 +412,11 @@ mod tests {
         for rule in Rule::ALL {
             let aggregation = AggregationTable { rule, ..AggregationTable::default() };
             let raw = Raw { aggregation, ..Raw::default() };
+            leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
+        }
+        for attack in Attack::ALL {
+            let simulation = SimulationTable { attack, ..SimulationTable::default() };
+            let raw = Raw { simulation, ..Raw::default() };
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
         }
         let keys: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();

@@ -12,6 +12,8 @@ use shared::schedule::Schedule;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
+use crate::attack::Attack;
+
 use super::findings::Findings;
 use super::keys::CHOICES;
 use super::overrides::{self, Override};
@@ -266,6 +268,10 @@ fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> 
             Value::try_from(ServerOptimizer::Adam(Adam::default())).map_err(internal)?,
             Value::try_from(ServerOptimizer::Yogi(Yogi::default())).map_err(internal)?,
         ],
+        "simulation.attack" => {
+            let values = Attack::ALL.iter().map(|attack| Value::try_from(attack).map_err(internal));
+            values.collect::<Result<_, _>>()?
+        }
         // An algorithm knows its own defaults.
         _ => Vec::new(),
     };

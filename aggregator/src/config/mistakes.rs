@@ -321,6 +321,10 @@ fn combinations_that_make_no_sense() {
             &["data.set = \"glyphs\"", "data.path = \"somewhere\"", "--set data.path="],
         ),
         (&["data.limit=9"], &["data.clients = 10", "9 training samples"]),
+        (
+            &["simulation.attack.sign-flip={}", "simulation.attackers=0.09"],
+            &["(sign flip)", "simulation.attackers = 0.09 (--set)", "data.clients = 10", "nobody attacks"],
+        ),
         (&["data.clients=6001"], &["data.clients = 6001", "6000 training samples"]),
         (
             &["data.partition.shards.per-client=601"],

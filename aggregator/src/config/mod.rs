@@ -60,6 +60,6 @@ pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
 pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
-    RunTable, TimeTable, TrainingTable, UpdateTable,
+    RunTable, SimulationTable, TimeTable, TrainingTable, UpdateTable,
 };
 pub use validate::{Config, DATA_VARIABLE};

@@ -10,6 +10,7 @@ use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
 use shared::schedule::Schedule;
 
 use super::{AugmentTable, DataTable};
+use crate::attack::Attack;
 
 /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
 ///
@@ -40,6 +41,8 @@ pub struct Raw {
     pub evaluate: EvaluateTable,
     /// Signs of life.
     pub connection: ConnectionTable,
+    /// What only a simulation can do.
+    pub simulation: SimulationTable,
 }
 
 impl Default for Raw {
@@ -56,6 +59,7 @@ impl Default for Raw {
             update: UpdateTable::default(),
             evaluate: EvaluateTable::default(),
             connection: ConnectionTable::default(),
+            simulation: SimulationTable::default(),
         }
     }
 }
@@ -277,5 +281,21 @@ pub struct ConnectionTable {
 impl Default for ConnectionTable {
     fn default() -> Self {
         Self { heartbeat: 5.0, lost_after: 15.0 }
+    }
+}
+
+/// `[simulation]`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SimulationTable {
+    /// What attackers do.
+    pub attack: Attack,
+    /// Their share of the clients.
+    pub attackers: f64,
+}
+
+impl Default for SimulationTable {
+    fn default() -> Self {
+        Self { attack: Attack::default(), attackers: 0.2 }
     }
 }

@@ -8,6 +8,8 @@ use shared::data::glyphs;
 use shared::id::RunId;
 use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
 
+use crate::attack::Attackers;
+
 use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
@@ -30,6 +32,8 @@ pub struct Config {
     pub data: DataPlan,
     /// Testing of the global model.
     pub evaluate: EvaluatePlan,
+    /// Who attacks a simulation, and how.
+    pub attackers: Option<Attackers>,
     /// The configuration with every derived default filled in. Validating it again gives the same `Config`, from any
     /// directory and environment.
     pub effective: Raw,
@@ -88,6 +92,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     }
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
+    let attackers = checks.attackers(&raw);
     let policy = checks.policy(&raw);
 
     let (Some(algorithm), Some(samples), Some(architecture), Some(source)) =
@@ -126,6 +131,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             partition: raw.data.partition,
         },
         evaluate: EvaluatePlan { every: raw.evaluate.every, batch: raw.evaluate.batch as usize },
+        attackers,
         effective: raw,
     })
 }

@@ -3,7 +3,10 @@
 //! Every client is the real client (its session, driver and training), and talks to the real coordinator through
 //! real frames; only identities, data and disks of the devices are made up. The transport is chosen by the user;
 //! either gives the same model, bit for bit.
+//!
+//! Some clients may attack, if the configuration says so ([`attack`](crate::attack)): their data or their connections lie.
 
+mod adversary;
 mod memory;
 mod store;
 
@@ -14,8 +17,8 @@ use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
 use edge_client::trust::{Fingerprint, Trust};
 use edge_client::workshop::{NoThreads, Workshop};
-use models::Backend;
-use shared::data::View;
+use models::{Backend, Precision};
+use shared::data::{DataError, View};
 use shared::id::ClientId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -26,6 +29,7 @@ use crate::driver::{Notice, drive};
 use crate::quic::identity::{IdentityError, ServerIdentity};
 use crate::quic::{ListenError, Listener};
 use crate::run::{Run, RunError};
+use adversary::{Adversary, Distorting};
 use memory::MemoryConnector;
 use store::ClientStore;
 
@@ -51,6 +55,9 @@ pub enum SimulateError {
     /// No port for the QUIC transport.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// An attacker's data cannot be made.
+    #[error("an attacker's labels cannot be flipped: {0}")]
+    Attack(#[from] DataError),
     /// No certificate for the QUIC transport.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -80,20 +87,26 @@ pub async fn simulate(
         |client: ClientId| ClientStore::new(&folder, client, closed + u32::from(accepted.contains(&client)));
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
-    let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| Participant {
-        client: ClientId::virtual_client(index, &seed),
-        data,
-        backend: Backend::cpu(),
-        workshop: workshop.clone(),
-        at_rest: || {},
-        progress: None,
+    let adversary = Adversary::of(run.config());
+    let shares = adversary.meddle_with(shares)?;
+    let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
+        let participant = Participant {
+            client: ClientId::virtual_client(index, &seed),
+            data,
+            backend: Backend::cpu(),
+            workshop: workshop.clone(),
+            at_rest: || {},
+            progress: None,
+        };
+        (participant, adversary.factor_of(index as usize))
     });
+    let precision = run.spec().precision.update;
     match transport {
         Transport::Memory => {
             let connector = MemoryConnector::new(to_driver, run.max_payload());
-            for participant in participants {
+            for (participant, factor) in participants {
                 let store = store(participant.client);
-                spawn(&mut clients, participant, connector.clone(), store, left.clone());
+                enter(&mut clients, participant, connector.clone(), store, factor, precision, left.clone());
             }
         }
         Transport::Quic => {
@@ -104,10 +117,10 @@ pub async fn simulate(
             let pin: Fingerprint = identity.fingerprint();
             let (spool, max_payload) = (run.directory().spool(), run.max_payload());
             tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
-            for participant in participants {
+            for (participant, factor) in participants {
                 let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
                 let store = store(participant.client);
-                spawn(&mut clients, participant, connector, store, left.clone());
+                enter(&mut clients, participant, connector, store, factor, precision, left.clone());
             }
         }
     }
@@ -117,6 +130,24 @@ pub async fn simulate(
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}
     Ok(result?)
+}
+
+/// A client enters: with an honest connection, or with one that multiplies its updates.
+fn enter<C: Connector + 'static>(
+    clients: &mut JoinSet<()>,
+    participant: Participant,
+    connector: C,
+    store: ClientStore,
+    factor: Option<f32>,
+    precision: Precision,
+    left: watch::Receiver<bool>,
+) {
+    match factor {
+        None => spawn(clients, participant, connector, store, left),
+        Some(factor) => {
+            spawn(clients, participant, Distorting { connector, factor, precision }, store, left);
+        }
+    }
 }
 
 fn spawn<C: Connector + 'static>(

@@ -58,7 +58,7 @@ fn mean_around_median(values: &mut [f32], kept: usize) -> f32 {
     // In order of size they stand together, and the window moves up as long as what enters is closer than what leaves.
     // Past equal values it moves without a change: something closer may come behind them.
     let apart = |value: f32| (f64::from(value) - middle).abs();
-    let moves = |leaves: f32, enters: f32| apart(enters) < apart(leaves) || enters == leaves;
+    let moves = |leaves: f32, enters: f32| apart(enters) < apart(leaves) || enters.total_cmp(&leaves).is_eq();
     let mut start = 0;
     while start + kept < values.len() && moves(values[start], values[start + kept]) {
         start += 1;
@@ -83,7 +83,8 @@ mod tests {
             (&mut [0.0, 0.0, 0.0, 9.0, 9.0], 2, 0.0),
             (&mut [6.0, 0.0, 0.0, 5.0, 0.0, 5.0, 6.0], 2, 5.0),
         ] {
-            assert_eq!(mean_around_median(values, kept), expected);
+            let expected: f32 = expected;
+            assert_eq!(mean_around_median(values, kept).to_bits(), expected.to_bits());
         }
     }
 }

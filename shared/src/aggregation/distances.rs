@@ -76,7 +76,7 @@ mod tests {
         for length in [0, 1, 7, 8, 9, 31] {
             let a: Vec<f32> = (0..length).map(|i| i as f32).collect();
             let b: Vec<f32> = a.iter().map(|a| a + 3.0).collect();
-            assert_eq!(square(&a, &b), 9.0 * length as f64);
+            assert_eq!(square(&a, &b).to_bits(), (9.0 * length as f64).to_bits());
         }
     }
 }

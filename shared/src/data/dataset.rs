@@ -160,6 +160,16 @@ impl Dataset {
         &self.labels
     }
 
+    /// The same samples, each labelled `C - 1 - y` instead of `y`, of `C` classes: what someone trains on who attacks a
+    /// federation.
+    #[must_use]
+    pub fn with_flipped_labels(mut self) -> Self {
+        // There are at most `MAX_CLASSES`, and every label is below them.
+        let last = self.classes as u32 - 1;
+        self.labels.iter_mut().for_each(|label| *label = last - *label);
+        self
+    }
+
     /// Who each sample is by, as numbers from 0 without gaps in ascending order; empty if nobody knows. Text is by the role
     /// that speaks it.
     #[must_use]

@@ -1,4 +1,5 @@
 //! Rules that withstand wrong updates, on vectors small enough to be worked out by hand.
+#![expect(clippy::float_cmp, reason = "what is worked out by hand is exact")]
 
 use proptest::prelude::*;
 use shared::aggregation::WeightedSum;

@@ -113,6 +113,13 @@ fn simulated(config: &Config) -> Vec<Row> {
         ("Data", format!("{}, {samples}", config.data.set)),
         ("Partition", partition(&config.data.partition)),
         ("Cohort", format!("{cohort} of {}", counted(config.data.clients, "client"))),
+        (
+            "Attack",
+            config.attackers.map_or_else(
+                || "none".to_owned(),
+                |attackers| attackers.describe(config.data.clients, &config.spec.root_seed()),
+            ),
+        ),
     ]
 }
 

@@ -1,0 +1,122 @@
+//! Attacks on a simulated federation: who attacks, and how.
+//!
+//! They are there to show what an aggregation rule withstands. The clients that attack are the same in every round, and
+//! are drawn from the run's seed: variants of an experiment that share a seed share the attackers.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use shared::seed::{Seed, shuffle};
+
+/// What an attacker does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Attack {
+    /// Nothing: everybody is honest.
+    None {},
+    /// It trains honestly and sends the opposite of its update.
+    SignFlip {},
+    /// It trains honestly and sends its update many times as large.
+    Scaled {
+        /// What it is multiplied with.
+        factor: f64,
+    },
+    /// It trains on labels `C - 1 - y` instead of `y`, of `C` classes, and sends what it has learned.
+    LabelFlip {},
+}
+
+impl Default for Attack {
+    fn default() -> Self {
+        Self::None {}
+    }
+}
+
+impl Attack {
+    /// Each attack with the settings that it has when none are given.
+    pub const ALL: [Self; 4] =
+        [Self::None {}, Self::SignFlip {}, Self::Scaled { factor: 10.0 }, Self::LabelFlip {}];
+
+    /// What an attacker multiplies its update with; `None` if it sends what it has trained.
+    #[must_use]
+    pub fn factor(self) -> Option<f32> {
+        match self {
+            Self::None {} | Self::LabelFlip {} => None,
+            Self::SignFlip {} => Some(-1.0),
+            Self::Scaled { factor } => Some(factor as f32),
+        }
+    }
+}
+
+impl fmt::Display for Attack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None {} => f.write_str("none"),
+            Self::SignFlip {} => f.write_str("sign flip"),
+            Self::Scaled { factor } => write!(f, "updates {factor} times as large"),
+            Self::LabelFlip {} => f.write_str("label flip"),
+        }
+    }
+}
+
+/// An attack on a federation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attackers {
+    /// What they do; not [`Attack::None`].
+    pub attack: Attack,
+    /// Their share of the clients, in `(0, 1]`.
+    pub share: f64,
+}
+
+impl Attackers {
+    /// How many of `clients` attack. The product is rounded to nine decimals before it is rounded down, as that of a
+    /// cohort is.
+    #[must_use]
+    pub fn count(&self, clients: usize) -> usize {
+        (((self.share * clients as f64 * 1e9).round() / 1e9).floor() as usize).min(clients)
+    }
+
+    /// Which of `clients` attack, as numbers from 0, in a run with this seed.
+    #[must_use]
+    pub fn among(&self, clients: usize, seed: &Seed) -> BTreeSet<usize> {
+        let mut all: Vec<usize> = (0..clients).collect();
+        shuffle(&mut all, &mut seed.derive("attackers").rng());
+        all.into_iter().take(self.count(clients)).collect()
+    }
+
+    /// The attack and the attackers, for people.
+    #[must_use]
+    pub fn describe(&self, clients: usize, seed: &Seed) -> String {
+        let among = self.among(clients, seed);
+        let names: Vec<String> = among.iter().map(|index| format!("client {index}")).collect();
+        format!("{} by {} of {clients} clients: {}", self.attack, among.len(), names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attackers_are_a_share_of_the_clients_and_come_from_the_seed() {
+        let attackers = Attackers { attack: Attack::SignFlip {}, share: 0.2 };
+        let counts = [(4, 0), (5, 1), (9, 1), (10, 2), (100, 20)];
+        for (clients, count) in counts {
+            assert_eq!(attackers.count(clients), count, "{clients}");
+        }
+        assert_eq!(Attackers { share: 0.29, ..attackers }.count(100), 29);
+        let among = |seed| attackers.among(100, &Seed::root(seed));
+        assert_eq!(among(1), among(1));
+        assert_ne!(among(1), among(2));
+        assert!(among(1).len() == 20 && among(1).iter().all(|&index| index < 100));
+        let everybody = Attackers { share: 1.0, ..attackers };
+        assert_eq!(everybody.among(3, &Seed::root(1)), BTreeSet::from([0, 1, 2]));
+    }
+
+    #[test]
+    fn attackers_are_named() {
+        let attackers = Attackers { attack: Attack::Scaled { factor: 10.0 }, share: 1.0 };
+        let text = attackers.describe(2, &Seed::root(1));
+        assert_eq!(text, "updates 10 times as large by 2 of 2 clients: client 0, client 1");
+    }
+}

@@ -1,0 +1,134 @@
+//! Simulated clients that attack.
+//!
+//! A client knows nothing of attacks. One that is to send something else than it has trained is given a connection that
+//! changes its updates under way, and one that is to learn nonsense is given other data.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edge_client::link::{ConnectError, Connector, Link, Outgoing};
+use models::{Limits, Precision};
+use shared::data::{DataError, View};
+use shared::parcel::Parcel;
+use tokio::sync::mpsc;
+
+use crate::attack::{Attack, Attackers};
+use crate::config::Config;
+
+/// Who attacks a simulation, and how.
+pub(super) struct Adversary {
+    attack: Attack,
+    among: BTreeSet<usize>,
+}
+
+impl Adversary {
+    /// That of a run; it may be nobody.
+    pub(super) fn of(config: &Config) -> Self {
+        let among = |attackers: Attackers| attackers.among(config.data.clients, &config.spec.root_seed());
+        Self {
+            attack: config.attackers.map_or_else(Attack::default, |attackers| attackers.attack),
+            among: config.attackers.map(among).unwrap_or_default(),
+        }
+    }
+
+    /// What everybody trains on.
+    pub(super) fn meddle_with(&self, shares: Vec<View>) -> Result<Vec<View>, DataError> {
+        if self.attack != (Attack::LabelFlip {}) {
+            return Ok(shares);
+        }
+        let meddle = |(index, share): (usize, View)| {
+            if self.among.contains(&index) { with_flipped_labels(&share) } else { Ok(share) }
+        };
+        shares.into_iter().enumerate().map(meddle).collect()
+    }
+
+    /// What the updates of this client are multiplied with, if they are.
+    pub(super) fn factor_of(&self, client: usize) -> Option<f32> {
+        self.attack.factor().filter(|_| self.among.contains(&client))
+    }
+}
+
+/// A connector whose updates are multiplied before they are sent.
+#[derive(Clone)]
+pub(super) struct Distorting<C> {
+    pub(super) connector: C,
+    pub(super) factor: f32,
+    /// That of updates on the wire.
+    pub(super) precision: Precision,
+}
+
+impl<C: Connector> Connector for Distorting<C> {
+    async fn connect(&mut self) -> Result<Link, ConnectError> {
+        let Link { server, outgoing: to_server, incoming } = self.connector.connect().await?;
+        let (outgoing, mut from_client) = mpsc::unbounded_channel();
+        let (factor, precision) = (self.factor, self.precision);
+        // It ends when the client drops its end, and then drops the other.
+        tokio::spawn(async move {
+            while let Some(message) = from_client.recv().await {
+                let message = match message {
+                    Outgoing::Update(header, payload) => {
+                        Outgoing::Update(header, distorted(&payload, factor, precision))
+                    }
+                    message @ Outgoing::Message(_) => message,
+                };
+                if to_server.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Link { server, outgoing, incoming })
+    }
+}
+
+/// The same update, multiplied.
+fn distorted(mut payload: &[u8], factor: f32, precision: Precision) -> Bytes {
+    let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
+    let mut update = Parcel::read_from(&mut payload, limits).expect("a client sends what it has encoded");
+    update.tensors.scale(factor);
+    update.to_bytes(precision).into()
+}
+
+/// The same samples with labels `C - 1 - y`. No samples stay none.
+fn with_flipped_labels(share: &View) -> Result<View, DataError> {
+    if share.is_empty() {
+        return Ok(share.clone());
+    }
+    Ok(View::whole(Arc::new(share.to_dataset()?.with_flipped_labels())))
+}
+
+#[cfg(test)]
+mod tests {
+    use models::{Array, ParamSet};
+    use shared::data::Dataset;
+
+    use super::*;
+
+    #[test]
+    fn an_update_under_way_is_multiplied_and_nothing_else() {
+        let mut tensors = ParamSet::new();
+        tensors.insert("w", Array::new([2], vec![1.5, -2.0]).expect("two values"));
+        let update = Parcel { tensors, scalars: vec![7] };
+        for precision in [Precision::F32, Precision::F16] {
+            let sent = distorted(&update.to_bytes(precision), -3.0, precision);
+            let found = Parcel::read_from(&mut &sent[..], Limits::default()).expect("a parcel");
+            assert_eq!(found.tensors.get("w").expect("there").values(), [-4.5, 6.0]);
+            assert_eq!(found.scalars, [7]);
+            assert_eq!(sent.len(), update.to_bytes(precision).len());
+        }
+    }
+
+    #[test]
+    fn flipped_labels_are_counted_from_the_other_end() {
+        let set = Dataset::new(vec![1, 1, 1], vec![10, 20, 30], [0_u8, 2, 9], 10).expect("a data set");
+        let share = View::select(Arc::new(set), vec![2, 1]).expect("indices");
+        let flipped = with_flipped_labels(&share).expect("some samples");
+        let (mut x, mut y, mut before) = (Vec::new(), Vec::new(), Vec::new());
+        share.fill(&[0, 1], &mut before, &mut y);
+        assert_eq!(y, [9, 2]);
+        flipped.fill(&[0, 1], &mut x, &mut y);
+        assert_eq!((x, y), (before, vec![0, 7]));
+        let none = View::select(share.dataset().clone(), Vec::new()).expect("none");
+        assert!(with_flipped_labels(&none).expect("none").is_empty());
+    }
+}

@@ -61,6 +61,7 @@ fn every_axis_gives_the_bits_of_calm_weather_in_any() {
         &["aggregation.weights=uniform", "aggregation.rule.krum.byzantine=0"],
         &["aggregation.weights=uniform", "aggregation.rule.multi-krum={byzantine=0, chosen=2}"],
         &["aggregation.rule.clipped-mean.bound=0.1"],
+        &["aggregation.rule.fedma={}", "model.name=mlp-2nn", "training.epochs=2"],
         &["aggregation.server.sgd.momentum=0.9"],
         &["aggregation.server.adagrad={}"],
         &["aggregation.server.adam={}"],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use models::{Architecture, ParameterKind};
-use shared::aggregation::{Aggregation, Buffers, Rule, Weights};
+use shared::aggregation::{Aggregation, Buffers, Chain, Rule, Weights};
 use shared::data::Partition;
 
 use crate::attack::{Attack, Attackers};
@@ -54,13 +54,33 @@ impl Combinations<'_> {
     /// `shared::algorithm::combinations` says.
     pub(super) fn aggregation(&mut self, aggregation: &Aggregation) {
         let Aggregation { weights, rule, .. } = aggregation;
-        if rule.needs_every_update() && *weights != Weights::Uniform {
+        if *rule == (Rule::Fedma {}) && *weights == Weights::Loss {
+            let keys = [
+                ("aggregation.rule", shown(rule)),
+                ("aggregation.weights", "aggregation.weights = \"loss\"".to_owned()),
+            ];
+            self.refuse(&keys, "matched models are averaged by samples or uniformly; choose one of these");
+        }
+        if rule.counts_alike() && *weights != Weights::Uniform {
             let weights = if *weights == Weights::Loss { "loss" } else { "samples" };
             let keys = [
                 ("aggregation.rule", format!("[aggregation.rule.{}]", rule.name())),
                 ("aggregation.weights", format!("aggregation.weights = {weights:?}")),
             ];
             self.refuse(&keys, "this rule counts every client alike; set aggregation.weights = \"uniform\"");
+        }
+    }
+
+    /// Whether the network's units can be matched, if they are to be.
+    pub(super) fn matching(&mut self, raw: &Raw, architecture: &Architecture) {
+        if raw.aggregation.rule == (Rule::Fedma {})
+            && let Err(reason) = Chain::of(architecture)
+        {
+            let keys = [
+                ("aggregation.rule", shown(&raw.aggregation.rule)),
+                ("model.name", format!("the model {}", architecture.name)),
+            ];
+            self.refuse(&keys, &format!("{reason}; use another rule, or another model"));
         }
     }
 
@@ -238,7 +258,7 @@ impl Combinations<'_> {
 fn shown(rule: &Rule) -> String {
     let key = rule.key();
     match *rule {
-        Rule::Mean {} | Rule::Median {} => format!("[{key}]"),
+        Rule::Mean {} | Rule::Median {} | Rule::Fedma {} => format!("[{key}]"),
         Rule::TrimmedMean { beta } => format!("{key}.beta = {beta}"),
         Rule::MultiKrum { byzantine, chosen } if chosen != 0 => {
             format!("{key} = {{ byzantine = {byzantine}, chosen = {chosen} }}")

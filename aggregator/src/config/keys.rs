@@ -201,7 +201,7 @@ pub const KEYS: &[Key] = &[
     key(
         "aggregation.rule.mean",
         Kind::Empty,
-        "or rule.median, .trimmed-mean, .krum, .multi-krum, .bulyan, .clipped-mean",
+        "or rule.median, .trimmed-mean, .krum, .multi-krum, .bulyan, .fedma, .clipped-mean",
     ),
     key("aggregation.rule.median", Kind::Empty, "the median of each value; needs every update"),
     key(
@@ -213,6 +213,7 @@ pub const KEYS: &[Key] = &[
     key("aggregation.rule.multi-krum.byzantine", BYZANTINE, "f: so many may be wrong; needs every update"),
     key("aggregation.rule.multi-krum.chosen", Kind::Whole(0, COUNT), "updates averaged; 0 is all but f"),
     key("aggregation.rule.bulyan.byzantine", BYZANTINE, "f: so many may be wrong; needs every update"),
+    key("aggregation.rule.fedma", Kind::Empty, "the mean of models with matched units; needs every update"),
     key(
         "aggregation.rule.clipped-mean.bound",
         RATE,

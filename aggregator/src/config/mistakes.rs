@@ -291,6 +291,14 @@ fn combinations_that_make_no_sense() {
             &["[aggregation.rule.median]", "aggregation.weights = \"samples\" (the default)", "\"uniform\""],
         ),
         (
+            &["aggregation.rule.fedma={}", "model.name=resnet-18"],
+            &["[aggregation.rule.fedma] (--set)", "the model resnet-18", "a normalisation"],
+        ),
+        (
+            &["aggregation.rule.fedma={}", "aggregation.weights=loss"],
+            &["[aggregation.rule.fedma]", "aggregation.weights = \"loss\"", "by samples or uniformly"],
+        ),
+        (
             &["aggregation.rule.krum.byzantine=2", "aggregation.weights=uniform", "round.count.min=6"],
             &["rule.krum.byzantine = 2 (--set)", "round.count.min = 6 (--set)", "m >= 2 f + 3, here 7"],
         ),

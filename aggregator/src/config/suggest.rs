@@ -23,6 +23,7 @@ pub(super) fn axis(name: &str) -> Option<&'static str> {
         "fedloss" => "fedavg with aggregation.weights = \"loss\"",
         "median" => "fedavg with [aggregation.rule.median]",
         "trimmed-mean" => "fedavg with [aggregation.rule.trimmed-mean]",
+        "fedma" => "fedavg with [aggregation.rule.fedma]",
         "krum" => "fedavg with [aggregation.rule.krum]",
         "multi-krum" => "fedavg with [aggregation.rule.multi-krum]",
         "bulyan" => "fedavg with [aggregation.rule.bulyan]",

@@ -89,6 +89,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
     if let Some(architecture) = &architecture {
         checks.buffers(&raw, architecture);
+        checks.matching(&raw, architecture);
     }
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);

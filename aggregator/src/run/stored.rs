@@ -12,10 +12,13 @@ use crate::files::{FileLayer, Reading};
 /// Values that are read of all updates together: 4 MiB of them, however many updates there are.
 const TOGETHER: usize = 1 << 20;
 
+/// Values that are read of one update at once at most: they stay in the second-level cache.
+const MOST: usize = 4096;
+
 /// Values of a tensor that are read of each of `updates` updates at once: what of 4 MiB is its share, but so many as make
-/// reading worth while, and no more than stay in the second-level cache.
+/// reading worth while.
 fn at_once(updates: usize) -> usize {
-    (TOGETHER / updates.max(1)).clamp(64, 4096)
+    (TOGETHER / updates.max(1)).clamp(64, MOST)
 }
 
 /// A round's updates in `accepted-N/`. While a rule goes through them each of their files is open, so there may be no more
@@ -74,6 +77,22 @@ impl StoredUpdates for StoredRound<'_> {
             }
             let Some(Some((tensor, offset))) = place else { return Ok(()) };
             visit(&Chunk { tensor: &tensor, offset, rows: &rows });
+        }
+    }
+
+    fn tensor(&mut self, contributor: usize, tensor: &str) -> Result<Vec<f32>, StoredError> {
+        let mut stream = self.open(contributor)?;
+        let (mut found, mut values) = (Vec::new(), Vec::new());
+        loop {
+            let next = stream.next(MOST, &mut values);
+            match next.map_err(|error| self.failed(contributor, &reason(&error)))? {
+                Some((name, _)) if name == tensor => found.extend_from_slice(&values),
+                Some((name, _)) if name < tensor => {}
+                _ if found.is_empty() => {
+                    return Err(self.failed(contributor, &format!("it has no values of {tensor}")));
+                }
+                _ => return Ok(found),
+            }
         }
     }
 }

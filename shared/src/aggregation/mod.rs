@@ -11,13 +11,16 @@
 //!
 //! Sums are exact ([`ExactSum`]): the outcome is bitwise the same for any order of arrival.
 
+mod assignment;
 mod buffers;
 mod bulyan;
+mod chain;
 mod clipping;
 mod columns;
 mod distances;
 mod exact_sum;
 mod krum;
+mod matching;
 mod median;
 mod optimizer;
 mod rule;
@@ -29,7 +32,9 @@ mod weights;
 use serde::{Deserialize, Serialize};
 
 pub use buffers::Buffers;
+pub use chain::{Chain, NotAChain};
 pub use exact_sum::{EmptySum, ExactSum, Scale};
+pub(crate) use matching::Matching;
 pub use optimizer::{Adagrad, Adam, ServerOptimizer, ServerSgd, Yogi};
 pub use rule::Rule;
 pub use stored::{Chunk, Contributor, StoredError, StoredUpdates};

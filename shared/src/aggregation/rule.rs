@@ -38,6 +38,9 @@ pub enum Rule {
         /// How many may be wrong, f.
         byzantine: u32,
     },
+    /// The weighted mean of models whose hidden units were first matched with the global model's (`FedMA`, Wang et al. 2020,
+    /// arXiv 2002.06440), for networks that are a [`Chain`](super::Chain). It needs every update.
+    Fedma {},
     /// The weighted mean of updates that are not longer than a bound (Sun et al. 2019, arXiv 1911.07963), summed up as they
     /// arrive.
     ClippedMean {
@@ -54,28 +57,35 @@ impl Default for Rule {
 
 impl Rule {
     /// Each rule with the settings that it has when none are given.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Mean {},
         Self::Median {},
         Self::TrimmedMean { beta: 0.2 },
         Self::Krum { byzantine: 1 },
         Self::MultiKrum { byzantine: 1, chosen: 0 },
         Self::Bulyan { byzantine: 1 },
+        Self::Fedma {},
         Self::ClippedMean { bound: 10.0 },
     ];
 
     /// Whether the updates must all be there before anything can be made of them. They are then kept on disk until the
-    /// round closes instead of being summed up. Such a rule counts all clients alike.
+    /// round closes instead of being summed up.
     #[must_use]
     pub fn needs_every_update(&self) -> bool {
         !matches!(self, Self::Mean {} | Self::ClippedMean { .. })
+    }
+
+    /// Whether it counts all clients alike, whatever they have learned from: it withstands wrong updates.
+    #[must_use]
+    pub fn counts_alike(&self) -> bool {
+        self.needs_every_update() && *self != Self::Fedma {}
     }
 
     /// The number of updates without which it says nothing, or does nothing of what it is for.
     #[must_use]
     pub fn least(&self) -> usize {
         match *self {
-            Self::Mean {} | Self::Median {} | Self::ClippedMean { .. } => 1,
+            Self::Mean {} | Self::Median {} | Self::Fedma {} | Self::ClippedMean { .. } => 1,
             Self::TrimmedMean { beta } => trimmed_mean::least(beta),
             Self::Krum { byzantine } => krum::least(byzantine),
             Self::MultiKrum { byzantine, chosen } => krum::least(byzantine).max(chosen as usize),
@@ -87,7 +97,7 @@ impl Rule {
     #[must_use]
     pub fn bound(&self) -> Option<&'static str> {
         match self {
-            Self::Mean {} | Self::Median {} | Self::ClippedMean { .. } => None,
+            Self::Mean {} | Self::Median {} | Self::Fedma {} | Self::ClippedMean { .. } => None,
             Self::TrimmedMean { .. } => Some("beta m >= 1, or none is left out"),
             Self::Krum { .. } => Some("m >= 2 f + 3"),
             Self::MultiKrum { .. } => Some("m >= 2 f + 3 and m >= chosen"),
@@ -99,7 +109,8 @@ impl Rule {
     /// [`ExactSum::each_mean`](super::ExactSum::each_mean) does. `template` is that of the updates.
     ///
     /// # Panics
-    /// For a rule that does not [need every update](Self::needs_every_update): nothing is stored for it.
+    /// For a rule that does not [count clients alike](Self::counts_alike): nothing is stored for a mean, and what is matched
+    /// is matched with the global model.
     pub fn each_value(
         &self,
         updates: &mut dyn StoredUpdates,
@@ -107,8 +118,8 @@ impl Rule {
         visit: &mut dyn FnMut(&str, usize, &[f32]),
     ) -> Result<(), StoredError> {
         match *self {
-            Self::Mean {} | Self::ClippedMean { .. } => {
-                panic!("a mean is summed up on arrival, and no update is stored for it")
+            Self::Mean {} | Self::Fedma {} | Self::ClippedMean { .. } => {
+                panic!("a mean is summed up on arrival, and matching is with the global model")
             }
             Self::Median {} => median::each_median(updates, visit),
             Self::TrimmedMean { beta } => trimmed_mean::each_trimmed_mean(updates, beta, visit),
@@ -141,6 +152,7 @@ impl Rule {
             Self::Krum { .. } => "aggregation.rule.krum",
             Self::MultiKrum { .. } => "aggregation.rule.multi-krum",
             Self::Bulyan { .. } => "aggregation.rule.bulyan",
+            Self::Fedma {} => "aggregation.rule.fedma",
             Self::ClippedMean { .. } => "aggregation.rule.clipped-mean",
         }
     }

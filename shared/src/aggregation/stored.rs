@@ -28,6 +28,9 @@ pub trait StoredUpdates {
     /// Goes once through all tensors in the order of their names, each in chunks from its beginning to its end. It may be
     /// called again, and again begins with the first tensor.
     fn pass(&mut self, visit: &mut dyn FnMut(&Chunk<'_>)) -> Result<(), StoredError>;
+
+    /// A whole tensor of one update, by its number among the contributors.
+    fn tensor(&mut self, contributor: usize, tensor: &str) -> Result<Vec<f32>, StoredError>;
 }
 
 /// Who sent a stored update.

@@ -6,8 +6,9 @@
 //!
 #![doc = include_str!("combinations.md")]
 //!
-//! The columns are the [`Choice`]s. Beside these, whatever the algorithm, a rule that needs every update counts all clients
-//! alike and asks for uniform weights, and no round may close with fewer updates than the rule needs
+//! The columns are the [`Choice`]s. Beside these, whatever the algorithm, a rule that withstands wrong updates counts all
+//! clients alike and asks for uniform weights, matching knows no weights by loss and needs a network whose layers stand one
+//! after the other ([`Chain`](crate::aggregation::Chain)), and no round may close with fewer updates than the rule needs
 //! ([`Rule::least`]).
 
 use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
@@ -32,8 +33,10 @@ pub enum Choice {
     ServerSgd,
     /// A server with a rate for each parameter.
     AdaptiveServer,
-    /// A rule that [needs every update](Rule::needs_every_update): median, trimmed mean, Krum, Multi-Krum, Bulyan.
+    /// A rule that [counts all clients alike](Rule::counts_alike): median, trimmed mean, Krum, Multi-Krum, Bulyan.
     Robust,
+    /// The mean of matched models.
+    Matched,
     /// The mean of clipped updates.
     ClippedMean,
     /// Statistics of normalisation layers stay on the device.
@@ -65,7 +68,7 @@ pub struct Clash {
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Epochs,
         Self::Batches,
         Self::Momentum,
@@ -75,6 +78,7 @@ impl Choice {
         Self::ServerSgd,
         Self::AdaptiveServer,
         Self::Robust,
+        Self::Matched,
         Self::ClippedMean,
         Self::LocalBuffers,
     ];
@@ -116,7 +120,8 @@ impl Choice {
                 ServerOptimizer::Adam(_) => Some(table("aggregation.server.adam")),
                 ServerOptimizer::Yogi(_) => Some(table("aggregation.server.yogi")),
             },
-            Self::Robust if aggregation.rule.needs_every_update() => Some(table(aggregation.rule.key())),
+            Self::Robust if aggregation.rule.counts_alike() => Some(table(aggregation.rule.key())),
+            Self::Matched if aggregation.rule == Rule::Fedma {} => Some(table(aggregation.rule.key())),
             Self::ClippedMean => match aggregation.rule {
                 Rule::ClippedMean { bound } => Some(number("aggregation.rule.clipped-mean.bound", bound)),
                 _ => None,
@@ -178,9 +183,10 @@ mod tests {
                 ],
             ),
             Choice::Robust => {
-                let robust = Rule::ALL.into_iter().filter(Rule::needs_every_update);
+                let robust = Rule::ALL.into_iter().filter(Rule::counts_alike);
                 ("robust", robust.map(|rule| (plain, Aggregation { rule, ..mean })).collect())
             }
+            Choice::Matched => ("fedma", vec![(plain, Aggregation { rule: Rule::Fedma {}, ..mean })]),
             Choice::ClippedMean => {
                 let rule = Rule::ClippedMean { bound: 1.0 };
                 ("clipped-mean", vec![(plain, Aggregation { rule, ..mean })])

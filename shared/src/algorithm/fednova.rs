@@ -51,6 +51,7 @@ impl Algorithm for FedNova {
              known only when all are there: weigh by samples or uniformly",
         ),
         (Choice::Robust, "fednova is a way to average, and a robust rule is another: use the mean"),
+        (Choice::Matched, "fednova is a way to average, and matching is another: use the mean"),
         (
             Choice::ClippedMean,
             "fednova makes updates comparable by their steps, and clipping by their norm: use one of them",

@@ -43,6 +43,10 @@ impl Algorithm for FedSgd {
             "the losses of fedsgd are all those of one model and say nothing about who has learned: weigh by samples or \
              uniformly",
         ),
+        (
+            Choice::Matched,
+            "the gradients of fedsgd are all those of one model, whose units are in the same places: take the mean",
+        ),
     ];
     /// `w_t`.
     type Global = ServerModel;

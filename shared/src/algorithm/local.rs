@@ -30,6 +30,7 @@ impl Algorithm for Local {
         (Choice::ServerSgd, ALONE),
         (Choice::AdaptiveServer, ALONE),
         (Choice::Robust, ALONE),
+        (Choice::Matched, ALONE),
         (Choice::ClippedMean, ALONE),
         (
             Choice::LocalBuffers,

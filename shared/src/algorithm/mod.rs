@@ -103,7 +103,7 @@ use models::params::{Mismatch, ParamSet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::aggregation::{EmptySum, StoredError, StoredUpdates};
+use crate::aggregation::{EmptySum, NotAChain, StoredError, StoredUpdates};
 use crate::message::Rejection;
 use crate::parcel::Portable;
 use crate::spec::RunSpec;
@@ -241,6 +241,9 @@ pub enum AggregateError {
         /// How many there are.
         found: usize,
     },
+    /// The units of this network cannot be matched. A configuration with it is refused, so this is our bug.
+    #[error("internal error: {0}: this configuration should have been refused; use another aggregation.rule")]
+    NotAChain(#[from] NotAChain),
     /// An update that was stored cannot be read again.
     #[error(transparent)]
     Stored(#[from] StoredError),

@@ -67,6 +67,10 @@ impl Algorithm for Scaffold {
              use the mean",
         ),
         (
+            Choice::Matched,
+            "scaffold's control variates belong to units where they are, and matching moves them: use the mean",
+        ),
+        (
             Choice::ClippedMean,
             "scaffold's control variates belong to models that are not clipped: use the mean, or training.clip",
         ),

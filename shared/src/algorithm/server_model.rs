@@ -5,7 +5,7 @@ use std::ops::Range;
 use models::params::{Array, ParamSet};
 
 use super::{AggregateError, Round};
-use crate::aggregation::{ServerOptimizer, StoredUpdates, WeightedSum};
+use crate::aggregation::{Chain, Matching, Rule, ServerOptimizer, StoredUpdates, WeightedSum};
 use crate::parcel::{Parcel, ParcelError, Portable};
 
 /// Prefixes of the moments' names in a checkpoint. No part of a model begins so.
@@ -49,6 +49,17 @@ impl ServerModel {
             return Err(AggregateError::TooFew { rule: rule.name(), least: rule.least(), found });
         }
         let mut stepper = Stepper::new(self, factor, round);
+        if rule == (Rule::Fedma {}) {
+            let chain = Chain::of(&round.spec.architecture)?;
+            let mut matching = Matching::new(&chain, found);
+            for layer in 0..matching.layers() {
+                // A layer is stepped along when all clients have been matched in it: what is above does not look back.
+                for (tensor, mean) in matching.layer(layer, &stepper.model.w, updates)? {
+                    stepper.step(&tensor, 0, &mean);
+                }
+            }
+            return Ok(());
+        }
         rule.each_value(updates, round.template, &mut |tensor, offset, values| {
             stepper.step(tensor, offset, values);
         })?;

@@ -4,6 +4,7 @@
 
 mod aggregation;
 mod axes;
+mod matching;
 mod objectives;
 mod rejection;
 mod robust;
@@ -183,6 +184,10 @@ impl StoredUpdates for InMemory<'_> {
             }
         }
         Ok(())
+    }
+
+    fn tensor(&mut self, contributor: usize, tensor: &str) -> Result<Vec<f32>, StoredError> {
+        Ok(self.updates[contributor].0.tensors.get(tensor).unwrap().values().to_vec())
     }
 }
 

@@ -80,6 +80,7 @@ fn rule(rule: &Rule) -> String {
         Rule::MultiKrum { byzantine, chosen: 0 } => format!("Multi-Krum, f = {byzantine}, all but f chosen"),
         Rule::MultiKrum { byzantine, chosen } => format!("Multi-Krum, f = {byzantine}, {chosen} chosen"),
         Rule::Bulyan { byzantine } => format!("Bulyan, f = {byzantine}"),
+        Rule::Fedma {} => "mean of models with matched units (FedMA)".to_owned(),
         Rule::ClippedMean { bound } => format!("mean of updates clipped to a norm of {bound}"),
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shared::data::cifar::Cifar;
-use shared::data::{DataError, Dataset, PartitionError, Split, View, glyphs, idx, text};
+use shared::data::{DataError, Dataset, Format, PartitionError, Skipped, Split, View, glyphs};
 
 use crate::config::{Config, DataSet, Source};
 use crate::run::TestSet;
@@ -28,7 +28,12 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             glyphs::generate(&config.spec.root_seed(), split, count)
         }
         Source::Files { folder, limit } => {
-            let whole = read(config.data.set, folder, split)?;
+            let whole = read(config, folder, split)?;
+            if whole.shape() != config.spec.data.shape {
+                let (expected, found) = (config.spec.data.shape.clone(), whole.shape().to_vec());
+                let problem = Box::new(DataError::OtherShape { expected, found });
+                return Err(DataError::InFile { path: folder.clone(), problem });
+            }
             match limit {
                 Some(limit) if split == Split::Train => whole.limit(*limit),
                 _ => Ok(whole),
@@ -37,15 +42,17 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
     }
 }
 
-fn read(set: DataSet, folder: &Path, split: Split) -> Result<Dataset, DataError> {
-    match set {
-        DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => {
-            idx::load_split(folder, split, set.classes())
-        }
-        DataSet::Cifar10 => Cifar::Ten.load_split(folder, split),
-        DataSet::Cifar100 => Cifar::Hundred.load_split(folder, split),
-        DataSet::Shakespeare => text::load_split(folder, split),
-    }
+fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataError> {
+    let format = match config.data.set {
+        DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => Format::Idx,
+        DataSet::Cifar10 => Format::Cifar(Cifar::Ten),
+        DataSet::Cifar100 => Format::Cifar(Cifar::Hundred),
+        DataSet::Shakespeare => Format::Text,
+        DataSet::Images => Format::Images,
+        DataSet::Csv => Format::Csv,
+        DataSet::Safetensors => Format::Safetensors,
+    };
+    format.load(folder, split, &config.data.reading)
 }
 
 /// The test set, if the model is ever to be tested.
@@ -55,6 +62,18 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
     }
     let view = View::whole(Arc::new(load(config, Split::Test)?));
     Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.evaluate.batch)))
+}
+
+/// What was left out of the shares and of the test set, in words, one entry each; none if nothing was.
+#[must_use]
+pub fn left_out(shares: &[View], tests: Option<&TestSet>) -> Vec<String> {
+    let training = shares.first().map(|share| ("training", share.dataset().skipped()));
+    let tests = tests.map(|tests| ("test", tests.skipped()));
+    let words = |(split, skipped): (&str, &Skipped)| {
+        let more = if skipped.count > skipped.reasons.len() { "; ..." } else { "" };
+        format!("{} {split} samples ({}{more})", skipped.count, skipped.reasons.join("; "))
+    };
+    training.into_iter().chain(tests).filter(|(_, skipped)| skipped.count > 0).map(words).collect()
 }
 
 /// Every client's share of the training samples, by the configured partition. Some may be empty if the partition says so:

@@ -106,6 +106,7 @@ impl Score {
 #[derive(Debug)]
 pub struct Predictor {
     network: Network,
+    samples: Option<DataSpec>,
     preparation: Preparation,
 }
 
@@ -119,13 +120,20 @@ impl Predictor {
         let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose();
         let spec = spec.map_err(|problem| PredictError::Samples { path: path.to_path_buf(), problem })?;
         let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;
-        Ok(Self { network, preparation: spec.map(|spec| spec.preparation).unwrap_or_default() })
+        let preparation = spec.as_ref().map(|spec| spec.preparation.clone()).unwrap_or_default();
+        Ok(Self { network, samples: spec, preparation })
     }
 
     /// What the model is.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         self.network.architecture()
+    }
+
+    /// What its samples are, if the model's file says so.
+    #[must_use]
+    pub fn samples(&self) -> Option<&DataSpec> {
+        self.samples.as_ref()
     }
 
     /// Predicts the samples of `data` in order and hands each to `row`, which may break to end early. The score

@@ -56,6 +56,14 @@ pub enum TaskError {
     /// The client's own state does not decode.
     #[error("the client's stored state cannot be read: {0}; remove it to start afresh")]
     Local(ParcelError),
+    /// The device's labels do not mean what the run's mean.
+    #[error("the device's classes are {device}, and the run's {run}: give --classes as the run has them")]
+    ClassNames {
+        /// The names of the device's classes.
+        device: String,
+        /// Those of the run.
+        run: String,
+    },
     /// Training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -98,6 +106,10 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
     let started = Instant::now();
     let algorithm = registry::build(&task.spec.algorithm)?;
     // A server is not believed that this is so.
+    let (run, device) = (&task.spec.data.class_names, task.data.dataset().class_names());
+    if !run.is_empty() && !device.is_empty() && run != device {
+        return Err(TaskError::ClassNames { device: device.join(", "), run: run.join(", ") });
+    }
     task.spec.data.preparation.shape(task.data.shape()).map_err(TrainError::from)?;
     let decode = |mut bytes: &[u8]| {
         let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };

@@ -132,7 +132,12 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     predict(&folder.name("wide"), &data, &[], &["[1, 1, 3]", "[1, 1, 2]"]);
 
     predict(&model, &absent, &[], &[&absent, "no such directory"]);
-    predict(&model, &data, &["--split", "train"], &["neither `train-images-idx3-ubyte` nor"]);
+    predict(
+        &model,
+        &data,
+        &["--split", "train"],
+        &["holds no samples of the train split; looked for train-images-idx3-ubyte"],
+    );
     let images = folder.path("t10k-images-idx3-ubyte");
     let whole = fs::read(&images).unwrap();
     fs::write(&images, &whole[..whole.len() - 1]).unwrap();

@@ -9,7 +9,7 @@ use models::{Architecture, Precision, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::aggregation::Aggregation;
-use crate::data::Preparation;
+use crate::data::{Labels, Preparation, Reading};
 use crate::id::RunId;
 use crate::schedule::Schedule;
 use crate::seed::Seed;
@@ -53,6 +53,19 @@ pub struct DataSpec {
     pub class_names: Vec<String>,
     /// How samples are augmented and normalised.
     pub preparation: Preparation,
+}
+
+impl DataSpec {
+    /// How samples for a model of so many classes are read, whose file may say what they are.
+    #[must_use]
+    pub fn reading(spec: Option<&Self>, classes: usize) -> Reading {
+        let names = spec.map(|spec| spec.class_names.clone()).filter(|names| !names.is_empty());
+        Reading {
+            shape: spec.map(|spec| spec.shape.clone()),
+            labels: names.map_or(Labels::Numbers(classes), Labels::Names),
+            ..Reading::default()
+        }
+    }
 }
 
 /// Local training: E epochs over shuffled data in batches of B with SGD.

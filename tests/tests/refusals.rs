@@ -135,7 +135,7 @@ fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
     vec![
         (lab.path("absent"), vec!["absent", "no such directory"]),
         ("/dev/null".into(), vec!["/dev/null: is not a directory"]),
-        (empty, vec!["empty", "neither `train-images-idx3-ubyte` nor `train-images-idx3-ubyte.gz`"]),
+        (empty, vec!["empty", "train-images-idx3-ubyte"]),
         (truncated, vec!["truncated/train-images-idx3-ubyte", "is truncated", "31360 bytes", "31359"]),
         (longer, vec!["longer/train-labels-idx1-ubyte", "continues after the 40 bytes"]),
         (mislabelled, vec!["mislabelled/train-labels-idx1-ubyte", "label 10"]),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use shared::data::{Preparation, Split, View, idx};
+use shared::data::{Format, Split, View};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;
@@ -19,7 +19,7 @@ pub(super) struct EvaluateArgs {
     /// The model, as a run leaves it
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// Directory with IDX files; without it the test set of CONFIG
+    /// Directory of samples in any known format; without it the test set of CONFIG
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
     data: Option<PathBuf>,
     /// Test on the training split of the data instead
@@ -41,10 +41,9 @@ fn causes(error: &dyn std::error::Error) -> String {
 /// Samples that are looked at together.
 const BATCH: usize = 500;
 
-/// How the model's samples were prepared; not at all, if its file does not say.
-fn preparation(metadata: &BTreeMap<String, String>) -> Result<Preparation, serde_json::Error> {
-    let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose()?;
-    Ok(spec.map(|spec| spec.preparation).unwrap_or_default())
+/// What the model's samples are, if its file says so.
+fn samples(metadata: &BTreeMap<String, String>) -> Result<Option<DataSpec>, serde_json::Error> {
+    metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose()
 }
 
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
@@ -53,12 +52,16 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let (architecture, params, metadata) = models::read_model(&mut file)
         .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
     let split = if arguments.train { Split::Train } else { Split::Test };
+    let spec = samples(&metadata).map_err(|error| Failure::file("read the model", path, error))?;
     let dataset = match &arguments.data {
-        Some(directory) => idx::load_split(directory, split, architecture.classes),
+        Some(directory) => {
+            let reading = DataSpec::reading(spec.as_ref(), architecture.classes);
+            Format::detect(directory, split).and_then(|format| format.load(directory, split, &reading))
+        }
         None => data::load(&arguments.config.validated()?, split),
     };
     let dataset = dataset.map_err(Failure::environment)?;
-    let preparation = preparation(&metadata).map_err(|error| Failure::file("read the model", path, error))?;
+    let preparation = spec.map(|spec| spec.preparation).unwrap_or_default();
     let prepared = preparation.shape(dataset.shape()).ok();
     if prepared.as_ref() != Some(&architecture.input) {
         return Err(Failure::Environment(format!(

@@ -100,7 +100,9 @@ enum DataCommand {
     /// Show sizes and labels of every client's share of the configured data
     #[command(after_long_help = texts::DESCRIBE)]
     Describe(describe::DescribeArgs),
-    /// Write every client's share of the configured data as IDX files, one directory per client
+    /// Write every client's share of the configured data as files, one directory per client
+    ///
+    /// Grey images become IDX files, everything else safetensors; edge-client reads both.
     Split(split::SplitArgs),
 }
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "simulate")]
 use shared::data::View;
 
 use super::exit::Failure;
@@ -76,6 +75,7 @@ pub(super) fn simulate(
         terminal::tell(&format!("attack: {}", attackers.describe(clients, &seed)));
     }
     let (run, resume, _lock) = started.into_parts();
+    let left_out = left_out(&shares, &run);
     let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, remarks);
     let histograms = histograms(&shares);
     let (run, outcome) = runtime()?
@@ -88,7 +88,7 @@ pub(super) fn simulate(
             error => Failure::environment(error),
         })?;
     display.finish();
-    conclude(&run, &outcome, Some(&histograms), arguments.json)
+    conclude(&run, &outcome, Some(&histograms), &left_out, arguments.json)
 }
 
 pub(super) fn serve(
@@ -113,6 +113,7 @@ pub(super) fn serve(
     let bind = |config: &Config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?);
     let (started, listener) = arguments.start(config, Arc::new(Disk), bind)?;
     let (run, resume, _lock) = started.into_parts();
+    let left_out = left_out(&[], &run);
     let stop = terminal::stop_on_signal();
     drop(inside);
     let expected = run.config().data.clients;
@@ -128,7 +129,7 @@ pub(super) fn serve(
             error @ ServeError::ReadyFile { .. } => Failure::environment(error),
         })?;
     display.finish();
-    let concluded = conclude(&run, &outcome, None, arguments.json);
+    let concluded = conclude(&run, &outcome, None, &left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.
     let time = match &concluded {
         Ok(()) | Err(Failure::Fruitless(_)) => linger,
@@ -152,11 +153,21 @@ fn histograms(shares: &[View]) -> Histograms {
     shares.iter().enumerate().map(|(index, share)| (format!("client {index}"), share.histogram())).collect()
 }
 
+/// What was left out when samples were read, which is told at once.
+fn left_out(shares: &[View], run: &Run) -> Vec<String> {
+    let left_out = crate::data::left_out(shares, run.tests());
+    for what in &left_out {
+        terminal::tell(&format!("left out, since they cannot be used: {what}"));
+    }
+    left_out
+}
+
 /// Writes the model and the report, and says how it went.
 fn conclude(
     run: &Run,
     outcome: &Outcome,
     histograms: Option<&Histograms>,
+    left_out: &[String],
     json: bool,
 ) -> Result<(), Failure> {
     let model = run.write_model()?;
@@ -165,6 +176,7 @@ fn conclude(
         config: run.config(),
         rounds: run.records(),
         histograms: histograms.map(Vec::as_slice),
+        left_out,
         target: None,
     };
     let page = render(&report);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use shared::data::{Dataset, Split, idx};
+use shared::data::{Dataset, Split, idx, tensors};
 
 use super::exit::Failure;
 use super::{ConfigArgs, terminal};
@@ -32,7 +32,9 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
     let write = |name: String, split: Split, dataset: &Dataset| -> Result<(), Failure> {
         let directory = arguments.out.join(name);
         std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
-        idx::write_split(&directory, split, dataset).map_err(Failure::environment)?;
+        // Grey images in the format that every tool of their field reads, all others in the one that holds anything.
+        let write = if idx::fits(dataset) { idx::write_split } else { tensors::write_split };
+        write(&directory, split, dataset).map_err(Failure::environment)?;
         terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
     };
     for (index, share) in shares.iter().enumerate() {

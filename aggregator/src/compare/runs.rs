@@ -143,6 +143,7 @@ fn run(
         .zip(&shares)
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
+    let left_out = data::left_out(&shares, started.run.tests());
     let (run, resume, _lock) = started.into_parts();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
@@ -162,6 +163,7 @@ fn run(
             config: run.config(),
             rounds: run.records(),
             histograms: Some(&histograms),
+            left_out: &left_out,
             target: None,
         });
         // All rounds are used up, for nothing or not.

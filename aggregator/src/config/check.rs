@@ -1,5 +1,6 @@
 //! One layer of the configuration against the list of keys: unknown keys, types, ranges and names.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included};
 
 use shared::algorithm::registry;
@@ -83,6 +84,16 @@ impl Check<'_> {
                     _ => false,
                 };
                 (1..=keys::MOST_NUMBERS).contains(&values.len()) && values.iter().all(finite)
+            }
+            (Kind::Shape, Value::Array(values)) => {
+                let side = |value: &Value| matches!(value, Value::Integer(1..=65_536));
+                (1..=8).contains(&values.len()) && values.iter().all(side)
+            }
+            (Kind::Names, Value::Array(values)) => {
+                let names: BTreeSet<&str> = values.iter().filter_map(Value::as_str).collect();
+                (1..=keys::MOST_NUMBERS).contains(&values.len())
+                    && names.len() == values.len()
+                    && names.into_iter().all(|name| is_text(name, 200))
             }
             (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
             (Kind::FolderName(limit), Value::String(text)) => {

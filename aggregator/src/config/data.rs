@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use shared::data::{Augmentation, Edge, Partition, cifar, glyphs, text};
+use shared::data::{Augmentation, Edge, OnError, Partition, cifar, glyphs, text};
 
 /// `[data]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,19 @@ pub struct DataTable {
     /// Folder of its files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Shape of one sample, where the set leaves it open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<u32>>,
+    /// Number of classes, where the set leaves it open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u32>,
+    /// Names of the classes, where labels are names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class_names: Option<Vec<String>>,
+    /// The column of a table that holds the labels.
+    pub label: String,
+    /// What to do about a sample that cannot be used.
+    pub on_error: OnError,
     /// Clients in the federation, K: so many are simulated, or expected to join.
     pub clients: u32,
     /// How a simulation divides the training samples.
@@ -36,6 +49,11 @@ impl Default for DataTable {
         Self {
             set: DataSet::Glyphs,
             path: None,
+            shape: None,
+            classes: None,
+            class_names: None,
+            label: "label".to_owned(),
+            on_error: OnError::Stop,
             clients: 10,
             partition: Partition::Iid {},
             limit: None,
@@ -64,12 +82,27 @@ pub enum DataSet {
     Cifar100,
     /// The plays, whose roles are the clients (`McMahan` et al. 2017), from a text file.
     Shakespeare,
+    /// Any images, from a folder per class.
+    Images,
+    /// Any features, from a table.
+    Csv,
+    /// Anything, from two tensors.
+    Safetensors,
 }
 
 impl DataSet {
     /// Every data set.
-    pub const ALL: [Self; 6] =
-        [Self::Glyphs, Self::Mnist, Self::FashionMnist, Self::Cifar10, Self::Cifar100, Self::Shakespeare];
+    pub const ALL: [Self; 9] = [
+        Self::Glyphs,
+        Self::Mnist,
+        Self::FashionMnist,
+        Self::Cifar10,
+        Self::Cifar100,
+        Self::Shakespeare,
+        Self::Images,
+        Self::Csv,
+        Self::Safetensors,
+    ];
 
     /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
     #[must_use]
@@ -81,26 +114,22 @@ impl DataSet {
             Self::Cifar10 => "cifar-10",
             Self::Cifar100 => "cifar-100",
             Self::Shakespeare => "shakespeare",
+            Self::Images => "images",
+            Self::Csv => "csv",
+            Self::Safetensors => "safetensors",
         }
     }
 
-    /// The shape of one sample: `[channels, height, width]` of images, `[characters]` of text.
+    /// The shape of one sample, and the number of classes: `[channels, height, width]` of images; of text, `[characters]`
+    /// and how many different ones there are. `None` if the configuration must say them.
     #[must_use]
-    pub fn shape(self) -> &'static [usize] {
+    pub fn known(self) -> Option<(&'static [usize], usize)> {
         match self {
-            Self::Glyphs | Self::Mnist | Self::FashionMnist => &[1, 28, 28],
-            Self::Cifar10 | Self::Cifar100 => &cifar::SHAPE,
-            Self::Shakespeare => &[text::WINDOW],
-        }
-    }
-
-    /// The number of classes; of text, of different characters.
-    #[must_use]
-    pub fn classes(self) -> usize {
-        match self {
-            Self::Glyphs | Self::Mnist | Self::FashionMnist | Self::Cifar10 => 10,
-            Self::Cifar100 => 100,
-            Self::Shakespeare => text::VOCABULARY,
+            Self::Glyphs | Self::Mnist | Self::FashionMnist => Some((&[1, 28, 28], 10)),
+            Self::Cifar10 => Some((&cifar::SHAPE, 10)),
+            Self::Cifar100 => Some((&cifar::SHAPE, 100)),
+            Self::Shakespeare => Some((&[text::WINDOW], text::VOCABULARY)),
+            Self::Images | Self::Csv | Self::Safetensors => None,
         }
     }
 
@@ -112,7 +141,7 @@ impl DataSet {
             Self::Glyphs => Some(glyphs::TRAINING_SAMPLES),
             Self::Mnist | Self::FashionMnist => Some(60_000),
             Self::Cifar10 | Self::Cifar100 => Some(50_000),
-            Self::Shakespeare => None,
+            Self::Shakespeare | Self::Images | Self::Csv | Self::Safetensors => None,
         }
     }
 
@@ -131,6 +160,9 @@ impl DataSet {
             Self::Cifar10 => "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
             Self::Cifar100 => "train.bin and test.bin",
             Self::Shakespeare => "the text file",
+            Self::Images => "train/CLASS/ and test/CLASS/",
+            Self::Csv => "train.csv and test.csv",
+            Self::Safetensors => "train.safetensors and test.safetensors",
         }
     }
 }

@@ -35,6 +35,10 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
     /// A list of 1 to 1024 finite numbers.
     Numbers,
+    /// A list of 1 to 8 whole numbers above 0.
+    Shape,
+    /// A list of 1 to 1024 different texts of 1 to 200 characters.
+    Names,
     /// The name of a built-in model.
     Model,
     /// A network as layers.
@@ -102,7 +106,17 @@ pub const KEYS: &[Key] = &[
     key("run.seed", Kind::Whole(0, i64::MAX), "root of every random choice: same seed, same bytes"),
     key(
         "data.set",
-        Kind::OneOf(&["glyphs", "mnist", "fashion-mnist", "cifar-10", "cifar-100", "shakespeare"]),
+        Kind::OneOf(&[
+            "glyphs",
+            "mnist",
+            "fashion-mnist",
+            "cifar-10",
+            "cifar-100",
+            "shakespeare",
+            "images",
+            "csv",
+            "safetensors",
+        ]),
         "the data set, by name; glyphs are drawn, all others read from files",
     ),
     optional(
@@ -111,6 +125,11 @@ pub const KEYS: &[Key] = &[
         "the set's folder in FEDERATION_DATA",
         "folder of its files, relative to this file",
     ),
+    optional("data.shape", Kind::Shape, "the set's", "of a sample of images, csv or safetensors"),
+    optional("data.classes", Kind::Whole(1, 65_536), "the set's", "number of classes of csv or safetensors"),
+    optional("data.class-names", Kind::Names, "numbers", "what labels of images or csv are called, in order"),
+    key("data.label", Kind::Text(200), "the column of a csv table that holds the labels"),
+    key("data.on-error", Kind::OneOf(&["stop", "skip"]), "at a sample that cannot be used: stop or skip"),
     key("data.clients", POSITIVE, "clients K: simulated, or devices expected to join (more may)"),
     key(
         "data.partition.iid",
@@ -332,6 +351,10 @@ impl Kind {
             Self::Number(low, high) => format!("a number {}", range(low, high)),
             Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
             Self::Numbers => format!("a list of 1 to {MOST_NUMBERS} finite numbers"),
+            Self::Shape => "a list of 1 to 8 whole numbers from 1 to 65536, as in [3, 32, 32]".to_owned(),
+            Self::Names => {
+                format!("a list of 1 to {MOST_NUMBERS} different texts of 1 to 200 characters")
+            }
             Self::Model => format!("one of {}", model_names().join(", ")),
             Self::Network => {
                 "a list of layers, or a table with such lists: extractor, projection and head".to_owned()
@@ -405,7 +428,8 @@ mod tests {
             let text = format!(
                 "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\"\n\
                  [model]\nname = \"x\"\nseed = 2\nnorm = \"batch\"\ninitialisation = \"he\"\n[model.layers]\n\
-                 [data]\npath = \"x\"\nlimit = 1\nmean = [0]\ndeviation = [1]\n{alternative}"
+                 [data]\npath = \"x\"\nlimit = 1\nshape = [1]\nclasses = 1\nclass-names = [\"x\"]\n\
+                 mean = [0]\ndeviation = [1]\n{alternative}"
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);

@@ -164,6 +164,25 @@ fn text_is_not_divided_by_class() {
 }
 
 #[test]
+fn sets_that_leave_their_samples_open() {
+    let file = |rest: &str| in_file(&format!("data = {{ path = \"x\", {rest} }}\nmodel.name = \"linear\""));
+    says(&file("set = \"images\", shape = [3, 8, 8], classes = 2"), &["\"images\"", "data.class-names"]);
+    says(&file("set = \"csv\", shape = [13]"), &["\"csv\"", "either data.classes = 10 or data.class-names"]);
+    says(&file("set = \"csv\", classes = 3"), &["no data.shape", "data.shape = [13]"]);
+    let names = "class-names = [\"cat\", \"dog\"]";
+    says(&file(&format!("set = \"safetensors\", shape = [13], {names}")), &["data.classes = 10"]);
+    says(&file(&format!("set = \"mnist\", {names}")), &["data.class-names", "its own shape and classes"]);
+    says(&set(&["data.class-names=[\"a\", \"a\"]"]), &["`data.class-names`", "different texts"]);
+    says(&set(&["data.shape=[3, 0]"]), &["`data.shape`", "whole numbers from 1"]);
+    says(&set(&["data.on-error=ignore"]), &["\"ignore\"", "stop, skip"]);
+    let overrides =
+        ["data.set=images", "data.path=x", "data.shape=[3, 8, 8]", "data.class-names=[\"cat\", \"dog\"]"];
+    let config =
+        load(None, &[&overrides[..], &["model.name=linear"]].concat()).expect("a valid configuration");
+    assert_eq!((config.spec.architecture.classes, &config.spec.data.class_names[1][..]), (2, "dog"));
+}
+
+#[test]
 fn preparations_that_do_not_fit() {
     says(&set(&["augment.crop=29"]), &["augment.crop = 29", "data.set = \"glyphs\"", "of 28x28"]);
     says(&set(&["augment.shift=28"]), &["augment.shift = 28", "larger than that"]);

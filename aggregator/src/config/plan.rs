@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shared::data::Partition;
+use shared::data::{Partition, Reading};
 
 use super::DataSet;
 
@@ -50,6 +50,8 @@ pub struct DataPlan {
     pub set: DataSet,
     /// Where its samples come from.
     pub source: Source,
+    /// How they are read, where files leave something open.
+    pub reading: Reading,
     /// Clients in the federation, K; at least 1. With devices, how many are expected: more may join.
     pub clients: usize,
     /// How a simulation divides the training samples among them.

@@ -1,11 +1,13 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
-use shared::data::{Normalisation, Preparation, PreparationError};
+use shared::data::{Labels, Normalisation, Preparation, PreparationError, Reading};
 use shared::spec::DataSpec;
 
 use super::combinations::{Combinations, Shown};
-use super::{Normalise, Raw};
+use super::{DataSet, Normalise, Raw};
 
+/// The keys that say what samples are.
+const SET: [&str; 4] = ["data.set", "data.shape", "data.classes", "data.class-names"];
 /// The keys that say how samples are normalised, and how they are augmented.
 const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.deviation"];
 const AUGMENT: [&str; 8] = [
@@ -27,12 +29,14 @@ pub(super) struct Samples {
     pub(super) prepared: Vec<usize>,
     /// The classes of their labels.
     pub(super) classes: usize,
+    /// How they are read.
+    pub(super) reading: Reading,
 }
 
 impl Combinations<'_> {
     /// `None` if it cannot be said, which is noted.
     pub(super) fn samples(&mut self, raw: &Raw) -> Option<Samples> {
-        let keys = ["data.set"].into_iter().chain(NORMALISE).chain(AUGMENT);
+        let keys = SET.into_iter().chain(NORMALISE).chain(AUGMENT);
         if keys.into_iter().any(|key| self.findings.is_doubtful(key)) {
             return None;
         }
@@ -44,14 +48,63 @@ impl Combinations<'_> {
             self.refuse(&[set, given], "text is neither augmented nor normalised; leave them out");
             return None;
         }
-        let shape = raw.data.set.shape().to_vec();
+        let (shape, labels) = self.form(raw)?;
         match preparation.shape(&shape) {
             Ok(prepared) => {
-                let spec = DataSpec { shape, class_names: Vec::new(), preparation };
-                Some(Samples { spec, prepared, classes: raw.data.set.classes() })
+                let (column, on_error) = (raw.data.label.clone(), raw.data.on_error);
+                let (classes, class_names) = (labels.classes(), labels.names().to_vec());
+                let reading = Reading { shape: Some(shape.clone()), labels, column, on_error };
+                let spec = DataSpec { shape, class_names, preparation };
+                Some(Samples { spec, prepared, classes, reading })
             }
             Err(error) => {
                 self.refuse(&[at_fault(&error, raw), set], &format!("{error}"));
+                None
+            }
+        }
+    }
+
+    /// The shape of a sample and how its label is written.
+    fn form(&mut self, raw: &Raw) -> Option<(Vec<usize>, Labels)> {
+        let data = &raw.data;
+        let set = ("data.set", format!("data.set = \"{}\"", data.set));
+        let given = [
+            ("data.shape", data.shape.is_some()),
+            ("data.classes", data.classes.is_some()),
+            ("data.class-names", data.class_names.is_some()),
+        ];
+        if let Some((shape, classes)) = data.set.known() {
+            if let Some((key, _)) = given.into_iter().find(|&(_, given)| given) {
+                self.refuse(
+                    &[set, (key, key.to_owned())],
+                    "the set has its own shape and classes; leave it out",
+                );
+                return None;
+            }
+            return Some((shape.to_vec(), Labels::Numbers(classes)));
+        }
+        let labels = match (&data.class_names, data.classes) {
+            (Some(names), None) if data.set != DataSet::Safetensors => Ok(Labels::Names(names.clone())),
+            (None, Some(classes)) if data.set != DataSet::Images => Ok(Labels::Numbers(classes as usize)),
+            _ => Err(match data.set {
+                DataSet::Images => {
+                    "say the names of the classes, data.class-names = [\"cat\", \"dog\"], and nothing else of them"
+                }
+                DataSet::Safetensors => {
+                    "say the number of classes, data.classes = 10, and nothing else of them"
+                }
+                _ => "say either data.classes = 10 or data.class-names = [\"cat\", \"dog\"]",
+            }),
+        };
+        match (labels, &data.shape) {
+            (Ok(labels), Some(shape)) => Some((shape.iter().map(|&side| side as usize).collect(), labels)),
+            (Err(reason), _) => {
+                self.refuse(&[set, ("data.classes", "its classes".to_owned())], reason);
+                None
+            }
+            (_, None) => {
+                let reason = "say the shape of a sample, as in data.shape = [3, 32, 32] or data.shape = [13]";
+                self.refuse(&[set, ("data.shape", "no data.shape".to_owned())], reason);
                 None
             }
         }

@@ -128,6 +128,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         data: DataPlan {
             set: raw.data.set,
             source,
+            reading: samples.reading,
             clients: raw.data.clients as usize,
             partition: raw.data.partition,
         },
@@ -329,6 +330,7 @@ mod tests {
                 .filter(|path| open.iter().any(|open| open == path))
                 .collect()
         };
+        let form = ["data.shape", "data.classes", "data.class-names"];
         let normal = ["data.mean", "data.deviation"];
         let rest = [
             "model.seed",
@@ -338,8 +340,11 @@ mod tests {
             "training.clip",
             "round.count.max",
         ];
-        assert_eq!(unset(&[]), [&["data.path"][..], &normal, &rest].concat());
-        assert_eq!(unset(&["data.set=mnist", "data.path=x"]), [&["data.limit"][..], &normal, &rest].concat());
+        assert_eq!(unset(&[]), [&["data.path"][..], &form, &normal, &rest].concat());
+        assert_eq!(
+            unset(&["data.set=mnist", "data.path=x"]),
+            [&form[..], &["data.limit"], &normal, &rest].concat()
+        );
     }
 
     proptest! {
@@ -361,6 +366,12 @@ mod tests {
             (raw.data.clients, raw.data.limit, raw.data.set) = (clients, limit, set);
             (raw.run.seed, raw.run.name) = (seed, name);
             raw.data.path = (set != DataSet::Glyphs).then_some(path);
+            if set.known().is_none() {
+                raw.data.shape = Some(vec![1, 28, 28]);
+                let names = Some(vec!["a \"quoted\" name".to_owned(), "b".to_owned()]);
+                (raw.data.classes, raw.data.class_names) =
+                    if set == DataSet::Images { (None, names) } else { (Some(7), None) };
+            }
             let partition = if set.is_text() { "" } else { partition };
             if set.is_text() {
                 raw.model.name = Some("char-lstm".to_owned());

@@ -2,7 +2,7 @@
 
 use models::{Architecture, Backend, Batch, Evaluation, Network, ParamSet, evaluate};
 use rayon::prelude::*;
-use shared::data::{Preparation, View};
+use shared::data::{Preparation, Skipped, View};
 
 use super::RunError;
 
@@ -19,6 +19,12 @@ impl TestSet {
     #[must_use]
     pub fn new(view: View, preparation: Preparation, batch: usize) -> Self {
         Self { view, preparation, batch: batch.max(1) }
+    }
+
+    /// What was left out when the test samples were read.
+    #[must_use]
+    pub fn skipped(&self) -> &Skipped {
+        self.view.dataset().skipped()
     }
 
     /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the

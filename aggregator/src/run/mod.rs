@@ -145,7 +145,13 @@ impl Run {
         })
     }
 
-    /// What the run does.
+    /// What the model is tested on, if it is.
+    #[must_use]
+    pub fn tests(&self) -> Option<&TestSet> {
+        self.tests.as_ref()
+    }
+
+    /// The specification that clients are told.
     #[must_use]
     pub fn spec(&self) -> &RunSpec {
         &self.config.spec

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use shared::data::Split;
+use shared::data::{Labels, Split};
 
+use super::samples::{SampleArguments, classes};
 use crate::store::parse_fingerprint;
 use crate::trust::Fingerprint;
 
@@ -32,8 +33,14 @@ copy its model.safetensors to the device and use it:
       edge-client predict --model model.safetensors --data ~/digits
 
 Data:
-  A directory with MNIST's four files, each plain or with .gz appended: train-images-idx3-ubyte and \
-train-labels-idx1-ubyte are trained on, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte are the test split.
+  A directory in one of these formats; the client finds out which and says so:
+      IDX           MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte
+      CIFAR         the binary files of CIFAR-10 or CIFAR-100
+      images        a folder of PNG or JPEG files per class, in train/ and test/, or without these to train on all; \
+the classes are named with --classes, and images are scaled to cover --shape and cut
+      CSV           train.csv and test.csv with a header; one column holds the labels (--label)
+      safetensors   train.safetensors and test.safetensors with tensors x and y
+      text          one .txt file: lines NAME: say who speaks the lines that follow
 
 State:
   $XDG_STATE_HOME/edge-client, or ~/.local/state/edge-client, or the directory named with --state. It holds
@@ -122,9 +129,9 @@ pub struct JoinArguments {
     /// The aggregator: IP:PORT or HOST:PORT
     #[arg(value_name = "ADDR", value_parser = parse_address)]
     pub server: String,
-    /// Directory of this device's samples (IDX files)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
+    /// The samples of this device.
+    #[command(flatten)]
+    pub samples: SampleArguments,
     /// State directory; [`None`] for the default one.
     #[arg(
         long, value_name = "DIR", value_hint = ValueHint::DirPath,
@@ -140,9 +147,12 @@ pub struct JoinArguments {
     /// Threads for training [default: as many as this machine runs at once]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
-    /// Number of classes that labels are drawn from
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub classes: u16,
+    /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog
+    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes)]
+    pub classes: Labels,
+    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    pub shape: Option<Shape>,
     /// Print one JSON object per event on standard output instead of text on standard error
     #[arg(long)]
     pub json: bool,
@@ -154,9 +164,9 @@ pub struct PredictArguments {
     /// The model, as a run leaves it (safetensors)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub model: PathBuf,
-    /// Directory of the samples (IDX files)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
+    /// The samples.
+    #[command(flatten)]
+    pub samples: SampleArguments,
     /// Which half of the data to use
     #[arg(long, value_enum, default_value_t = Half::Test)]
     pub split: Half,
@@ -327,14 +337,19 @@ mod tests {
     #[test]
     fn joining_needs_an_address_and_data() {
         let plain = join("join 127.0.0.1:4433 --data d");
-        assert_eq!((plain.server.as_str(), plain.classes, plain.json), ("127.0.0.1:4433", 10, false));
+        assert_eq!((plain.server.as_str(), plain.json), ("127.0.0.1:4433", false));
+        assert_eq!(
+            (plain.classes, plain.shape, &plain.samples.label[..]),
+            (Labels::Numbers(10), None, "label")
+        );
         assert_eq!((plain.state, plain.fingerprint, plain.threads), (None, None, None));
         let hex = "0f".repeat(32);
         let full = join(&format!(
             "join [::1]:1 --data d --state s --fingerprint {hex} --threads 2 --classes 256 --json -vv"
         ));
         assert_eq!(full.fingerprint, Some([0x0f; 32]));
-        assert_eq!((full.threads.map(NonZeroUsize::get), full.classes, full.json), (Some(2), 256, true));
+        assert_eq!((full.threads.map(NonZeroUsize::get), full.json), (Some(2), true));
+        assert_eq!(full.classes, Labels::Numbers(256));
         for line in
             ["join --data d", "join h:1", "predict --model m", "predict --data d", "join h:1 --data d x"]
         {
@@ -357,7 +372,9 @@ mod tests {
             ("join lab:1/x --data d", "an address has no path"),
             ("join lab:1 --data d --threads 0", "at least 1, or leave it out"),
             ("join lab:1 --data d --threads all", "at least 1, or leave it out"),
-            ("join lab:1 --data d --classes 257", "257"),
+            ("join lab:1 --data d --classes 65537", "from 1 to 65536"),
+            ("join lab:1 --data d --on-error ignore", "possible values: stop, skip"),
+            ("join lab:1 --data d --shape 3x", "as in 1x28x28"),
             ("join lab:1 --data d --classes 0", "0"),
             ("predict --model m --data d --split all", "possible values: train, test"),
             ("predict --model m --data d --limit 0", "zero"),

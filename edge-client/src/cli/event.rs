@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::message::Verdict;
 
@@ -22,6 +23,10 @@ pub(super) enum Event {
     Started {
         /// Who it is.
         client: ClientId,
+        /// What its samples were found in.
+        format: Format,
+        /// What was left out when they were read.
+        skipped: Skipped,
         /// Its training samples.
         samples: usize,
         /// Shape of one sample.
@@ -136,11 +141,15 @@ fn lines(event: &Event) -> Vec<String> {
                 to_hex(fingerprint),
             ];
         }
-        Event::Started { client, samples, shape, device, threads, state } => format!(
-            "client {client}: {samples} samples of shape {shape:?}, training on {device} ({threads} threads), state in \
-             {}",
-            state.display()
-        ),
+        Event::Started { client, format, skipped, samples, shape, device, threads, state } => {
+            let started = format!(
+                "client {client}: {samples} samples of shape {shape:?} from {format}, training on {device} ({threads} \
+                 threads), state in {}",
+                state.display()
+            );
+            let skipped = (skipped.count > 0).then(|| left_out(skipped));
+            return [started].into_iter().chain(skipped).collect();
+        }
         Event::Connecting { server } => format!("connecting to {server}"),
         Event::Notice(notice) => notice_text(notice),
         Event::Stopping => "stopping; Ctrl-C again stops at once".to_owned(),
@@ -149,6 +158,12 @@ fn lines(event: &Event) -> Vec<String> {
         Event::Ended(Outcome::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
     };
     vec![line]
+}
+
+/// What is said of samples that were left out.
+pub(super) fn left_out(skipped: &Skipped) -> String {
+    let more = if skipped.count > skipped.reasons.len() { "; ..." } else { "" };
+    format!("left out, since they cannot be used: {} ({}{more})", skipped.count, skipped.reasons.join("; "))
 }
 
 fn notice_text(notice: &Notice) -> String {
@@ -185,8 +200,9 @@ fn notice_text(notice: &Notice) -> String {
 /// The event for programs; nothing of those that are for the screen alone.
 fn object(event: &Event) -> Option<Value> {
     Some(match event {
-        Event::Started { client, samples, shape, device, threads, state } => json!({
-            "event": "started", "client": client, "samples": samples, "shape": shape, "device": device,
+        Event::Started { client, format, skipped, samples, shape, device, threads, state } => json!({
+            "event": "started", "client": client, "data": format.to_string(), "skipped": skipped.count,
+            "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape, "device": device,
             "threads": threads, "state": state.display().to_string(),
         }),
         Event::Connecting { server } => json!({ "event": "connecting", "server": server }),
@@ -267,6 +283,8 @@ mod tests {
         let mut events = vec![
             Event::Started {
                 client: ClientId::from_bytes([0xab; 16]),
+                format: Format::Csv,
+                skipped: Skipped { count: 7, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
                 samples: 600,
                 shape: vec![1, 28, 28],
                 device: "cpu",
@@ -333,6 +351,10 @@ mod tests {
         assert_eq!(lines(&all[1])[1..], ["cd".repeat(32)], "on a line of its own");
         assert_eq!(lines(&all[2]), ["connecting to lab:4433"]);
         assert_eq!(object(&all[0]).unwrap()["client"], "ab".repeat(16));
+        assert_eq!(object(&all[0]).unwrap()["skipped"], 7);
+        let started = lines(&all[0]);
+        assert!(started[0].contains("from a CSV table"), "{started:?}");
+        assert_eq!(started[1], "left out, since they cannot be used: 7 (x.csv: line 3: has no label; ...)");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::data::{Split, View, idx};
+use shared::data::{DataError, Dataset, Format, Reading, Split, View};
 use tokio::sync::watch;
 
 use super::arguments::{JoinArguments, default_state};
@@ -25,7 +25,8 @@ use crate::workshop::Workshop;
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed();
     let output = Output::new(arguments.json);
-    let data = idx::load_split(&arguments.data, Split::Train, usize::from(arguments.classes))?;
+    let (format, data) = samples(arguments)?;
+    let skipped = data.skipped().clone();
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state_directory(arguments)?)?;
     let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;
@@ -40,6 +41,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     };
     let started = Event::Started {
         client: participant.client,
+        format,
+        skipped,
         samples: participant.data.len(),
         shape: participant.data.shape().to_vec(),
         device: participant.backend.name(),
@@ -80,6 +83,19 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         Outcome::Stopped => Ok(()),
         Outcome::Refused(refusal) => Err(CliError::Refused(refusal)),
     }
+}
+
+/// The device's training samples, and the format they were found in.
+fn samples(arguments: &JoinArguments) -> Result<(Format, Dataset), DataError> {
+    let directory = &arguments.samples.data;
+    let format = Format::detect(directory, Split::Train)?;
+    let reading = Reading {
+        shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
+        labels: arguments.classes.clone(),
+        column: arguments.samples.label.clone(),
+        on_error: arguments.samples.on_error.into(),
+    };
+    Ok((format, format.load(directory, Split::Train, &reading)?))
 }
 
 /// Takes part until the run is over or the user asks to stop; asked a second time, gives up at once.

@@ -14,6 +14,7 @@ mod join;
 mod log;
 mod predict;
 mod processor;
+mod samples;
 mod screen;
 mod signals;
 mod status;

@@ -5,11 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde_json::json;
-use shared::data::{View, idx};
+use shared::data::{Format, Reading, View};
+use shared::spec::DataSpec;
 
 use super::arguments::PredictArguments;
 use super::error::CliError;
+use super::event::{left_out, printable};
 use super::processor;
+use super::screen;
 use crate::predict::{PredictError, Predictor, Row, Score};
 
 /// Rows of the table if no limit is given.
@@ -23,8 +26,17 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliError> {
     let mut predictor = Predictor::open(&arguments.model, &processor::best())?;
     let classes = predictor.architecture().classes;
-    let data =
-        idx::load_split(&arguments.data, arguments.split.into(), classes).map_err(PredictError::Data)?;
+    let (directory, split) = (&arguments.samples.data, arguments.split.into());
+    let reading = Reading {
+        column: arguments.samples.label.clone(),
+        on_error: arguments.samples.on_error.into(),
+        ..DataSpec::reading(predictor.samples(), classes)
+    };
+    let data = Format::detect(directory, split).and_then(|format| format.load(directory, split, &reading));
+    let data = data.map_err(PredictError::Data)?;
+    if data.skipped().count > 0 {
+        screen::print(&printable(&left_out(data.skipped())));
+    }
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
     let view =
         View::select(Arc::new(data), (0..limit as u32).collect::<Vec<_>>()).map_err(PredictError::Data)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DataError, Samples};
+use super::{DataError, Samples, Skipped};
 
 /// The most classes there can be: a token has 16 bits, and so has every label in the files of this crate.
 pub const MAX_CLASSES: usize = 1 << 16;
@@ -19,6 +19,9 @@ pub struct Dataset {
     classes: usize,
     /// Who each sample is by, counted from 0 without gaps, in ascending order; empty if nobody knows.
     authors: Vec<u32>,
+    /// What the classes are called; empty if they have numbers alone.
+    class_names: Vec<String>,
+    skipped: Skipped,
 }
 
 impl Dataset {
@@ -97,7 +100,8 @@ impl Dataset {
             return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
         }
         samples.check(samples.len() / count, classes)?;
-        Ok(Self { shape, samples, labels, count, classes, authors: Vec::new() })
+        let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
+        Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
     }
 
     /// Says who each sample is by, as numbers from 0 without gaps in ascending order.
@@ -110,6 +114,20 @@ impl Dataset {
         let in_turn = authors.first() == Some(&0) && authors.windows(2).all(|pair| pair[1] - pair[0] <= 1);
         assert!(in_turn, "authors are numbered from 0 without gaps, in order");
         self.authors = authors;
+        self
+    }
+
+    /// Says what the classes are called, in the order of their numbers.
+    #[must_use]
+    pub fn named(mut self, class_names: Vec<String>) -> Self {
+        self.class_names = class_names;
+        self
+    }
+
+    /// Says what was left out when the samples were read.
+    #[must_use]
+    pub fn leaving_out(mut self, skipped: Skipped) -> Self {
+        self.skipped = skipped;
         self
     }
 
@@ -177,6 +195,18 @@ impl Dataset {
         &self.authors
     }
 
+    /// What the classes are called, in the order of their numbers; empty if they have numbers alone.
+    #[must_use]
+    pub fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    /// What was left out when the samples were read.
+    #[must_use]
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
     /// The inputs of all samples.
     #[must_use]
     pub fn samples(&self) -> &Samples {
@@ -187,22 +217,24 @@ impl Dataset {
     pub fn limit(&self, count: usize) -> Result<Self, DataError> {
         let mut limited = self.subset(&(0..count.min(self.len())).collect::<Vec<_>>())?;
         limited.authors = self.authors.iter().copied().take(count).collect();
+        limited.skipped = self.skipped.clone();
         Ok(limited)
     }
 
     /// Copies the named samples, in the order named. No samples, or one that does not exist, are refused. Who they are by
-    /// is no longer known.
+    /// is no longer known, nor what was left out.
     pub fn subset(&self, indices: &[usize]) -> Result<Self, DataError> {
         if let Some(&index) = indices.iter().find(|&&index| index >= self.len()) {
             return Err(DataError::Index { index, samples: self.len() });
         }
-        Self::checked(
+        let selected = Self::checked(
             self.shape.clone(),
             self.samples.select(indices, self.sample_len()),
             indices.iter().flat_map(|&index| self.labels_of(index)).copied().collect(),
             self.labels_each(),
             self.classes,
-        )
+        )?;
+        Ok(selected.named(self.class_names.clone()))
     }
 
     /// Number of labels of each class.

@@ -204,6 +204,148 @@ pub enum DataError {
         /// Characters of a sample.
         window: usize,
     },
+    /// Something is wrong with one sample of a file.
+    #[error("{place}: {problem}")]
+    At {
+        /// Where: `line 3`, `sample 0`.
+        place: String,
+        /// What is wrong there.
+        #[source]
+        problem: Box<DataError>,
+    },
+    /// A label is none of those there are.
+    #[error("label {label:?} is none of {known}")]
+    UnknownLabel {
+        /// The label as it is written, shortened.
+        label: String,
+        /// Those there are.
+        known: String,
+    },
+    /// A table cannot be read on.
+    #[error("cannot be read as CSV: {reason}")]
+    Csv {
+        /// What the reader says.
+        reason: String,
+    },
+    /// Not exactly one column holds the labels.
+    #[error("{found} columns are named `{column}`; there are {columns}; name the one that holds the labels")]
+    LabelColumn {
+        /// The name looked for.
+        column: String,
+        /// Columns of this name.
+        found: usize,
+        /// Those there are.
+        columns: String,
+    },
+    /// The columns beside the labels do not make samples of the shape.
+    #[error("{columns} columns of features do not make samples of shape {shape:?}")]
+    Columns {
+        /// Columns but for the labels.
+        columns: usize,
+        /// Shape of a sample.
+        shape: Vec<usize>,
+    },
+    /// A row is too short or too long.
+    #[error("has {found} fields where the header has {columns}")]
+    Fields {
+        /// Fields of the row.
+        found: usize,
+        /// Fields of the header.
+        columns: usize,
+    },
+    /// A row has no label.
+    #[error("has no label in column `{column}`")]
+    NoLabel {
+        /// The column of the labels.
+        column: String,
+    },
+    /// A feature is no finite number.
+    #[error("column `{column}` holds {found:?}, which is no finite number")]
+    NotNumber {
+        /// The column.
+        column: String,
+        /// What it holds, shortened.
+        found: String,
+    },
+    /// A file is not safetensors.
+    #[error("cannot be read or written as safetensors: {reason}")]
+    Tensors {
+        /// What the reader says.
+        reason: String,
+    },
+    /// A tensor is missing.
+    #[error("has no tensor `{name}`; there are {names}")]
+    NoTensor {
+        /// The tensor looked for.
+        name: &'static str,
+        /// Those there are.
+        names: String,
+    },
+    /// A tensor has the wrong type or shape.
+    #[error("tensor `{name}` is {found}; needed: {needed}")]
+    Tensor {
+        /// The tensor.
+        name: &'static str,
+        /// Its type and shape.
+        found: String,
+        /// What they must be.
+        needed: String,
+    },
+    /// A file is no readable PNG or JPEG.
+    #[error("cannot be decoded as PNG or JPEG: {reason}")]
+    Image {
+        /// What the decoder says.
+        reason: String,
+    },
+    /// A file in a folder of images is not called like one.
+    #[error("is no image: files of a class are named .png, .jpg or .jpeg")]
+    NoImage,
+    /// Something beside the folders of the classes.
+    #[error("is no folder of a class, and only these are expected here")]
+    NoClassFolder,
+    /// A class without samples.
+    #[error("is the folder of a class and holds no image; put images into it or remove it")]
+    EmptyClass,
+    /// Nobody said which classes there are.
+    #[error(
+        "holds images by class: say the names of the classes, in the order that all clients of the run share"
+    )]
+    NoClassNames,
+    /// Images have another number of channels.
+    #[error("images are read with one channel or three, as in [3, 32, 32], and not as {shape:?}")]
+    ImageShape {
+        /// The shape asked for.
+        shape: Vec<usize>,
+    },
+    /// Images of different sizes, and nobody said which size they are to have.
+    #[error(
+        "is {}x{} and the first image {}x{}: say which shape all are to be brought to",
+        .found[0], .found[1], .first[0], .first[1]
+    )]
+    SizesDiffer {
+        /// Height and width of this image.
+        found: [usize; 2],
+        /// Height and width of the first.
+        first: [usize; 2],
+    },
+    /// A folder holds nothing that is known, or several things.
+    #[error("{}: {found}; looked for {looked_for}", .directory.display())]
+    Unclear {
+        /// The folder.
+        directory: PathBuf,
+        /// What it holds.
+        found: String,
+        /// What it could hold.
+        looked_for: String,
+    },
+    /// Samples of another shape than the run has.
+    #[error("holds samples of shape {found:?}, and the configuration says {expected:?}")]
+    OtherShape {
+        /// The shape that was said.
+        expected: Vec<usize>,
+        /// The shape found.
+        found: Vec<usize>,
+    },
     /// A folder lacks a file of the data set.
     #[error("{}: contains no `{name}`", .directory.display())]
     NoFile {

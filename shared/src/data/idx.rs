@@ -21,6 +21,12 @@ pub const MAX_CONTENT: u64 = 2 << 30;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// The name of a split's file of images.
+#[must_use]
+pub fn images_name(split: Split) -> String {
+    file_name(split, Kind::Images)
+}
+
 /// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
 fn file_name(split: Split, kind: Kind) -> String {
     let split = match split {

@@ -4,6 +4,9 @@
 //! * [`idx`]: the IDX files of MNIST and its relatives, plain or compressed;
 //! * [`cifar`]: the binary files of CIFAR-10 and CIFAR-100;
 //! * [`text`]: text by role, a character at a time;
+//! * [`images`]: a folder of PNG and JPEG files per class;
+//! * [`table`]: CSV with a column of labels; [`tensors`]: safetensors with `x` and `y`;
+//! * [`format`]: which of these a folder holds; [`reading`]: what a reader must be told, and what it leaves out;
 //! * [`glyphs`]: a data set drawn from a seed, for runs that should need no download;
 //! * [`preparation`]: how samples are augmented and normalised before a network sees them;
 //! * [`partition`]: which sample goes to which client, from IID to strong label skew;
@@ -15,19 +18,26 @@
 pub mod cifar;
 pub mod dataset;
 pub mod error;
+pub mod format;
 pub mod glyphs;
 pub mod idx;
+pub mod images;
 pub mod partition;
 pub mod preparation;
+pub mod reading;
 pub mod samples;
 mod split;
+pub mod table;
+pub mod tensors;
 pub mod text;
 pub mod view;
 
 pub use dataset::Dataset;
 pub use error::DataError;
+pub use format::Format;
 pub use partition::{Partition, PartitionError};
 pub use preparation::{Augmentation, Edge, Normalisation, Preparation, PreparationError};
+pub use reading::{Labels, OnError, Reading, Skipped};
 pub use samples::Samples;
 pub use split::Split;
 pub use view::View;

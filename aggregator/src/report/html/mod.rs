@@ -32,6 +32,8 @@ pub struct Report<'a> {
     /// Each client's name and its number of samples of every class. `None` if the clients are real devices, which
     /// keep that to themselves.
     pub histograms: Option<&'a [(String, Vec<usize>)]>,
+    /// What was left out when samples were read, in words; empty if nothing was.
+    pub left_out: &'a [String],
     /// An accuracy aimed for, in `[0, 1]`, to draw and to count rounds to.
     pub target: Option<f64>,
 }

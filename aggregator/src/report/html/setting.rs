@@ -36,6 +36,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
     ];
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
+    rows.extend(report.left_out.iter().map(|what| ("Left out", what.clone())));
     rows.extend([
         ("Local training", format!("{}, {batch}", counted(training.epochs as usize, "epoch"))),
         (

@@ -47,16 +47,29 @@ fn histograms(clients: usize) -> Vec<(String, Vec<usize>)> {
 }
 
 fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
-    render(&Report { name: &config.spec.name, config, rounds, histograms, target: Some(0.9) })
+    render(&Report {
+        name: &config.spec.name,
+        config,
+        rounds,
+        histograms,
+        left_out: &["3 <b>test</b> samples".to_owned()],
+        target: Some(0.9),
+    })
 }
 
 #[test]
 fn a_whole_run_shows_its_figures() {
     let (rounds, clients) = (run(15, 10), histograms(10));
     let page = page(&config(&[]), &rounds, Some(&clients));
-    for part in
-        ["glyphs-fedavg", "fedavg", "cnn-small", "Best accuracy", "<span>round 12</span>", "of 15 planned"]
-    {
+    for part in [
+        "glyphs-fedavg",
+        "fedavg",
+        "cnn-small",
+        "3 &lt;b&gt;test&lt;/b&gt; samples",
+        "Best accuracy",
+        "<span>round 12</span>",
+        "of 15 planned",
+    ] {
         assert!(page.contains(part), "{part} is missing");
     }
     assert_eq!(page.matches("<svg").count(), 6);
@@ -167,8 +180,14 @@ fn pages_stay_small() {
 #[test]
 fn the_title_is_the_directorys_name() {
     let config = config(&[]);
-    let report =
-        Report { name: "glyphs-fedavg-2", config: &config, rounds: &[], histograms: None, target: None };
+    let report = Report {
+        name: "glyphs-fedavg-2",
+        config: &config,
+        rounds: &[],
+        histograms: None,
+        left_out: &[],
+        target: None,
+    };
     let page = render(&report);
     assert!(
         page.contains("<title>glyphs-fedavg-2 - ") && page.contains("<h1>glyphs-fedavg-2</h1>"),

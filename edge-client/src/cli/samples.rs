@@ -1,0 +1,68 @@
+//! Which samples a command reads, and how.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use shared::data::{Labels, OnError};
+
+/// Where samples lie.
+#[derive(Clone, Debug, Args)]
+pub struct SampleArguments {
+    /// Directory of the samples, in any of the formats that --help lists
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Column of a CSV table that holds the labels
+    #[arg(long, value_name = "COLUMN", default_value = "label")]
+    pub label: String,
+    /// What to do about a sample that cannot be used: a damaged image, a row without a label
+    #[arg(long, value_enum, default_value_t = Unusable::Stop)]
+    pub on_error: Unusable,
+}
+
+/// What to do about a sample that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Unusable {
+    /// Say what is wrong and end.
+    Stop,
+    /// Leave it out, and say how many were.
+    Skip,
+}
+
+impl From<Unusable> for OnError {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Stop => Self::Stop,
+            Unusable::Skip => Self::Skip,
+        }
+    }
+}
+
+/// Classes as a number of them or as their names.
+pub(super) fn classes(text: &str) -> Result<Labels, String> {
+    if let Ok(number) = text.parse::<i64>() {
+        return match number {
+            1..=65_536 => Ok(Labels::Numbers(number as usize)),
+            _ => Err(format!("{number} classes: give a number from 1 to 65536, or the names of the classes")),
+        };
+    }
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    let repeated = names.iter().enumerate().any(|(at, name)| names[..at].contains(name));
+    if repeated || names.iter().any(String::is_empty) {
+        return Err("give different names with a comma between them, as in cat,dog".to_owned());
+    }
+    Ok(Labels::Names(names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_a_number_or_names() {
+        assert_eq!(classes("100"), Ok(Labels::Numbers(100)));
+        assert_eq!(classes("cat, dog"), Ok(Labels::Names(vec!["cat".to_owned(), "dog".to_owned()])));
+        for wrong in ["0", "-1", "65537", "", "cat,,dog", "cat,cat"] {
+            assert!(classes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

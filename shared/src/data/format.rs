@@ -1,0 +1,186 @@
+//! In which format a folder holds samples: what a device finds out for itself, since only it knows its files.
+
+use std::fmt;
+use std::path::Path;
+
+use super::cifar::Cifar;
+use super::error::check_directory;
+use super::reading::Reading;
+use super::{DataError, Dataset, Split, idx, images, table, tensors, text};
+
+/// The formats that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// See [`idx`].
+    Idx,
+    /// See [`cifar`](super::cifar).
+    Cifar(Cifar),
+    /// See [`tensors`].
+    Safetensors,
+    /// See [`table`].
+    Csv,
+    /// See [`text`].
+    Text,
+    /// See [`images`].
+    Images,
+}
+
+impl Format {
+    const ALL: [Self; 7] = [
+        Self::Idx,
+        Self::Cifar(Cifar::Ten),
+        Self::Cifar(Cifar::Hundred),
+        Self::Safetensors,
+        Self::Csv,
+        Self::Images,
+        Self::Text,
+    ];
+
+    /// The one format of which `directory` holds this split. A text counts only where there is nothing else: many data
+    /// sets come with a note.
+    ///
+    /// # Errors
+    /// [`DataError::Unclear`] for none or several, with what was looked for.
+    pub fn detect(directory: &Path, split: Split) -> Result<Self, DataError> {
+        check_directory(directory)?;
+        let mut found = Vec::new();
+        for format in Self::ALL {
+            if (format != Self::Text || found.is_empty()) && format.is_in(directory, split)? {
+                found.push(format);
+            }
+        }
+        if let [only] = found[..] {
+            return Ok(only);
+        }
+        let names = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        let found = match names.as_str() {
+            "" => format!("holds no samples of the {} split", split.name()),
+            names => format!("holds {names}; leave one of them in it"),
+        };
+        let looked_for = Self::ALL.map(|format| format!("{} ({format})", format.sign(split))).join(", ");
+        Err(DataError::Unclear { directory: directory.to_path_buf(), found, looked_for })
+    }
+
+    /// The file or folder that gives the format away.
+    fn sign(self, split: Split) -> String {
+        match self {
+            Self::Idx => idx::images_name(split),
+            Self::Cifar(cifar) => cifar.files(split)[0].to_owned(),
+            Self::Safetensors => tensors::file_name(split),
+            Self::Csv => table::file_name(split),
+            Self::Text => "one .txt file".to_owned(),
+            Self::Images if split == Split::Train => {
+                "CLASS/*.png or *.jpg, or train/CLASS/ with such".to_owned()
+            }
+            Self::Images => "test/CLASS/*.png or *.jpg".to_owned(),
+        }
+    }
+
+    fn is_in(self, directory: &Path, split: Split) -> Result<bool, DataError> {
+        let sign = self.sign(split);
+        Ok(match self {
+            Self::Idx => {
+                [sign.clone(), format!("{sign}.gz")].iter().any(|name| directory.join(name).is_file())
+            }
+            Self::Cifar(cifar) => cifar.find(directory, split).is_some(),
+            Self::Safetensors | Self::Csv => directory.join(sign).is_file(),
+            Self::Text => !text::find(directory)?.is_empty(),
+            Self::Images => match images::folder(directory, split) {
+                None => false,
+                Some(folder) => {
+                    let mut classes = images::entries(&folder)?.into_iter().filter(|entry| entry.is_dir());
+                    classes.try_fold(false, |found, class| {
+                        let found =
+                            found || images::entries(&class)?.iter().any(|file| images::is_image(file));
+                        Ok::<_, DataError>(found)
+                    })?
+                }
+            },
+        })
+    }
+
+    /// Reads a split that is in this format.
+    ///
+    /// # Errors
+    /// [`DataError`], which names the file, and where it is one's fault the sample.
+    pub fn load(self, directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+        match self {
+            Self::Idx => idx::load_split(directory, split, reading.labels.classes()),
+            Self::Cifar(cifar) => cifar.load_split(directory, split),
+            Self::Safetensors => tensors::load_split(directory, split, reading),
+            Self::Csv => table::load_split(directory, split, reading),
+            Self::Text => text::load_split(directory, split),
+            Self::Images => images::load_split(directory, split, reading),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idx => "IDX files",
+            Self::Cifar(Cifar::Ten) => "CIFAR-10 binary files",
+            Self::Cifar(Cifar::Hundred) => "CIFAR-100 binary files",
+            Self::Safetensors => "safetensors",
+            Self::Csv => "a CSV table",
+            Self::Text => "text by role",
+            Self::Images => "images by class",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_format_is_found() {
+        for (files, format) in [
+            (&["train-images-idx3-ubyte.gz"][..], Format::Idx),
+            (&["data_batch_1.bin", "batches.meta.txt"], Format::Cifar(Cifar::Ten)),
+            (&["cifar-100-binary/train.bin"], Format::Cifar(Cifar::Hundred)),
+            (&["train.safetensors"], Format::Safetensors),
+            (&["train.csv", "test.csv", "README.txt"], Format::Csv),
+            (&["play.txt"], Format::Text),
+            (&["cat/1.png"], Format::Images),
+            (&["train/cat/1.JPG", "test/cat/1.png"], Format::Images),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            for file in files {
+                let path = folder.path().join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, "").unwrap();
+            }
+            assert_eq!(Format::detect(folder.path(), Split::Train).unwrap(), format, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_and_several_are_errors_that_say_what_was_looked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let detect = |split| Format::detect(folder.path(), split).unwrap_err().to_string();
+        let nothing = detect(Split::Train);
+        for part in
+            ["holds no samples of the train split", "train.csv", "train-images-idx3-ubyte", "CLASS/*.png"]
+        {
+            assert!(nothing.contains(part), "{nothing}");
+        }
+        std::fs::write(folder.path().join("train.csv"), "").unwrap();
+        std::fs::write(folder.path().join("train.safetensors"), "").unwrap();
+        let both = detect(Split::Train);
+        assert!(both.contains("holds safetensors and a CSV table"), "{both}");
+        assert!(detect(Split::Test).contains("test.csv"));
+        let absent = Format::detect(&folder.path().join("x"), Split::Train).unwrap_err();
+        assert!(matches!(absent, DataError::DirectoryAbsent { .. }));
+    }
+
+    #[test]
+    fn what_is_found_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = Dataset::features(vec![1], vec![0.5], vec![3], 10).unwrap();
+        tensors::write_split(folder.path(), Split::Train, &set).unwrap();
+        let format = Format::detect(folder.path(), Split::Train).unwrap();
+        let loaded = format.load(folder.path(), Split::Train, &Reading::default()).unwrap();
+        assert_eq!(loaded, set);
+    }
+}

@@ -1,0 +1,208 @@
+//! Tables as CSV: `train.csv` and `test.csv`, with a header. One column, named by the reader, holds the labels; all others
+//! are features, finite numbers in the order of the header.
+//!
+//! A sample has the shape `[columns]`, or another one of as many values. Labels are class numbers or names, see
+//! [`Labels`](super::reading::Labels). Rows are counted as the lines of the file, the header being line 1.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use csv::StringRecord;
+
+use super::error::check_directory;
+use super::idx::MAX_CONTENT;
+use super::reading::{Reading, Skipped, at};
+use super::{DataError, Dataset, Split};
+
+/// The most columns of a table.
+const MOST_COLUMNS: usize = 1 << 20;
+
+/// The name of a split's file.
+#[must_use]
+pub fn file_name(split: Split) -> String {
+    format!("{}.csv", split.name())
+}
+
+/// Reads a split.
+///
+/// # Errors
+/// [`DataError`], which names the file, and the line for a row.
+pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+    check_directory(directory)?;
+    let name = file_name(split);
+    let path = directory.join(&name);
+    if !path.is_file() {
+        return Err(DataError::NoFile { directory: directory.to_path_buf(), name });
+    }
+    let file = File::open(&path).map_err(|error| DataError::from(error).in_file(&path))?;
+    // Numbers have at least as many bytes as half of an `f32`: memory is bounded by the file.
+    read(file.take(MAX_CONTENT), &path, reading)
+}
+
+/// Reads a table from anywhere. `path` is for messages.
+pub fn read(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
+    let damaged = |error: csv::Error| DataError::Csv { reason: error.to_string() }.in_file(path);
+    let header = reader.headers().map_err(damaged)?.clone();
+    let named = |name: &str| name.trim() == reading.column;
+    let label = match header.iter().filter(|name| named(name)).count() {
+        1 => header.iter().position(named).unwrap_or_default(),
+        found => {
+            let columns = header.iter().take(20).collect::<Vec<_>>().join(", ");
+            let column = reading.column.clone();
+            return Err(DataError::LabelColumn { column, found, columns }.in_file(path));
+        }
+    };
+    let columns = header.len() - 1;
+    let shape = reading.shape.clone().unwrap_or_else(|| vec![columns]);
+    if columns == 0 || columns > MOST_COLUMNS || shape.iter().product::<usize>() != columns {
+        return Err(DataError::Columns { columns, shape }.in_file(path));
+    }
+    let (mut values, mut labels, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+    let mut record = StringRecord::new();
+    loop {
+        match reader.read_record(&mut record) {
+            Ok(false) => break,
+            Ok(true) => {
+                let begin = values.len();
+                match row(&record, &header, label, reading, &mut values) {
+                    Ok(class) => labels.push(class),
+                    Err(error) => {
+                        values.truncate(begin);
+                        let line = record.position().map_or(0, csv::Position::line);
+                        skipped.take(reading.on_error, at(format!("line {line}"), path, error))?;
+                    }
+                }
+            }
+            // Text that is not UTF-8 is one row's fault; that the disk fails is everybody's.
+            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+                let line = error.position().map_or(0, csv::Position::line);
+                let reason = DataError::Csv { reason: "it is not UTF-8".to_owned() };
+                skipped.take(reading.on_error, at(format!("line {line}"), path, reason))?;
+            }
+            Err(error) => return Err(damaged(error)),
+        }
+    }
+    let dataset = Dataset::features(shape, values, labels, reading.labels.classes());
+    Ok(dataset
+        .map_err(|error| error.in_file(path))?
+        .named(reading.labels.names().to_vec())
+        .leaving_out(skipped))
+}
+
+/// Appends the features of a row and gives its class.
+fn row(
+    record: &StringRecord,
+    header: &StringRecord,
+    label: usize,
+    reading: &Reading,
+    values: &mut Vec<f32>,
+) -> Result<u32, DataError> {
+    if record.len() != header.len() {
+        return Err(DataError::Fields { found: record.len(), columns: header.len() });
+    }
+    let written = record[label].trim();
+    if written.is_empty() {
+        return Err(DataError::NoLabel { column: header[label].to_owned() });
+    }
+    let class = reading.labels.class(written)?;
+    for (column, field) in record.iter().enumerate().filter(|&(column, _)| column != label) {
+        match field.trim().parse::<f32>() {
+            Ok(value) if value.is_finite() => values.push(value),
+            _ => {
+                let column = header[column].to_owned();
+                return Err(DataError::NotNumber { column, found: field.chars().take(60).collect() });
+            }
+        }
+    }
+    Ok(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::Samples;
+    use crate::data::reading::{Labels, OnError};
+
+    fn reading() -> Reading {
+        let labels = Labels::Names(vec!["cat".to_owned(), "dog".to_owned()]);
+        Reading { labels, column: "kind".to_owned(), ..Reading::default() }
+    }
+
+    fn load(text: &[u8], reading: &Reading) -> Result<Dataset, DataError> {
+        read(text, Path::new("train.csv"), reading)
+    }
+
+    #[test]
+    fn a_table_is_read_column_by_column() {
+        let text = b"a,kind,b\n1, dog ,2.5\n\"-3\",cat,1e-3\n";
+        let dataset = load(text, &reading()).unwrap();
+        let skipped = dataset.skipped();
+        assert_eq!((dataset.shape(), dataset.labels(), dataset.classes()), (&[2][..], &[1, 0][..], 2));
+        assert_eq!(dataset.samples(), &Samples::Floats(vec![1.0, 2.5, -3.0, 1e-3]));
+        assert_eq!(skipped, &Skipped::default());
+        let image = Reading { shape: Some(vec![1, 2, 1]), ..reading() };
+        assert_eq!(load(text, &image).unwrap().shape(), [1, 2, 1]);
+        let numbers = Reading { labels: Labels::Numbers(3), ..reading() };
+        assert_eq!(load(b"kind,a\n2,0\n", &numbers).unwrap().labels(), [2]);
+    }
+
+    #[test]
+    fn a_wrong_row_is_named_or_skipped_and_counted() {
+        for (row, said) in [
+            ("1,,2", "no label in column `kind`"),
+            ("1,bird,2", "label \"bird\""),
+            ("1,cat", "2 fields where the header has 3"),
+            ("1,cat,2,3", "4 fields"),
+            ("1,cat,x", "column `b` holds \"x\""),
+            ("1,cat,inf", "column `b` holds \"inf\""),
+            ("1,cat,", "column `b` holds \"\""),
+        ] {
+            let text = format!("a,kind,b\n1,dog,2\n{row}\n3,cat,4\n");
+            let error = load(text.as_bytes(), &reading()).unwrap_err().to_string();
+            assert!(error.starts_with("train.csv: line 3: ") && error.contains(said), "{error}");
+            let skip = Reading { on_error: OnError::Skip, ..reading() };
+            let dataset = load(text.as_bytes(), &skip).unwrap();
+            let skipped = dataset.skipped();
+            assert_eq!(dataset.samples(), &Samples::Floats(vec![1.0, 2.0, 3.0, 4.0]), "{row}");
+            assert_eq!((skipped.count, &skipped.reasons[..]), (1, &[error][..]));
+        }
+        let skip = Reading { on_error: OnError::Skip, ..reading() };
+        let dataset = load(b"a,kind,b\n1,c\xff,2\n1,cat,2\n", &skip).unwrap();
+        let skipped = dataset.skipped();
+        assert_eq!((dataset.len(), skipped.count), (1, 1));
+    }
+
+    #[test]
+    fn a_wrong_table_is_an_error_whatever_is_skipped() {
+        let skip = Reading { on_error: OnError::Skip, ..reading() };
+        let says = |text: &[u8], reading: &Reading, said: &str| {
+            let error = load(text, reading).unwrap_err().to_string();
+            assert!(error.starts_with("train.csv: ") && error.contains(said), "{error}");
+        };
+        says(b"a,b\n1,2\n", &skip, "0 columns are named `kind`; there are a, b");
+        says(b"kind,kind\ncat,cat\n", &skip, "2 columns are named");
+        says(b"kind\ncat\n", &skip, "0 columns of features");
+        says(b"", &skip, "0 columns are named");
+        says(b"a,kind\n", &skip, "holds no sample");
+        says(b"a,kind\nx,cat\n", &skip, "holds no sample");
+        let shape = Reading { shape: Some(vec![3]), ..skip };
+        says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape [3]");
+        let folder = tempfile::tempdir().unwrap();
+        let absent = load_split(folder.path(), Split::Train, &reading()).unwrap_err().to_string();
+        assert!(absent.contains("contains no `train.csv`"), "{absent}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, head: bool, skip: bool) {
+            let mut text = if head { b"a,kind,b\n".to_vec() } else { Vec::new() };
+            text.extend(bytes);
+            let on_error = if skip { OnError::Skip } else { OnError::Stop };
+            let _ = load(&text, &Reading { on_error, ..reading() });
+        }
+    }
+}

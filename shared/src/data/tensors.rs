@@ -1,0 +1,311 @@
+//! Samples as safetensors: `train.safetensors` and `test.safetensors` with two tensors, samples first in both.
+//!
+//! | `x` | `y` | samples |
+//! |---|---|---|
+//! | `U8` `[n, channels, height, width]` | `[n]` | images |
+//! | `F32` `[n, ...]` | `[n]` | features |
+//! | `U16` `[n, length]` | `[n, length]` | text: tokens, and those that follow them |
+//!
+//! `y` holds whole numbers of any type. The number of classes stands in the metadata as `classes` where this module wrote the
+//! file; otherwise the reader says it. Who a text is by is not kept.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use super::error::check_directory;
+use super::idx::MAX_CONTENT;
+use super::reading::{Reading, Skipped, at};
+use super::{DataError, Dataset, Samples, Split};
+
+const CLASSES: &str = "classes";
+
+/// The name of a split's file.
+#[must_use]
+pub fn file_name(split: Split) -> String {
+    format!("{}.safetensors", split.name())
+}
+
+/// Writes a data set as a split's file, replacing one of its name.
+///
+/// # Errors
+/// [`DataError::Io`] if it cannot be written.
+pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<(), DataError> {
+    let path = directory.join(file_name(split));
+    let shape = [&[dataset.len()], dataset.shape()].concat();
+    let (dtype, x) = match dataset.samples() {
+        Samples::Bytes(pixels) => (Dtype::U8, pixels.clone()),
+        Samples::Floats(values) => {
+            (Dtype::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+        Samples::Tokens(tokens) => {
+            (Dtype::U16, tokens.iter().flat_map(|token| token.to_le_bytes()).collect())
+        }
+    };
+    // Classes are below 2^16.
+    let y: Vec<u8> = dataset.labels().iter().flat_map(|&label| (label as u16).to_le_bytes()).collect();
+    let each = dataset.labels_each();
+    let labels = if each == 1 { vec![dataset.len()] } else { vec![dataset.len(), each] };
+    let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(|error| malformed(&error));
+    let tensors = [("x", view(dtype, shape, &x)?), ("y", view(Dtype::U16, labels, &y)?)];
+    let metadata = HashMap::from([(CLASSES.to_owned(), dataset.classes().to_string())]);
+    let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|error| malformed(&error))?;
+    std::fs::write(&path, bytes).map_err(|error| DataError::from(error).in_file(path))
+}
+
+/// Reads a split.
+///
+/// # Errors
+/// [`DataError`], which names the file, and the sample where it is one's fault.
+pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+    check_directory(directory)?;
+    let name = file_name(split);
+    let path = directory.join(&name);
+    if !path.is_file() {
+        return Err(DataError::NoFile { directory: directory.to_path_buf(), name });
+    }
+    let bytes = bytes(&path).map_err(|error| error.in_file(&path))?;
+    read(&bytes, &path, reading)
+}
+
+fn bytes(path: &PathBuf) -> Result<Vec<u8>, DataError> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_CONTENT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_CONTENT {
+        return Err(DataError::TooLarge { dimensions: vec![bytes.len()], limit: MAX_CONTENT });
+    }
+    Ok(bytes)
+}
+
+fn malformed(error: &safetensors::SafeTensorError) -> DataError {
+    DataError::Tensors { reason: error.to_string() }
+}
+
+/// Reads a file's content. `path` is for messages.
+pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
+    let whole = |error: DataError| error.in_file(path);
+    let (_, metadata) =
+        SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error)).map_err(whole)?;
+    let written = metadata.metadata().as_ref().and_then(|all| all.get(CLASSES)?.parse().ok());
+    let classes: usize = written.unwrap_or(reading.labels.classes());
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error)).map_err(whole)?;
+    let tensor = |name: &'static str| {
+        let names = || tensors.names().into_iter().take(20).collect::<Vec<_>>().join(", ");
+        tensors.tensor(name).map_err(|_| DataError::NoTensor { name, names: names() }.in_file(path))
+    };
+    let (x, y) = (tensor("x")?, tensor("y")?);
+    let [count, shape @ ..] = x.shape() else { return Err(whole(wrong("x", &x, NEEDED))) };
+    let (count, length) = (*count, shape.iter().product::<usize>());
+    let each = if x.dtype() == Dtype::U16 { length } else { 1 };
+    let labels_fit = match y.shape() {
+        [samples] => *samples == count && x.dtype() != Dtype::U16,
+        [samples, positions] => *samples == count && *positions == each && x.dtype() == Dtype::U16,
+        _ => false,
+    };
+    if !labels_fit {
+        let reason = format!("as many labels as samples, `x` having shape {:?}", x.shape());
+        return Err(whole(DataError::Tensor { name: "y", found: described(&y), needed: reason }));
+    }
+    if let Some(wanted) = reading.shape.as_ref().filter(|wanted| *wanted != shape) {
+        let needed = format!("[n, ...] with samples of shape {wanted:?}");
+        return Err(whole(DataError::Tensor { name: "x", found: described(&x), needed }));
+    }
+    let labels = numbers(&y).ok_or_else(|| whole(wrong("y", &y, "whole numbers")))?;
+    let samples = match (x.dtype(), shape) {
+        (Dtype::U8, [_, _, _]) => Samples::Bytes(x.data().to_vec()),
+        (Dtype::F32, _) => Samples::Floats(floats(x.data())),
+        (Dtype::U16, [_]) => Samples::Tokens(shorts(x.data())),
+        _ => return Err(whole(wrong("x", &x, NEEDED))),
+    };
+    if length == 0 {
+        return Err(whole(DataError::EmptyShape { found: shape.to_vec() }));
+    }
+    let (mut kept, mut classes_of, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+    for row in 0..count {
+        match classify(&labels[row * each..][..each], classes).and_then(|found| {
+            finite(&samples, row, length)?;
+            Ok(found)
+        }) {
+            Ok(found) => {
+                classes_of.extend(found);
+                kept.push(row);
+            }
+            Err(error) => skipped.take(reading.on_error, at(format!("sample {row}"), path, error))?,
+        }
+    }
+    let samples = if kept.len() == count { samples } else { samples.select(&kept, length) };
+    let dataset = match samples {
+        Samples::Bytes(pixels) => Dataset::new(shape.to_vec(), pixels, classes_of, classes),
+        Samples::Floats(values) => Dataset::features(shape.to_vec(), values, classes_of, classes),
+        Samples::Tokens(tokens) => Dataset::text(length, tokens, classes_of, classes),
+    };
+    Ok(dataset.map_err(whole)?.leaving_out(skipped))
+}
+
+const NEEDED: &str = "U8 [n, channels, height, width], F32 [n, ...] or U16 [n, length]";
+
+fn described(tensor: &TensorView<'_>) -> String {
+    format!("{:?} {:?}", tensor.dtype(), tensor.shape())
+}
+
+fn wrong(name: &'static str, tensor: &TensorView<'_>, needed: &str) -> DataError {
+    DataError::Tensor { name, found: described(tensor), needed: needed.to_owned() }
+}
+
+fn classify(labels: &[i64], classes: usize) -> Result<Vec<u32>, DataError> {
+    let class = |&label: &i64| u32::try_from(label).ok().filter(|&label| (label as usize) < classes);
+    let found: Option<Vec<u32>> = labels.iter().map(class).collect();
+    found.ok_or_else(|| {
+        let label = labels.iter().find(|label| class(label).is_none()).copied().unwrap_or_default();
+        let known = format!("the whole numbers from 0 to {}", classes.saturating_sub(1));
+        DataError::UnknownLabel { label: label.to_string(), known }
+    })
+}
+
+fn finite(samples: &Samples, row: usize, length: usize) -> Result<(), DataError> {
+    let Samples::Floats(values) = samples else { return Ok(()) };
+    match values[row * length..][..length].iter().position(|value| !value.is_finite()) {
+        Some(column) => Err(DataError::NotFinite { row, column }),
+        None => Ok(()),
+    }
+}
+
+fn floats(data: &[u8]) -> Vec<f32> {
+    data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+}
+
+fn shorts(data: &[u8]) -> Vec<u16> {
+    data.as_chunks().0.iter().map(|&bytes| u16::from_le_bytes(bytes)).collect()
+}
+
+/// Whole numbers of any type; what an `i64` cannot hold is no label anyway.
+fn numbers(tensor: &TensorView<'_>) -> Option<Vec<i64>> {
+    let data = tensor.data();
+    Some(match tensor.dtype() {
+        Dtype::U8 => data.iter().map(|&byte| i64::from(byte)).collect(),
+        Dtype::I8 => data.iter().map(|&byte| i64::from(byte.cast_signed())).collect(),
+        Dtype::U16 => shorts(data).into_iter().map(i64::from).collect(),
+        Dtype::I16 => shorts(data).into_iter().map(|label| i64::from(label.cast_signed())).collect(),
+        Dtype::U32 => data.as_chunks().0.iter().map(|&bytes| i64::from(u32::from_le_bytes(bytes))).collect(),
+        Dtype::I32 => data.as_chunks().0.iter().map(|&bytes| i64::from(i32::from_le_bytes(bytes))).collect(),
+        Dtype::I64 | Dtype::U64 => {
+            data.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect()
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::reading::{Labels, OnError};
+
+    fn file(tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Vec<u8> {
+        let views = tensors.iter().map(|(name, dtype, shape, data)| {
+            (*name, TensorView::new(*dtype, shape.to_vec(), data).unwrap())
+        });
+        safetensors::serialize(views, None).unwrap()
+    }
+
+    fn load(bytes: &[u8], reading: &Reading) -> Result<Dataset, DataError> {
+        read(bytes, Path::new("train.safetensors"), reading)
+    }
+
+    fn two() -> Reading {
+        Reading { labels: Labels::Numbers(2), ..Reading::default() }
+    }
+
+    fn le(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_split_written_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        for dataset in [
+            Dataset::new(vec![3, 1, 2], (0..12).collect(), [1_u8, 0], 300).unwrap(),
+            Dataset::features(vec![2], vec![0.5, -1.0, 3.0, 1e-9], vec![1, 0], 2).unwrap(),
+            Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap(),
+        ] {
+            write_split(folder.path(), Split::Test, &dataset).unwrap();
+            let again = load_split(folder.path(), Split::Test, &Reading::default()).unwrap();
+            assert_eq!(again, dataset);
+        }
+        let absent = load_split(folder.path(), Split::Train, &two()).unwrap_err().to_string();
+        assert!(absent.contains("contains no `train.safetensors`"), "{absent}");
+    }
+
+    #[test]
+    fn labels_may_be_whole_numbers_of_any_type() {
+        for (dtype, y) in [
+            (Dtype::U8, vec![1, 0]),
+            (Dtype::I16, vec![1, 0, 0, 0]),
+            (Dtype::I32, [1_i32, 0].iter().flat_map(|label| label.to_le_bytes()).collect()),
+            (Dtype::I64, [1_i64, 0].iter().flat_map(|label| label.to_le_bytes()).collect()),
+        ] {
+            let bytes = file(&[("x", Dtype::F32, &[2, 1], le(&[5.0, 6.0])), ("y", dtype, &[2], y)]);
+            assert_eq!(load(&bytes, &two()).unwrap().labels(), [1, 0]);
+        }
+    }
+
+    #[test]
+    fn wrong_types_and_shapes_are_named() {
+        let y = |shape: &'static [usize]| ("y", Dtype::U8, shape, vec![0; shape.iter().product()]);
+        let x = |shape: &'static [usize]| ("x", Dtype::F32, shape, le(&vec![0.0; shape.iter().product()]));
+        let says = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)], said: &str| {
+            let skip = Reading { on_error: OnError::Skip, ..two() };
+            let error = load(&file(tensors), &skip).unwrap_err().to_string();
+            assert!(error.starts_with("train.safetensors: ") && error.contains(said), "{error}");
+        };
+        says(&[y(&[2])], "no tensor `x`; there are y");
+        says(&[x(&[2, 3])], "no tensor `y`; there are x");
+        says(&[x(&[2, 3]), y(&[3])], "`y` is U8 [3]");
+        says(&[x(&[2, 3]), y(&[2, 3])], "`y` is U8 [2, 3]");
+        says(
+            &[("x", Dtype::F64, &[1, 1], vec![0; 8]), y(&[1])],
+            "`x` is F64 [1, 1]; needed: U8 [n, channels",
+        );
+        says(&[("x", Dtype::U8, &[1, 2], vec![0; 2]), y(&[1])], "`x` is U8 [1, 2]");
+        says(&[x(&[1, 1]), ("y", Dtype::F32, &[1], le(&[0.0]))], "`y` is F32 [1]; needed: whole numbers");
+        says(&[x(&[0, 3]), y(&[0])], "holds no sample");
+        says(&[x(&[2, 0]), y(&[2])], "at least one value");
+        let shaped = Reading { shape: Some(vec![4]), ..two() };
+        let error = load(&file(&[x(&[2, 3]), y(&[2])]), &shaped).unwrap_err().to_string();
+        assert!(error.contains("`x` is F32 [2, 3]; needed: [n, ...] with samples of shape [4]"), "{error}");
+        let cut = file(&[x(&[2, 3]), y(&[2])]);
+        assert!(matches!(load(&cut[..cut.len() - 1], &two()), Err(DataError::InFile { .. })));
+    }
+
+    #[test]
+    fn a_wrong_sample_is_named_or_skipped_and_counted() {
+        let bytes = file(&[
+            ("x", Dtype::F32, &[4, 1], le(&[1.0, 2.0, f32::NAN, 4.0])),
+            ("y", Dtype::I8, &[4], vec![0, 255, 0, 1]),
+        ]);
+        let error = load(&bytes, &two()).unwrap_err().to_string();
+        assert!(error.contains("sample 1: ") && error.contains("label \"-1\""), "{error}");
+        let dataset = load(&bytes, &Reading { on_error: OnError::Skip, ..two() }).unwrap();
+        let skipped = dataset.skipped();
+        assert_eq!((dataset.labels(), dataset.samples()), (&[0, 1][..], &Samples::Floats(vec![1.0, 4.0])));
+        assert_eq!(skipped.count, 2);
+        assert!(skipped.reasons[1].contains("not a finite number"), "{skipped:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4)) {
+            let _ = load(&bytes, &two());
+            let mut damaged = file(&[("x", Dtype::F32, &[2, 1], le(&[5.0, 6.0])), ("y", Dtype::U8, &[2], vec![0, 1])]);
+            for (at, byte) in flips {
+                let at = at % damaged.len();
+                damaged[at] = byte;
+            }
+            let _ = load(&damaged, &two());
+        }
+    }
+}

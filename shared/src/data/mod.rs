@@ -6,7 +6,7 @@
 //! * [`text`]: text by role, a character at a time;
 //! * [`images`]: a folder of PNG and JPEG files per class;
 //! * [`table`]: CSV with a column of labels; [`tensors`]: safetensors with `x` and `y`;
-//! * [`format`]: which of these a folder holds; [`reading`]: what a reader must be told, and what it leaves out;
+//! * [`mod@format`]: which of these a folder holds; [`reading`]: what a reader must be told, and what it leaves out;
 //! * [`glyphs`]: a data set drawn from a seed, for runs that should need no download;
 //! * [`preparation`]: how samples are augmented and normalised before a network sees them;
 //! * [`partition`]: which sample goes to which client, from IID to strong label skew;

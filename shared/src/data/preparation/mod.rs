@@ -6,7 +6,7 @@
 //! nothing is random: of all that an augmentation does, only the size of its crop remains, taken from the centre.
 //!
 //! * [`augmentation`]: what is done to an image at random, and in which order;
-//! * [`placement`], [`colour`]: how it is done to the numbers;
+//! * `placement`, `colour`: how it is done to the numbers;
 //! * [`normalisation`]: which mean is subtracted, and what the values are divided by.
 
 pub mod augmentation;

@@ -23,7 +23,6 @@ use crate::trust::{Fingerprint, Trust};
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
-    memory::keep_freed();
     let output = Output::new(arguments.json);
     let (format, data) = samples(arguments)?;
     let skipped = data.skipped().clone();

@@ -76,3 +76,21 @@ fn the_mean_of_two_models_is_better_from_a_shared_start_and_worse_from_two() {
         }
     }
 }
+
+/// The final accuracy of a variant, the mean over its seeds.
+fn accuracy(found: &Value, name: &str) -> f64 {
+    line(found, name)["accuracy"]["mean"].as_f64().expect("a number")
+}
+
+#[test]
+#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn robust_rules_withstand_the_scaled_updates_that_ruin_the_mean() {
+    let Some(found) = compared("robust-aggregation") else { return };
+    let mean = accuracy(&found, "scaled/mean");
+    for rule in ["median", "trimmed-mean", "krum", "multi-krum", "bulyan", "clipped-mean"] {
+        let withstands = accuracy(&found, &format!("scaled/{rule}"));
+        assert!(withstands > mean + 0.5, "{rule} {withstands} against the mean's {mean}");
+        let alone = accuracy(&found, &format!("none/{rule}"));
+        assert!(alone > accuracy(&found, "none/mean") - 0.1, "{rule} {alone} where nobody attacks");
+    }
+}

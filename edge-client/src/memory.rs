@@ -1,12 +1,10 @@
 //! The memory of this process: how much it has used, and freed memory given back to the system.
 //!
-//! The C library keeps what was freed for the next allocation, which on a device that trains once an hour is memory
-//! that nobody can use. After a round of `cnn-mnist` that is about 20 MB (`cargo bench -p federation-tests --bench
-//! idle`), so it is [given back](give_back) at rest.
-//!
-//! A simulation does the opposite: pages that go back to the system after each of the buffers that a model's parameters
-//! pass through are cleared and mapped again for the next, so that it [keeps](keep_freed) them. A device does not: it made
-//! a round without training a tenth shorter there, and the idle client 7 MB larger.
+//! Pages that go back to the system after each of the buffers that a model's parameters pass through are cleared and
+//! mapped again for the next, which is a tenth of a round without training (`cargo bench -p federation-tests --bench
+//! null_round`): while there is work the process [keeps](keep_freed) them. On a device that trains once an hour they are
+//! memory that nobody can use, after a round of `cnn-mnist` about 20 MB (`--bench idle`): at rest they are
+//! [given back](give_back).
 //!
 //! Apart from matrix products, this is the project's one use of `unsafe` outside of libraries.
 
@@ -14,10 +12,20 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGEST_KEPT: i32 = 32 << 20;
 
-/// Keeps freed memory for the next buffer, until [`give_back`]. To be called once, when the process starts.
+/// Keeps freed memory for the next buffer, until [`give_back`]. To be called once, when the process starts, before its
+/// threads do.
+///
+/// All threads have one heap. With one each, what a thread has freed is of no use to the others, and of the heaps beside
+/// the first the C library does not give back the free end, which after a large buffer is most of it. What a thread of
+/// training allocates in a step is little: none of our threads waits for another's allocations.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_freed() {
-    for (parameter, value) in [(libc::M_MMAP_THRESHOLD, LARGEST_KEPT), (libc::M_TRIM_THRESHOLD, i32::MAX)] {
+    let heap = [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_MMAP_THRESHOLD, LARGEST_KEPT),
+        (libc::M_TRIM_THRESHOLD, i32::MAX),
+    ];
+    for (parameter, value) in heap {
         // SAFETY: `mallopt` takes two integers and has no preconditions; a value that it does not know is refused and
         // changes nothing. It is thread-safe in the C library of GNU, which is the one that has these parameters.
         #[expect(unsafe_code, reason = "the C library has no safe way to be told how it should keep memory")]

@@ -26,6 +26,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let output = Output::new(arguments.json);
     let (format, data) = samples(arguments)?;
     let skipped = data.skipped().clone();
+    // What reading the data has freed is given back as usual: nothing as large follows before the first round.
+    memory::keep_freed();
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state_directory(arguments)?)?;
     let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;

@@ -103,15 +103,14 @@ impl ParamSet {
         }
     }
 
-    /// `self - base`: what was learned since `base`.
+    /// `self - base`: what was learned since `base`. In this set's own memory: clone it to keep it.
     ///
     /// # Errors
     /// [`Mismatch`] if the layouts differ, seen from `base` as the expected one.
-    pub fn difference(&self, base: &Self) -> Result<Self, Mismatch> {
-        base.check_same_layout(self)?;
-        let mut difference = self.clone();
-        difference.combine(base, |own, base| own - base)?;
-        Ok(difference)
+    pub fn difference(mut self, base: &Self) -> Result<Self, Mismatch> {
+        base.check_same_layout(&self)?;
+        self.combine(base, |own, base| own - base)?;
+        Ok(self)
     }
 
     /// The Euclidean distance between two sets seen as one long vector each, summed in `f64` in name order.
@@ -216,7 +215,7 @@ mod tests {
         let mut scaled = a.clone();
         scaled.scale(0.5);
         assert_eq!(scaled, set(&[("u", &[0.5, -1.0]), ("v", &[1.5])]));
-        assert_eq!(a.difference(&b).unwrap(), set(&[("u", &[0.5, -6.0]), ("v", &[4.0])]));
+        assert_eq!(a.clone().difference(&b).unwrap(), set(&[("u", &[0.5, -6.0]), ("v", &[4.0])]));
         assert_eq!(a.zeros_like(), set(&[("u", &[0.0, 0.0]), ("v", &[0.0])]));
         assert_eq!(a.max_abs(), 3.0);
     }

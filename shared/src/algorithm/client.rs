@@ -1,5 +1,6 @@
 //! What an algorithm's client half works with: the device, its data, and the training loop.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use models::{
@@ -121,24 +122,32 @@ impl<'a> Client<'a> {
 
     /// What this client sends of the model `w_k` that it has trained from `w_t`: the difference. Buffers that stay on the
     /// device are kept for the next round and are not part of it.
-    pub fn delta(&mut self, w_k: &ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
-        let mut delta = w_k.difference(w_t).map_err(ModelError::from)?;
-        if self.spec.aggregation.buffers == Buffers::Local {
-            for name in self.buffer_names()? {
-                if let (Some(own), Some(_)) = (w_k.get(&name), delta.remove(&name)) {
-                    self.buffers.insert(name, own.clone());
-                }
+    pub fn delta(&mut self, w_k: ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
+        let kept = match self.spec.aggregation.buffers {
+            Buffers::Local => self.buffer_names()?,
+            Buffers::Average => Vec::new(),
+        };
+        for name in &kept {
+            if let Some(own) = w_k.get(name) {
+                self.buffers.insert(name, own.clone());
             }
+        }
+        let mut delta = w_k.difference(w_t).map_err(ModelError::from)?;
+        for name in &kept {
+            delta.remove(name);
         }
         Ok(delta)
     }
 
     /// The model that training starts from: what the server sent, with the device's own buffers if they stay here.
-    pub fn start(&self, sent: &ParamSet) -> Result<ParamSet, TrainError> {
+    pub fn start<'s>(&self, sent: &'s ParamSet) -> Result<Cow<'s, ParamSet>, TrainError> {
+        if self.buffers.is_empty() {
+            return Ok(Cow::Borrowed(sent));
+        }
         let mut start = sent.clone();
         let own = self.buffers.clone();
         start.overlay(own).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
-        Ok(start)
+        Ok(Cow::Owned(start))
     }
 
     fn buffer_names(&self) -> Result<Vec<String>, TrainError> {
@@ -232,14 +241,14 @@ impl<'a> Client<'a> {
         mut step: impl FnMut(&mut Learner, &Batch) -> Result<f32, ModelError>,
     ) -> Result<ParamSet, TrainError> {
         let training = self.spec.training;
-        let start = &self.start(start)?;
+        let start = self.start(start)?;
         let samples = self.data.len();
         let (size, total) = (training.batch_of(samples as u64), training.steps(samples as u64));
         if total == 0 {
-            return Ok(start.clone());
+            return Ok(start.into_owned());
         }
         let steps = total / u64::from(training.epochs);
-        let mut learner = Learner::new(&self.spec.architecture, start, self.sgd_settings(), self.device)?;
+        let mut learner = Learner::new(&self.spec.architecture, &start, self.sgd_settings(), self.device)?;
         learner = learner.with_seed(self.dropout_seed());
         learner.set_clip(training.clip);
         let mut order: Vec<usize> = (0..samples).collect();
@@ -281,7 +290,7 @@ impl<'a> Client<'a> {
         self.advance(loss as f32, 1)?;
         let buffers = self.buffer_names()?;
         if !buffers.is_empty() {
-            let moved = self.delta(&learner.params()?, params)?;
+            let moved = self.delta(learner.params()?, params)?;
             for name in buffers {
                 match moved.get(&name) {
                     Some(moved) => mean.insert(name, moved.clone()),

@@ -30,6 +30,6 @@ impl Objective for FedAvg {
 
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
         let w_k = client.sgd(w_t)?;
-        client.delta(&w_k, w_t)
+        client.delta(w_k, w_t)
     }
 }

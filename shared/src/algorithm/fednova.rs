@@ -80,7 +80,7 @@ impl Algorithm for FedNova {
 
     fn train(&self, client: &mut Client<'_>, w_t: ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
         let w_k = client.sgd(&w_t)?;
-        client.delta(&w_k, &w_t)
+        client.delta(w_k, &w_t)
     }
 
     fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {

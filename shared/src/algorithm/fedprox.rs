@@ -44,7 +44,7 @@ impl Objective for FedProx {
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
         let anchor = (self.mu > 0.0).then(|| (self.mu, w_t.clone()));
         let w_k = client.sgd_corrected(w_t, &Correction { anchor, shift: None })?;
-        let delta = client.delta(&w_k, w_t)?;
+        let delta = client.delta(w_k, w_t)?;
         client.report(Metric::Drift(delta.l2_norm()));
         Ok(delta)
     }

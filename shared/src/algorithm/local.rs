@@ -68,7 +68,7 @@ impl Algorithm for Local {
     ) -> Result<ParamSet, TrainError> {
         let start = if w_k.is_empty() { &w_0 } else { &*w_k };
         *w_k = client.sgd(start)?;
-        Ok(w_k.difference(&w_0).map_err(ModelError::from)?)
+        Ok(w_k.clone().difference(&w_0).map_err(ModelError::from)?)
     }
 
     fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {

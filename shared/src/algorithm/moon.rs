@@ -60,7 +60,7 @@ impl Objective for Moon {
     ) -> Result<ParamSet, TrainError> {
         let frozen =
             |client: &Client<'_>, w: &ParamSet| Network::new(&client.spec().architecture, w, client.device());
-        let mut global = frozen(client, &client.start(w_t)?)?;
+        let mut global = frozen(client, client.start(w_t)?.as_ref())?;
         let w_k = if w_prev.is_empty() || self.mu == 0.0 {
             client.sgd(w_t)?
         } else {
@@ -74,7 +74,7 @@ impl Objective for Moon {
                 })
             })?
         };
-        let delta = client.delta(&w_k, w_t)?;
+        let delta = client.delta(w_k.clone(), w_t)?;
         let mut local = frozen(client, &w_k)?;
         let alignment = client.alignment(&mut local, &mut global)?;
         client.report(Metric::Alignment(alignment));

@@ -109,12 +109,12 @@ impl Algorithm for Scaffold {
             (false, true) => Some(c.clone()),
             (true, false) => Some(scaled(c_k, -1.0)),
             (false, false) => {
-                let difference = c.difference(c_k);
+                let difference = c.clone().difference(c_k);
                 Some(difference.map_err(|mismatch| TrainError::Local(mismatch.to_string()))?)
             }
         };
         let w_k = client.sgd_corrected(&w_t, &Correction { anchor: None, shift })?;
-        let delta = client.delta(&w_k, &w_t)?;
+        let delta = client.delta(w_k, &w_t)?;
         let mut control = client.without_buffers(&delta)?;
         // Without steps there is nothing to learn about gradients.
         let steps = client.steps() as f64 * client.sgd_settings().rate;

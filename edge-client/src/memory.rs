@@ -20,11 +20,8 @@ const LARGEST_KEPT: i32 = 32 << 20;
 /// training allocates in a step is little: none of our threads waits for another's allocations.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_freed() {
-    let heap = [
-        (libc::M_ARENA_MAX, 1),
-        (libc::M_MMAP_THRESHOLD, LARGEST_KEPT),
-        (libc::M_TRIM_THRESHOLD, i32::MAX),
-    ];
+    let heap =
+        [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, LARGEST_KEPT), (libc::M_TRIM_THRESHOLD, i32::MAX)];
     for (parameter, value) in heap {
         // SAFETY: `mallopt` takes two integers and has no preconditions; a value that it does not know is refused and
         // changes nothing. It is thread-safe in the C library of GNU, which is the one that has these parameters.

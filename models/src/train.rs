@@ -585,7 +585,7 @@ mod tests {
             for (found, expected) in losses.iter().zip(&expected) {
                 assert!((found - expected).abs() < 1e-4, "{}: {losses:?} {expected:?}", backend.name());
             }
-            let distance = ours.difference(&theirs).unwrap().l2_norm();
+            let distance = ours.clone().difference(&theirs).unwrap().l2_norm();
             assert!(distance < 1e-4 * ours.l2_norm(), "{}: {distance}", backend.name());
         }
     }

@@ -136,7 +136,7 @@ impl Server {
                 Action::Disconnect { peer } => effects.push(Effect::Cut(peer)),
                 Action::Open(opening) => {
                     let broadcast = self.run.open(&opening)?;
-                    self.run.tidy()?;
+                    self.run.settle()?;
                     self.events.push_back(Event::Opened { round: broadcast.round });
                     self.broadcast = Some(broadcast);
                 }

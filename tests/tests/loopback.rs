@@ -32,7 +32,7 @@ async fn simulated(scenario: &Scenario, transport: Transport, threads: usize) ->
     let root = RunDirectory::new(directory.path().join("run"));
     let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), None).unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let (run, outcome) = tokio::time::timeout(
+    let (mut run, outcome) = tokio::time::timeout(
         PATIENCE,
         simulate(run, Resume::default(), scenario.shares.clone(), transport, threads, stopped, &mut |_| {}),
     )
@@ -79,7 +79,7 @@ async fn attackers_attack_and_leave_no_other_trace() {
     let scenario = Scenario::small(&[]);
     let seed = scenario.config.spec.root_seed().derive("initial parameters");
     let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
-    let step = honest.difference(&initial).unwrap();
+    let step = honest.clone().difference(&initial).unwrap();
     for (attack, factor) in [("sign-flip={}", -1.0), ("scaled.factor=3", 3.0)] {
         let attack = format!("simulation.attack.{attack}");
         let left = the_same_everywhere(&everybody(&attack)).await;

@@ -78,7 +78,7 @@ pub(super) fn simulate(
     let left_out = left_out(&shares, &run);
     let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, remarks);
     let histograms = histograms(&shares);
-    let (run, outcome) = runtime()?
+    let (mut run, outcome) = runtime()?
         .block_on(async {
             let stop = terminal::stop_on_signal();
             simulate(run, resume, shares, transport, threads, stop, &mut |notice| display.show(&notice)).await
@@ -88,7 +88,7 @@ pub(super) fn simulate(
             error => Failure::environment(error),
         })?;
     display.finish();
-    conclude(&run, &outcome, Some(&histograms), &left_out, arguments.json)
+    conclude(&mut run, &outcome, Some(&histograms), &left_out, arguments.json)
 }
 
 pub(super) fn serve(
@@ -119,7 +119,7 @@ pub(super) fn serve(
     let expected = run.config().data.clients;
     let mut display =
         Display::new(run.spec().rounds, resume.closed, arguments.json, true).expecting(expected);
-    let Served { run, outcome, door } = runtime
+    let Served { mut run, outcome, door } = runtime
         .block_on(async {
             let show = &mut |notice: crate::driver::Notice<'_>| display.show(&notice);
             serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show).await
@@ -129,7 +129,7 @@ pub(super) fn serve(
             error @ ServeError::ReadyFile { .. } => Failure::environment(error),
         })?;
     display.finish();
-    let concluded = conclude(&run, &outcome, None, &left_out, arguments.json);
+    let concluded = conclude(&mut run, &outcome, None, &left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.
     let time = match &concluded {
         Ok(()) | Err(Failure::Fruitless(_)) => linger,
@@ -164,7 +164,7 @@ fn left_out(shares: &[View], run: &Run) -> Vec<String> {
 
 /// Writes the model and the report, and says how it went.
 fn conclude(
-    run: &Run,
+    run: &mut Run,
     outcome: &Outcome,
     histograms: Option<&Histograms>,
     left_out: &[String],

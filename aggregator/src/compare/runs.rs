@@ -155,8 +155,8 @@ fn run(
         }
     };
     let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut notice);
-    let (run, outcome) = runtime.block_on(simulated)?;
-    let write = || {
+    let (mut run, outcome) = runtime.block_on(simulated)?;
+    let mut write = || {
         run.write_model()?;
         let page = render(&Report {
             name: &run.directory().name(),

@@ -99,7 +99,7 @@ pub async fn drive(
             result = done.recv() => match result.map(|result| driver.hear_ledger(result, notice)) {
                 // The ledger panicked: joining it below passes that on.
                 None => break,
-                Some(Ok(event)) => Some(event),
+                Some(Ok(event)) => event,
                 Some(Err(error)) => {
                     failure = Some(error);
                     Some(Event::Stop)
@@ -126,8 +126,8 @@ pub async fn drive(
     while let Ok(late) = done.try_recv() {
         match late {
             Done::Failed(error) => failure = failure.or(Some(error)),
-            Done::Closed(record) => notice(Notice::Round(&record)),
-            Done::Opened(_) | Done::Folded { .. } => {}
+            Done::Settled(record) => notice(Notice::Round(&record)),
+            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } => {}
         }
     }
     if let Some(error) = failure {
@@ -331,17 +331,18 @@ impl Driver {
         &mut self,
         done: Done,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
-    ) -> Result<Event, RunError> {
+    ) -> Result<Option<Event>, RunError> {
         Ok(match done {
             Done::Opened(broadcast) => {
                 let round = broadcast.round;
                 self.broadcast = Some(broadcast);
-                Event::Opened { round }
+                Some(Event::Opened { round })
             }
-            Done::Folded { round, client, outcome } => Event::Folded { round, client, outcome },
-            Done::Closed(record) => {
+            Done::Folded { round, client, outcome } => Some(Event::Folded { round, client, outcome }),
+            Done::Closed { round } => Some(Event::Closed { round }),
+            Done::Settled(record) => {
                 notice(Notice::Round(&record));
-                Event::Closed { round: record.round }
+                None
             }
             Done::Failed(error) => return Err(error),
         })

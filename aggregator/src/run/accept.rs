@@ -21,9 +21,12 @@ impl Run {
         round: u32,
         uploads: &[(ClientId, Upload)],
     ) -> Result<Vec<Result<(), Rejection>>, RunError> {
+        self.checkpoint()?;
         let mut outcomes = Vec::with_capacity(uploads.len());
         let mut files = 0;
         for (client, upload) in uploads {
+            let sums = self.open.as_mut().expect("updates are folded between open and close");
+            sums.fleeting |= matches!(upload, Upload::Memory { .. });
             outcomes.push(match upload {
                 Upload::File(file) => {
                     let outcome = self.take_in(round, *client, file)?;

@@ -6,8 +6,9 @@ use shared::parcel::Parcel;
 
 use super::directory::round_in;
 use super::error::{damaged, disk};
-use super::{Run, RunError};
-use crate::files::{Reading, write_durably};
+use super::{Run, RunError, SMALL};
+use crate::files::{Reading, append_durably, write_durably};
+use crate::report::jsonl;
 
 impl Run {
     pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
@@ -24,8 +25,24 @@ impl Run {
             .map_err(disk("write", &path))
     }
 
-    /// Removes what closed rounds left. Nothing waits for it: the driver does it while clients train.
-    pub fn tidy(&self) -> Result<(), RunError> {
+    /// Writes down what followed from closing the last round, unless that is done: its line, and last its checkpoint.
+    pub(super) fn checkpoint(&mut self) -> Result<(), RunError> {
+        let Some(record) = self.unsettled.take() else { return Ok(()) };
+        let path = self.directory.rounds();
+        let line = jsonl::line(&record);
+        append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
+        let state = self.resident.as_ref().expect("a closed round's state is at hand until it is written");
+        self.write_checkpoint(record.round, state)?;
+        if state.encoded_len(Precision::F32) > SMALL {
+            self.resident = None;
+        }
+        Ok(())
+    }
+
+    /// Step *settle*: the checkpoint of the round that was closed last, and then removes what it supersedes. Nothing waits
+    /// for it: the driver does it while clients train.
+    pub fn settle(&mut self) -> Result<(), RunError> {
+        self.checkpoint()?;
         let closed = self.closed;
         let state = self.directory.state();
         for name in self.files.list(&state).map_err(disk("list", &state))? {

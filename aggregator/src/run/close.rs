@@ -13,13 +13,14 @@ use super::opening::Decision;
 use super::stored::StoredRound;
 use super::{Run, RunError, SMALL, TestSet, Traffic, update_file};
 use crate::coordinator::{Closing, Tally};
-use crate::files::{Reading, append_durably};
-use crate::report::{RoundRecord, jsonl};
+use crate::files::Reading;
+use crate::report::RoundRecord;
 
 impl Run {
     /// Step *close*: the decision, then the new model, its evaluation, the next broadcast, the record, the checkpoint.
     /// A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
+        self.checkpoint()?;
         let mut sums = self.open.take().expect("a round is closed after it was opened");
         let decision = if let Some(decision) = sums.decision.take() {
             decision
@@ -79,16 +80,17 @@ impl Run {
             seconds: decision.seconds,
             waited_for: tally.waited_for,
         };
-        let path = self.directory.rounds();
-        let line = jsonl::line(&record);
-        append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
         let state = self.algorithm.store(global);
-        self.write_checkpoint(round, &state)?;
+        let small = state.encoded_len(Precision::F32) <= SMALL;
+        self.resident = Some(state);
         self.closed = round;
-        if state.encoded_len(Precision::F32) <= SMALL {
-            self.resident = Some(state);
-        }
         self.records.push(record.clone());
+        self.unsettled = Some(record.clone());
+        // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
+        // round's clients are at work; but not if that needs memory, or if the updates were in memory alone.
+        if !small || sums.fleeting || round == self.config.spec.rounds {
+            self.checkpoint()?;
+        }
         Ok(record)
     }
 

@@ -13,12 +13,16 @@ use crate::files::write_durably;
 impl Run {
     /// The model that would be published now.
     pub fn published(&self) -> Result<ParamSet, RunError> {
-        let global = self.load(self.closed)?;
+        let global = match &self.resident {
+            Some(state) => self.algorithm.restore(state.clone())?,
+            None => self.load(self.closed)?,
+        };
         Ok(self.algorithm.published(&global).clone())
     }
 
-    /// Writes `model.safetensors`.
-    pub fn write_model(&self) -> Result<PathBuf, RunError> {
+    /// Writes `model.safetensors`, after the checkpoint that it comes from.
+    pub fn write_model(&mut self) -> Result<PathBuf, RunError> {
+        self.checkpoint()?;
         let path = self.directory.model();
         let params = self.published()?;
         let spec = &self.config.spec;

@@ -11,8 +11,10 @@
 //! 2. *accept*: an update moves from the spool into `accepted-N/`, before its receipt; one sync serves all updates that
 //!    waited for it;
 //! 3. *close*: the decision, with all whose updates count, in `round-N.json`, unless the whole cohort has contributed and
-//!    there is nothing to decide; from then on the round has one outcome. Then what follows from it: the line in
-//!    `rounds.jsonl`, and last `checkpoint-N`.
+//!    there is nothing to decide; from then on the round has one outcome.
+//!
+//! Then comes what follows from it, the line in `rounds.jsonl` and last `checkpoint-N` (*settle*). As it can be had again
+//! it waits until the next round is open and its clients are at work, but no update of that round is accepted before.
 //!
 //! Whatever moment the process dies at, the newest checkpoint says which rounds are closed, the opening record and the
 //! accepted updates restore the round that was open, and folding them again gives the same bits, because sums are
@@ -100,6 +102,8 @@ struct Sums {
     received: u64,
     /// How the round closes, if an earlier process decided it.
     decision: Option<Decision>,
+    /// Whether accepted updates were in memory alone.
+    fleeting: bool,
 }
 
 /// A run on disk.
@@ -111,13 +115,15 @@ pub struct Run {
     template: Template,
     tests: Option<TestSet>,
     records: Vec<RoundRecord>,
-    /// The newest checkpoint's round.
+    /// The last closed round.
     closed: u32,
     open: Option<Sums>,
     /// What had to be mended to continue, for the operator.
     mended: Vec<String>,
-    /// The state of the newest checkpoint, if it is small.
+    /// The state after the last closed round, if it is small or yet to be written down.
     resident: Option<Parcel>,
+    /// The line of the last closed round, until that is settled.
+    unsettled: Option<RoundRecord>,
 }
 
 impl Run {
@@ -142,6 +148,7 @@ impl Run {
             open: None,
             mended: Vec::new(),
             resident: None,
+            unsettled: None,
         })
     }
 
@@ -179,6 +186,12 @@ impl Run {
     #[must_use]
     pub fn closed(&self) -> u32 {
         self.closed
+    }
+
+    /// Whether the last closed round has its checkpoint.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_none()
     }
 
     /// The closed rounds.
@@ -224,6 +237,7 @@ impl Run {
             reports: BTreeMap::new(),
             received: 0,
             decision: None,
+            fleeting: false,
         }
     }
 }

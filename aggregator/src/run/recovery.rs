@@ -37,7 +37,7 @@ impl Run {
         run.files.create_dir(&spool).map_err(disk("create", &spool))?;
         run.closed = closed;
         run.restore_records(closed)?;
-        run.tidy()?;
+        run.settle()?;
         // Broadcasts are never synced: after a power failure one may be there and be empty. It is made again.
         let unsynced = run.directory.broadcast(closed + 1);
         run.files.remove(&unsynced).map_err(disk("remove", &unsynced))?;

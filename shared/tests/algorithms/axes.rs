@@ -29,7 +29,7 @@ fn server_sgd_with_rate_one_is_plain_averaging_to_the_bit() {
     let half = ServerOptimizer::Sgd(ServerSgd { rate: 0.5, momentum: 0.0 });
     let found = federate(&aggregated(&spec, server(half)), &shares, 1).remove(0);
     let w_0 = initial(&spec);
-    let (full, half) = (plain[0].difference(&w_0).unwrap(), found.difference(&w_0).unwrap());
+    let (full, half) = (plain[0].clone().difference(&w_0).unwrap(), found.difference(&w_0).unwrap());
     let mut twice = half;
     twice.scale(2.0);
     assert!(apart(&twice, &full) < 1e-6);

@@ -252,5 +252,5 @@ fn first_update(spec: &RunSpec, data: &View) -> Parcel {
 
 /// The largest difference of two values in the same place.
 fn apart(a: &ParamSet, b: &ParamSet) -> f32 {
-    a.difference(b).unwrap().max_abs()
+    a.clone().difference(b).unwrap().max_abs()
 }

@@ -79,7 +79,7 @@ fn average(spec: &RunSpec, models: &[(ParamSet, u64)]) -> ParamSet {
     let updates: Vec<(Parcel, TrainReport)> = models
         .iter()
         .map(|(model, samples)| {
-            let tensors = model.difference(&w).unwrap();
+            let tensors = model.clone().difference(&w).unwrap();
             let report = TrainReport { samples: *samples, ..TrainReport::default() };
             (Parcel { tensors, scalars: Vec::new() }, report)
         })

@@ -36,6 +36,9 @@ pub struct Server {
     uploads: BTreeMap<UploadId, PathBuf>,
     next_upload: u64,
     events: VecDeque<Event>,
+    /// Whether the last closed round is yet to be settled: of every other one not before something happens in the next,
+    /// as when the disk is slower than the clients.
+    unsettled: bool,
     /// How the run ended, once it has.
     pub outcome: Option<Outcome>,
 }
@@ -68,6 +71,7 @@ impl Server {
             uploads: BTreeMap::new(),
             next_upload: 0,
             events: VecDeque::new(),
+            unsettled: false,
             outcome: None,
         })
     }
@@ -121,6 +125,9 @@ impl Server {
     /// Takes an event in and does all that follows from it. An error is the death of the process.
     pub fn handle(&mut self, now: Duration, event: Event) -> Result<Vec<Effect>, RunError> {
         let mut effects = Vec::new();
+        if std::mem::take(&mut self.unsettled) {
+            self.run.settle()?;
+        }
         self.events.push_back(event);
         while let Some(event) = self.events.pop_front() {
             self.coordinator.handle(now, event);
@@ -136,7 +143,10 @@ impl Server {
                 Action::Disconnect { peer } => effects.push(Effect::Cut(peer)),
                 Action::Open(opening) => {
                     let broadcast = self.run.open(&opening)?;
-                    self.run.settle()?;
+                    self.unsettled = opening.round % 2 == 0;
+                    if !self.unsettled {
+                        self.run.settle()?;
+                    }
                     self.events.push_back(Event::Opened { round: broadcast.round });
                     self.broadcast = Some(broadcast);
                 }

@@ -8,6 +8,7 @@ use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, TrainReport};
 
 use super::open_round::Tally;
+use crate::report::WaitedFor;
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -193,6 +194,24 @@ impl Reopened {
         let complete =
             |closing: &&Closing| closing.tally.void || closing.contributors.is_subset(&self.accepted);
         self.closing.as_ref().filter(complete)
+    }
+
+    /// How the round closes whatever happens: as decided, or with the updates of the whole cohort.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Tally> {
+        let sampled = self.opening.cohort.len();
+        let whole = self.opening.cohort.keys().eq(&self.accepted);
+        let everybody = Tally {
+            sampled,
+            accepted: sampled,
+            rejected: 0,
+            discarded: 0,
+            failed: 0,
+            lost: 0,
+            waited_for: WaitedFor::Cohort,
+            void: false,
+        };
+        self.decided().map(|closing| closing.tally).or_else(|| whole.then_some(everybody))
     }
 }
 

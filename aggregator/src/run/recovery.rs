@@ -42,24 +42,47 @@ impl Run {
         let unsynced = run.directory.broadcast(closed + 1);
         run.files.remove(&unsynced).map_err(disk("remove", &unsynced))?;
 
-        let roster = match run.read_opening(closed)? {
+        let mut resume = run.reopen()?;
+        // The next round's clients may have been at work already. What they hold is welcome if that round is open.
+        if run.is_open(closed + 2)?
+            && let Some(reopened) = &resume.open
+            && let Some(tally) = reopened.outcome()
+        {
+            let broadcast = run.broadcast(closed + 1)?;
+            run.close(closed + 1, &tally, run.earlier_traffic(&broadcast))?;
+            run.settle()?;
+            resume = run.reopen()?;
+        }
+        Ok((run, resume))
+    }
+
+    /// Whether a round was opened.
+    fn is_open(&self, round: u32) -> Result<bool, RunError> {
+        let path = self.directory.opening(round);
+        Ok(self.files.length(&path).map_err(disk("look at", &path))?.is_some())
+    }
+
+    /// Where the run stands, and the sums of the round that was open.
+    fn reopen(&mut self) -> Result<Resume, RunError> {
+        let closed = self.closed;
+        let roster = match self.read_opening(closed)? {
             Some(record) => record.roster,
             None => BTreeMap::new(),
         };
-        let Some(record) = run.read_opening(closed + 1)? else {
-            return Ok((run, Resume { closed, roster, open: None }));
+        let Some(record) = self.read_opening(closed + 1)? else {
+            return Ok(Resume { closed, roster, open: None });
         };
         let opening = Opening { round: closed + 1, cohort: record.cohort, roster: record.roster };
         let roster = opening.roster.clone();
-        let accepted = run.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
+        let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
         let reopened = Reopened { opening, accepted, closing };
         if reopened.decided().is_some()
-            && let Some(sums) = &mut run.open
+            && let Some(sums) = &mut self.open
         {
             sums.decision = record.decision;
         }
-        Ok((run, Resume { closed, roster, open: Some(reopened) }))
+        Ok(Resume { closed, roster, open: Some(reopened) })
     }
 
     /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was

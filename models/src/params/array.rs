@@ -70,6 +70,19 @@ impl Array {
         Arc::make_mut(&mut self.values).as_mut_slice()
     }
 
+    /// Replaces each value by `f(own, other's)`; in a memory of its own if a clone shares this one. The shapes are the same.
+    pub(super) fn combine(&mut self, other: &Self, f: impl Fn(f32, f32) -> f32) {
+        debug_assert_eq!(self.shape, other.shape);
+        if let Some(own) = Arc::get_mut(&mut self.values) {
+            for (own, &other) in own.iter_mut().zip(other.values()) {
+                *own = f(*own, other);
+            }
+        } else {
+            let pairs = self.values.iter().zip(other.values());
+            self.values = Arc::new(pairs.map(|(&own, &other)| f(own, other)).collect());
+        }
+    }
+
     /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {

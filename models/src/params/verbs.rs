@@ -183,9 +183,7 @@ impl ParamSet {
     fn combine(&mut self, other: &Self, f: impl Fn(f32, f32) -> f32) -> Result<(), Mismatch> {
         self.check_same_layout(other)?;
         for ((_, own), (_, other)) in self.iter_mut().zip(other) {
-            for (own, &other) in own.values_mut().iter_mut().zip(other.values()) {
-                *own = f(*own, other);
-            }
+            own.combine(other, &f);
         }
         Ok(())
     }

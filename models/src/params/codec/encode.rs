@@ -41,6 +41,10 @@ pub fn write(
 
     let mut bytes = vec![0u8; CHUNK];
     match precision {
+        // In memory as they are encoded.
+        Precision::F32 if cfg!(target_endian = "little") => {
+            params.iter().try_for_each(|(_, array)| out.write_all(bytemuck::cast_slice(array.values())))
+        }
         Precision::F32 => {
             for (_, array) in params {
                 for values in array.values().chunks(CHUNK / 4) {

@@ -67,7 +67,7 @@ impl<R: Read> TensorStream<R> {
         let Some(tensor) = self.tensors.get(index) else { return Ok(None) };
         let count = (tensor.count - offset).min(limit);
         self.bytes.resize(count * tensor.precision.bytes(), 0);
-        read_values(&mut self.input, tensor, &mut self.bytes, values)?;
+        read_values(&mut self.input, tensor, count, &mut self.bytes, values)?;
         self.position = (index, offset + count);
         Ok(Some((&tensor.name, offset)))
     }

@@ -36,8 +36,8 @@ pub struct Server {
     uploads: BTreeMap<UploadId, PathBuf>,
     next_upload: u64,
     events: VecDeque<Event>,
-    /// Whether the last closed round is yet to be settled: of every other one not before something happens in the next,
-    /// as when the disk is slower than the clients.
+    /// Whether the last closed round is settled when the next thing happens. Settling is as late as it can be: the disk
+    /// is slower than the clients.
     unsettled: bool,
     /// How the run ended, once it has.
     pub outcome: Option<Outcome>,
@@ -143,10 +143,8 @@ impl Server {
                 Action::Disconnect { peer } => effects.push(Effect::Cut(peer)),
                 Action::Open(opening) => {
                     let broadcast = self.run.open(&opening)?;
-                    self.unsettled = opening.round % 2 == 0;
-                    if !self.unsettled {
-                        self.run.settle()?;
-                    }
+                    // What is not settled then is settled by the first update that is accepted.
+                    self.unsettled = opening.round % 2 == 1;
                     self.events.push_back(Event::Opened { round: broadcast.round });
                     self.broadcast = Some(broadcast);
                 }

@@ -97,6 +97,43 @@ fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
     }
 }
 
+/// The aggregator is killed when round 2 is open and its clients are at work, but round 1 is not settled.
+fn unsettled(meddle: impl Fn(&Path)) -> (World, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(directory.path());
+    world.run_until(stands_at(1, 0));
+    assert!(!world.server().unwrap().run().is_settled());
+    world.kill_server();
+    meddle(world.run_directory().root());
+    world.forgiving = true;
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    (world, directory)
+}
+
+#[test]
+fn a_round_that_was_not_settled_is_closed_again_before_anybody_comes() {
+    let (world, _folder) = unsettled(|_| {});
+    assert_eq!(mended(&world), "");
+    assert_eq!(world.resumes[0].closed, 1);
+    assert_eq!(world.resumes[0].open.as_ref().unwrap().opening.round, 2);
+    assert_eq!(world.model(), calm());
+    assert!(world.trainings().values().all(|&times| times == 1), "{:?}", world.trainings());
+}
+
+#[test]
+fn a_round_whose_beginning_the_disk_has_lost_begins_again() {
+    let (world, _folder) = unsettled(|root| {
+        let folder = fs::read_dir(root.join("state/accepted-000001")).unwrap();
+        let update = folder.map(|entry| entry.unwrap().path()).min().unwrap();
+        fs::write(update, b"").unwrap();
+        assert!(root.join("state/round-000002.json").exists());
+    });
+    let mended = mended(&world);
+    assert!(mended.contains("asked for it again") && mended.contains("round 2 begins again"), "{mended:?}");
+    assert_eq!(world.resumes[0].closed, 0);
+    assert_eq!(world.model(), calm());
+}
+
 #[test]
 fn the_traffic_of_a_killed_process_counts_what_is_durable() {
     let directory = tempfile::tempdir().unwrap();

@@ -104,7 +104,7 @@ struct Trial {
 
 impl Trial {
     fn new(synced_uploads: bool) -> Self {
-        let scenario = patient(&["run.rounds=2"]);
+        let scenario = patient(&["run.rounds=3"]);
         let directory = tempfile::tempdir().unwrap();
         let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
         world.synced_uploads = synced_uploads;
@@ -140,7 +140,7 @@ impl Trial {
         }
         let text = std::fs::read_to_string(run.rounds()).unwrap();
         let rounds: Vec<_> = jsonl::read(&text).unwrap().records.iter().map(|record| record.round).collect();
-        assert_eq!(rounds, [1, 2], "{deaths:?}");
+        assert_eq!(rounds, [1, 2, 3], "{deaths:?}");
         assert_eq!(world.model(), self.calm, "{deaths:?}");
     }
 }

@@ -172,6 +172,9 @@ impl Experiment {
                 read.restrict(&mut axis.points, |point| &point.name, Some(path))?;
             }
         }
+        if own("target").is_some() {
+            axes.iter_mut().flat_map(|axis| &mut axis.points).for_each(|point| point.target = None);
+        }
         let baseline = read.text(&["baseline"])?;
         if let Some(baseline) = &baseline
             && !variants.iter().any(|variant| variant.name == *baseline)

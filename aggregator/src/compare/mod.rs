@@ -36,7 +36,7 @@
 //!
 //! [forms.reduced]                        # what a form changes; `--form` chooses one; optional
 //! run.rounds = 30
-//! seeds = 2                              # it may also set seeds and target, and leave out
+//! seeds = 2                              # it may also set seeds and a target for all, and leave out
 //! variants = ["fedsgd", "fedavg"]        # variants (or a table by their names, with more keys for each)
 //! grid.partition = ["iid"]               # and points of the grid
 //!

@@ -252,6 +252,9 @@ grid.partition = ["skewed"]
 [forms.full]
 seeds = [7, 3, 9]
 
+[forms.one]
+target = 0.8
+
 [forms.one.variants.slow]
 run.rounds = 2
 
@@ -283,7 +286,9 @@ rounds = { "iid/batch=8/slow" = 12 }
         let plan = plan(WHOLE, "reduced").expect("a plan");
         assert_eq!((plan.cells.len(), plan.runs.len()), (2, 2 * 2 * 2));
         assert!(plan.runs.iter().all(|run| run.config.effective.data.limit == Some(600)));
+        assert_eq!(plan.cells[0].target, Some(0.5), "the skewed cell's own");
         let plan = super::tests::plan(WHOLE, "one").expect("a plan");
+        assert!(plan.cells.iter().all(|cell| cell.target == Some(0.8)), "the form's, whatever the cells say");
         assert_eq!(plan.experiment.variants.len(), 1);
         assert!(plan.runs.iter().all(|run| run.config.spec.rounds == 2));
         let error = super::tests::plan(WHOLE, "tiny").expect_err("no such form").to_string();

@@ -8,7 +8,6 @@ use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, TrainReport};
 
 use super::open_round::Tally;
-use crate::report::WaitedFor;
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,8 +114,8 @@ pub enum Action {
         /// Which.
         upload: UploadId,
     },
-    /// Close the round with the updates that are folded: make the decision durable, then the new global model,
-    /// evaluation, checkpoint; then report [`Event::Closed`].
+    /// Close the round with the updates that are folded: make the decision durable, then the new global model and its
+    /// evaluation; then report [`Event::Closed`]. The checkpoint may follow, before the next round's first update.
     Close {
         /// The round.
         round: u32,
@@ -198,20 +197,10 @@ impl Reopened {
 
     /// How the round closes whatever happens: as decided, or with the updates of the whole cohort.
     #[must_use]
-    pub fn outcome(&self) -> Option<Tally> {
-        let sampled = self.opening.cohort.len();
+    pub fn foregone(&self) -> Option<Tally> {
         let whole = self.opening.cohort.keys().eq(&self.accepted);
-        let everybody = Tally {
-            sampled,
-            accepted: sampled,
-            rejected: 0,
-            discarded: 0,
-            failed: 0,
-            lost: 0,
-            waited_for: WaitedFor::Cohort,
-            void: false,
-        };
-        self.decided().map(|closing| closing.tally).or_else(|| whole.then_some(everybody))
+        let decided = self.decided().map(|closing| closing.tally);
+        decided.or_else(|| whole.then(|| Tally::of_whole(self.opening.cohort.len())))
     }
 }
 

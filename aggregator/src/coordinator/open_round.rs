@@ -52,6 +52,14 @@ pub struct Tally {
     pub void: bool,
 }
 
+impl Tally {
+    /// A cohort of `sampled` clients that has all contributed, and nothing else came of it.
+    #[must_use]
+    pub fn of_whole(sampled: usize) -> Self {
+        Self { sampled, accepted: sampled, waited_for: WaitedFor::Cohort, ..Self::default() }
+    }
+}
+
 /// What becomes of an offered update.
 #[derive(Debug, PartialEq)]
 pub(super) enum Offer {

@@ -102,7 +102,7 @@ fn keep(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
             }
         }
     }
-    settle(run, &mut closed, done)
+    if closed.is_some() { settle(run, &mut closed, done) } else { Ok(()) }
 }
 
 /// Settles what was closed, and says so.

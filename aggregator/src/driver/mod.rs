@@ -42,13 +42,16 @@ pub struct Ended {
 
 /// Runs rounds until the run is over or `stop` turns true.
 pub async fn drive(
-    run: Run,
+    mut run: Run,
     resume: Resume,
     mut peers: mpsc::UnboundedReceiver<FromPeer>,
     mut stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice<'_>) + Send),
 ) -> Result<Ended, RunError> {
     let started = Instant::now();
+    if let Some(record) = run.take_reclosed() {
+        notice(Notice::Round(&record));
+    }
     let policy = run.config().policy;
     let reopened = match &resume.open {
         Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),

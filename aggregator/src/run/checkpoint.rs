@@ -25,7 +25,8 @@ impl Run {
             .map_err(disk("write", &path))
     }
 
-    /// Writes down what followed from closing the last round, unless that is done: its line, and last its checkpoint.
+    /// Writes down what followed from closing the last round, unless that is done: its line, and last its checkpoint. It is
+    /// not tried twice: a line that is half-written can only be mended by continuing the run.
     pub(super) fn checkpoint(&mut self) -> Result<(), RunError> {
         let Some(record) = self.unsettled.take() else { return Ok(()) };
         let path = self.directory.rounds();
@@ -33,17 +34,18 @@ impl Run {
         append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
         let state = self.resident.as_ref().expect("a closed round's state is at hand until it is written");
         self.write_checkpoint(record.round, state)?;
+        self.settled = record.round;
         if state.encoded_len(Precision::F32) > SMALL {
             self.resident = None;
         }
         Ok(())
     }
 
-    /// Step *settle*: the checkpoint of the round that was closed last, and then removes what it supersedes. Nothing waits
-    /// for it: the driver does it while clients train.
+    /// Step *settle*: writes the checkpoint of the round that was closed last and removes what it supersedes. Nothing
+    /// waits for it: the driver does it while clients train.
     pub fn settle(&mut self) -> Result<(), RunError> {
         self.checkpoint()?;
-        let closed = self.closed;
+        let closed = self.settled;
         let state = self.directory.state();
         for name in self.files.list(&state).map_err(disk("list", &state))? {
             let path = state.join(&name);

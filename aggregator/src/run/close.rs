@@ -17,7 +17,8 @@ use crate::files::Reading;
 use crate::report::RoundRecord;
 
 impl Run {
-    /// Step *close*: the decision, then the new model, its evaluation, the next broadcast, the record, the checkpoint.
+    /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the
+    /// checkpoint may be left to [`Run::settle`].
     /// A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
         self.checkpoint()?;
@@ -26,9 +27,10 @@ impl Run {
             decision
         } else {
             let contributors: BTreeSet<ClientId> = sums.reports.keys().copied().collect();
-            // A round to which the whole cohort has contributed has one outcome anyway: whoever finds these updates
-            // decides the same.
-            let evident = !tally.void && contributors.iter().eq(sums.opening.cohort.keys());
+            // A round to which the whole cohort has contributed, and nothing else came of it, has one outcome anyway:
+            // whoever finds these updates decides the same.
+            let cohort = &sums.opening.cohort;
+            let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
             let closing = Closing { contributors, tally: *tally };
             let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
             if !evident {
@@ -87,8 +89,9 @@ impl Run {
         self.records.push(record.clone());
         self.unsettled = Some(record.clone());
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
-        // round's clients are at work; but not if that needs memory, or if the updates were in memory alone.
-        if !small || sums.fleeting || round == self.config.spec.rounds {
+        // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
+        // void round and after the last nothing is in a hurry.
+        if !small || sums.fleeting || tally.void || round == self.config.spec.rounds {
             self.checkpoint()?;
         }
         Ok(record)

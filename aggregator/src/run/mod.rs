@@ -1,7 +1,7 @@
 //! A run on disk: the durable steps that the coordinator asks for.
 //!
-//! [`Run`] carries out [`Action::Open`], [`Action::Fold`] and [`Action::Close`] and nothing else; it is synchronous
-//! and is given a thread of its own by the driver.
+//! [`Run`] carries out [`Action::Open`], [`Action::Fold`] and [`Action::Close`], and settles what was closed; it is
+//! synchronous and is given a thread of its own by the driver.
 //!
 //! # Durability
 //!
@@ -14,11 +14,15 @@
 //!    there is nothing to decide; from then on the round has one outcome.
 //!
 //! Then comes what follows from it, the line in `rounds.jsonl` and last `checkpoint-N` (*settle*). As it can be had again
-//! it waits until the next round is open and its clients are at work, but no update of that round is accepted before.
+//! it waits until the next round is open and its clients are at work, but no update of that round is accepted
+//! before. It does not wait where that would need memory, where updates were in memory alone, after a void round or
+//! after the last one.
 //!
-//! Whatever moment the process dies at, the newest checkpoint says which rounds are closed, the opening record and the
-//! accepted updates restore the round that was open, and folding them again gives the same bits, because sums are
-//! exact. Nothing else is needed: half-written files carry other names, and files of closed rounds are removed.
+//! Whatever moment the process dies at, the newest checkpoint says which rounds are settled, the opening record and
+//! the accepted updates restore the round that was open, and folding them again gives the same bits, because sums
+//! are exact. If the next round was open already, that round is closed again before anybody comes; what its clients
+//! hold then rests on the two processes computing the same bits. Nothing else is needed: half-written files carry
+//! other names, and files of closed rounds are removed.
 //!
 //! # Memory
 //!
@@ -122,8 +126,12 @@ pub struct Run {
     mended: Vec<String>,
     /// The state after the last closed round, if it is small or yet to be written down.
     resident: Option<Parcel>,
-    /// The line of the last closed round, until that is settled.
+    /// The line of the last closed round, until that is written down.
     unsettled: Option<RoundRecord>,
+    /// The newest checkpoint's round.
+    settled: u32,
+    /// A round that was closed again when the run was continued, until somebody is told.
+    reclosed: Option<RoundRecord>,
 }
 
 impl Run {
@@ -149,6 +157,8 @@ impl Run {
             mended: Vec::new(),
             resident: None,
             unsettled: None,
+            settled: 0,
+            reclosed: None,
         })
     }
 
@@ -191,7 +201,12 @@ impl Run {
     /// Whether the last closed round has its checkpoint.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.unsettled.is_none()
+        self.settled == self.closed
+    }
+
+    /// The round that had to be closed again to continue the run: nobody was told of it. Gives it once.
+    pub fn take_reclosed(&mut self) -> Option<RoundRecord> {
+        self.reclosed.take()
     }
 
     /// The closed rounds.

@@ -35,31 +35,40 @@ impl Run {
         let spool = run.directory.spool();
         run.files.remove_dir(&spool).map_err(disk("empty", &spool))?;
         run.files.create_dir(&spool).map_err(disk("create", &spool))?;
-        run.closed = closed;
+        (run.closed, run.settled) = (closed, closed);
         run.restore_records(closed)?;
         run.settle()?;
         // Broadcasts are never synced: after a power failure one may be there and be empty. It is made again.
         let unsynced = run.directory.broadcast(closed + 1);
         run.files.remove(&unsynced).map_err(disk("remove", &unsynced))?;
 
-        let mut resume = run.reopen()?;
-        // The next round's clients may have been at work already. What they hold is welcome if that round is open.
-        if run.is_open(closed + 2)?
-            && let Some(reopened) = &resume.open
-            && let Some(tally) = reopened.outcome()
-        {
-            let broadcast = run.broadcast(closed + 1)?;
-            run.close(closed + 1, &tally, run.earlier_traffic(&broadcast))?;
-            run.settle()?;
-            resume = run.reopen()?;
-        }
+        let resume = run.reopen()?;
+        let resume = run.close_again(resume)?;
         Ok((run, resume))
     }
 
-    /// Whether a round was opened.
-    fn is_open(&self, round: u32) -> Result<bool, RunError> {
-        let path = self.directory.opening(round);
-        Ok(self.files.length(&path).map_err(disk("look at", &path))?.is_some())
+    /// If the round after the open one was open too, the open one had been closed and only its checkpoint is missing: it is
+    /// closed again before anybody comes, since what the next round's clients hold by now is welcome there alone.
+    fn close_again(&mut self, resume: Resume) -> Result<Resume, RunError> {
+        let round = resume.closed + 1;
+        let next = self.directory.opening(round + 1);
+        if self.files.length(&next).map_err(disk("look at", &next))?.is_none() {
+            return Ok(resume);
+        }
+        let Some(tally) = resume.open.as_ref().and_then(Reopened::foregone) else {
+            // The disk has lost an update, and the round may end in another model: nothing that was learned from the one
+            // that the next round began with may count there.
+            self.files.remove(&next).map_err(disk("remove", &next))?;
+            let state = self.directory.state();
+            self.files.sync_dir(&state).map_err(disk("sync", &state))?;
+            self.mended
+                .push(format!("round {} begins again: the model that it began with is lost", round + 1));
+            return Ok(resume);
+        };
+        let traffic = self.earlier_traffic(&self.broadcast(round)?);
+        self.reclosed = Some(self.close(round, &tally, traffic)?);
+        self.settle()?;
+        self.reopen()
     }
 
     /// Where the run stands, and the sums of the round that was open.

@@ -23,11 +23,12 @@ use crate::trust::{Fingerprint, Trust};
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
+    memory::keep_freed();
     let output = Output::new(arguments.json);
     let (format, data) = samples(arguments)?;
     let skipped = data.skipped().clone();
-    // What reading the data has freed is given back as usual: nothing as large follows before the first round.
-    memory::keep_freed();
+    // What reading the data has freed: nothing as large follows before the first round.
+    memory::give_back();
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state_directory(arguments)?)?;
     let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;

@@ -11,9 +11,6 @@ use safetensors::tensor::TensorInfo;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use super::{CHUNK, Limits, METADATA_KEY};
-
-/// A tensor's declared number of values is believed up to here; beyond, memory grows with what is there.
-const BELIEVED: usize = 4 << 20;
 use crate::params::{Array, ParamSet, Precision, element_count};
 
 /// Why bytes are not a parameter set. All but [`DecodeError::Io`] are the sender's or the file's fault.
@@ -111,7 +108,7 @@ pub enum DecodeError {
 /// Reads a parameter set and its metadata from safetensors bytes, up to the end of `input`.
 ///
 /// `F32`, `F16` and `BF16` are accepted, mixed as they may be, and become `f32`. Any bytes give a set or an error, and
-/// memory is allocated for no more than has arrived plus a little.
+/// memory is allocated for no more than has arrived plus 16 MiB.
 ///
 /// # Errors
 /// [`DecodeError`] for the first thing wrong.
@@ -214,6 +211,10 @@ fn check_tensors(
     }
     Ok(checked)
 }
+
+/// Room for so many values (16 MiB) is made for a tensor at once, so that few tensors are moved as they grow; beyond that
+/// memory grows with what has arrived.
+const BELIEVED: usize = 4 << 20;
 
 /// Reads and converts the data of one tensor.
 fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Result<Array, DecodeError> {
@@ -492,7 +493,7 @@ mod tests {
     #[test]
     fn tensors_longer_than_a_buffer_survive() {
         // One value before, at and after each multiple of the buffer.
-        for count in [CHUNK / 4 - 1, CHUNK / 4, CHUNK / 4 + 1, CHUNK / 2 + 1, CHUNK + 3] {
+        for count in [CHUNK / 4 - 1, CHUNK / 4, CHUNK / 4 + 1, CHUNK / 2 + 1, CHUNK + 3, BELIEVED + 1] {
             let values: Vec<f32> = (0..count).map(|i| (i % 2048) as f32).collect();
             let params: ParamSet = ["a", "b"]
                 .map(|name| (name.to_owned(), Array::new([count], values.clone()).unwrap()))

@@ -1,4 +1,4 @@
-//! Writing: header first, then tensor after tensor through one small buffer.
+//! Writing: header first, then tensor after tensor, converted in one small buffer where they are not written as they lie.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

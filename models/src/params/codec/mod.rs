@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The same set, precision and metadata always give the same bytes: tensors, their data and the metadata are in name
-//! order. Both directions stream through a buffer of 64 KiB, so no second copy of a model is ever in memory.
+//! order. Both directions stream, 16-bit values through a buffer of 64 KiB, so no second copy of a model is ever in memory.
 
 mod decode;
 mod encode;

@@ -12,12 +12,7 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, TrainError,
-};
-use crate::aggregation::{StoredUpdates, WeightedSum};
-use crate::message::Rejection;
-use crate::spec::RunSpec;
+use super::{Choice, Client, Objective, Refused, Round, ServerModel, TrainError};
 
 /// Federated SGD. The server's rate eta is `training.optimizer.sgd.rate`, and along `-eta g` it steps as its optimiser
 /// says. Statistics of normalisation layers are averaged as in FedAvg.
@@ -25,7 +20,7 @@ use crate::spec::RunSpec;
 #[serde(deny_unknown_fields)]
 pub struct FedSgd {}
 
-impl Algorithm for FedSgd {
+impl Objective for FedSgd {
     const NAME: &'static str = "fedsgd";
     const REFUSES: &'static [Refused] = &[
         (Choice::Epochs, "fedsgd takes one step per round, so training.epochs must be 1"),
@@ -48,80 +43,21 @@ impl Algorithm for FedSgd {
             "the gradients of fedsgd are all those of one model, whose units are in the same places: take the mean",
         ),
     ];
-    /// `w_t`.
-    type Global = ServerModel;
     type Local = ();
-    /// `w_t`.
-    type Broadcast = ParamSet;
-    /// `g_k`.
-    type Update = ParamSet;
-    /// `sum n_k g_k` and `sum n_k`.
-    type Partial = WeightedSum;
 
-    fn init(&self, params: ParamSet) -> ServerModel {
-        ServerModel::new(params)
+    /// Gives `g_k`.
+    fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
+        client.gradient(w_t)
     }
 
-    fn published<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
-        &server.w
-    }
-
-    fn broadcast(&self, server: &ServerModel) -> ParamSet {
-        server.w.clone()
-    }
-
-    fn train(&self, client: &mut Client<'_>, w_t: ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
-        client.gradient(&w_t)
-    }
-
-    fn check(&self, round: &Round<'_>, gradient: &ParamSet) -> Result<(), Rejection> {
-        round.check(gradient)
-    }
-
-    fn begin(&self, round: &Round<'_>) -> WeightedSum {
-        round.sum()
-    }
-
-    fn fold(&self, partial: &mut WeightedSum, contribution: Contribution<ParamSet>) {
-        partial.add(&contribution.update, contribution.weight, contribution.report.loss);
-    }
-
-    fn merge(&self, into: &mut WeightedSum, other: WeightedSum) {
-        into.merge(&other);
-    }
-
-    fn close(
-        &self,
-        server: &mut ServerModel,
-        partial: WeightedSum,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
-        let eta = decay(server, round);
-        server.step(partial, -eta, round)
-    }
-
-    fn needs_every_update(&self, spec: &RunSpec) -> bool {
-        spec.aggregation.rule.needs_every_update()
-    }
-
-    fn close_stored(
-        &self,
-        server: &mut ServerModel,
-        updates: &mut dyn StoredUpdates,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
-        let eta = decay(server, round);
-        server.step_stored(updates, -eta, round)
-    }
-}
-
-/// Takes `eta decay w_t` from the parameters, and gives `eta`.
-fn decay(server: &mut ServerModel, round: &Round<'_>) -> f32 {
-    let sgd = round.spec.sgd_in(round.number);
-    for (tensor, array) in server.w.iter_mut() {
-        if !round.template.is_buffer(tensor) {
-            array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - sgd.rate * sgd.decay) as f32);
+    /// Takes `eta decay w_t` from the parameters, and gives `-eta`.
+    fn factor(&self, server: &mut ServerModel, round: &Round<'_>) -> f32 {
+        let sgd = round.spec.sgd_in(round.number);
+        for (tensor, array) in server.w.iter_mut() {
+            if !round.template.is_buffer(tensor) {
+                array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - sgd.rate * sgd.decay) as f32);
+            }
         }
+        -sgd.rate as f32
     }
-    sgd.rate as f32
 }

@@ -1,4 +1,4 @@
-//! Algorithms that differ from federated averaging at the client alone.
+//! Algorithms that differ from federated averaging at the client, and at most by a factor at the server.
 
 use models::params::ParamSet;
 use serde::Serialize;
@@ -12,13 +12,13 @@ use crate::spec::RunSpec;
 
 /// What a client learns for: the client's half of an algorithm whose server averages.
 ///
-/// It starts from `w_t` and answers with the difference `w_k - w_t` of the model that it has trained. The server's half is
-/// the same for all of them, and is configured by [`Aggregation`](crate::aggregation::Aggregation): the updates become one
-/// by the rule and the weights, and the server's optimiser steps along it.
+/// It starts from `w_t` and answers with a set like it, in general the difference `w_k - w_t` of the model that it has trained.
+/// The server's half is the same for all of them, and is configured by [`Aggregation`](crate::aggregation::Aggregation): the
+/// updates become one by the rule and the weights, and the server's optimiser steps along it.
 ///
 /// ```text
 /// client k:  D_k = train(w_t)
-/// server:    D = rule(weights, D_k of all k in S_t),   w_{t+1} = optimiser(w_t, D)
+/// server:    D = rule(weights, D_k of all k in S_t),   w_{t+1} = optimiser(w_t, factor D)
 /// ```
 ///
 /// Every objective is an [`Algorithm`].
@@ -43,6 +43,13 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
         w_t: &ParamSet,
         local: &mut Self::Local,
     ) -> Result<ParamSet, TrainError>;
+
+    /// By what the server multiplies what the updates become, before it steps along it: 1 for differences of models. It may
+    /// change the model before the step.
+    fn factor(&self, server: &mut ServerModel, round: &Round<'_>) -> f32 {
+        let _ = (server, round);
+        1.0
+    }
 }
 
 impl<O: Objective> Algorithm for O {
@@ -52,9 +59,9 @@ impl<O: Objective> Algorithm for O {
     type Local = O::Local;
     /// `w_t`.
     type Broadcast = ParamSet;
-    /// `w_k - w_t`.
+    /// `D_k`.
     type Update = ParamSet;
-    /// Enough for `sum p_k (w_k - w_t)`.
+    /// Enough for `sum p_k D_k`.
     type Partial = WeightedSum;
 
     fn validate(&self) -> Result<(), String> {
@@ -82,8 +89,8 @@ impl<O: Objective> Algorithm for O {
         Objective::train(self, client, &w_t, local)
     }
 
-    fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {
-        round.check(delta)
+    fn check(&self, round: &Round<'_>, update: &ParamSet) -> Result<(), Rejection> {
+        round.check(update)
     }
 
     fn begin(&self, round: &Round<'_>) -> WeightedSum {
@@ -104,7 +111,8 @@ impl<O: Objective> Algorithm for O {
         partial: WeightedSum,
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
-        server.step(partial, 1.0, round)
+        let factor = self.factor(server, round);
+        server.step(partial, factor, round)
     }
 
     fn needs_every_update(&self, spec: &RunSpec) -> bool {
@@ -117,6 +125,7 @@ impl<O: Objective> Algorithm for O {
         updates: &mut dyn StoredUpdates,
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
-        server.step_stored(updates, 1.0, round)
+        let factor = self.factor(server, round);
+        server.step_stored(updates, factor, round)
     }
 }

@@ -132,11 +132,11 @@ pub struct TrainReport {
     pub loss: f64,
     /// Wall time of the training on the device.
     pub duration: Duration,
-    /// What the algorithm measured beside that, each at most once.
+    /// What was measured beside that, each at most once.
     pub metrics: [Option<Metric>; 4],
 }
 
-/// What an algorithm may measure of its local training. New ones go last.
+/// What a client measures of its local training if the run asks for it. New ones go last.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Metric {
     /// Mean cosine of the representations by the trained and by the global model, on data of the device.

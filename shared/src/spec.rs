@@ -85,6 +85,19 @@ pub struct Training {
     /// The greatest length of a batch's gradient, all parameters together: one that is longer is shortened to it, before
     /// corrections and weight decay. `None` for no bound.
     pub clip: Option<f64>,
+    /// What clients measure of it beside the loss.
+    pub measure: Measures,
+}
+
+/// What clients measure of their training beside the loss, whatever the algorithm: each is a
+/// [`Metric`](crate::message::Metric) of the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Measures {
+    /// [`Metric::Alignment`](crate::message::Metric::Alignment): two forward passes over a few samples.
+    pub alignment: bool,
+    /// [`Metric::Drift`](crate::message::Metric::Drift): one pass over the parameters.
+    pub drift: bool,
 }
 
 impl Training {
@@ -162,6 +175,7 @@ impl RunSpec {
                 sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 },
                 schedule: Schedule::Constant {},
                 clip: None,
+                measure: Measures::default(),
             },
             algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },
             aggregation: Aggregation::default(),

@@ -22,7 +22,7 @@ use shared::message::{
     UpdateHeader, Verdict,
 };
 use shared::schedule::Schedule;
-use shared::spec::{AlgorithmSpec, DataSpec, RunSpec, Training, WirePrecision};
+use shared::spec::{AlgorithmSpec, DataSpec, Measures, RunSpec, Training, WirePrecision};
 
 fn to_server() -> Vec<(&'static str, ToServer)> {
     let hello = Hello {
@@ -85,6 +85,7 @@ fn spec() -> RunSpec {
             sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 },
             schedule: Schedule::Exponential { factor: 0.99 },
             clip: Some(2.5),
+            measure: Measures { alignment: true, drift: false },
         },
         algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },
         aggregation: Aggregation {

@@ -107,6 +107,35 @@ fn paired_seeds_share_what_variants_do_not_change() {
 }
 
 #[test]
+fn what_clients_measure_stands_beside_their_accuracy() {
+    let lab = Lab::new();
+    let plain = lab.compare("plain", &["--set", "run.rounds=2"]);
+    assert!(plain.code == Some(0) && !plain.text.contains("drift"), "{}", plain.text);
+    let rows = |out: &str| -> Vec<Vec<String>> {
+        let text = fs::read_to_string(lab.path(out).join("results.csv")).expect("a table");
+        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    };
+    let columns = rows("plain")[0].len();
+    let mut measure = ["--set", "run.rounds=2", "--set", "training.measure.drift=true"];
+    let measured = lab.compare("measured", &measure);
+    assert_eq!(measured.code, Some(0), "{}", measured.text);
+    let head = measured.text.lines().find(|line| line.starts_with("variant")).expect("a table");
+    assert!(head.ends_with("drift"), "{head}");
+    let rows = rows("measured");
+    assert!(rows[0].len() == columns + 1 && rows[0][columns] == "drift", "{:?}", rows[0]);
+    // The mean over the rounds of the run.
+    let run = lab.path("measured/runs").join(&rows[1][3]).join("rounds.jsonl");
+    let records = jsonl::read(&fs::read_to_string(run).expect("rounds")).expect("whole lines").records;
+    let drifts: Vec<f64> = records.iter().map(|record| record.metrics["drift"]).collect();
+    let found: f64 = rows[1][columns].parse().expect("a number");
+    assert!((found - drifts.iter().sum::<f64>() / 2.0).abs() < 1e-9 && found > 0.0, "{found} {drifts:?}");
+    // Nothing is learned below the head of this model.
+    measure[3] = "training.measure.alignment=true";
+    let refused = lab.compare("refused", &measure);
+    assert!(refused.code == Some(2) && refused.text.contains("the model linear"), "{}", refused.text);
+}
+
+#[test]
 fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
     let lab = Lab::new();
     assert_eq!(lab.compare("out", &[]).code, Some(0));

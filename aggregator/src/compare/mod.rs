@@ -64,7 +64,7 @@
 //! ```text
 //! experiments/NAME-FORM/
 //!     report.html          tables and curves, with links to the reports of the runs
-//!     results.csv          one line per run
+//!     results.csv          one line per run, with the means over its rounds of what clients measured
 //!     results.json         every number of the tables
 //!     mixtures.csv         theta against loss, with [interpolate]
 //!     runs/CELL--VARIANT--SEED/    ordinary run directories

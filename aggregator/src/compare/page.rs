@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::interpolation::Mixture;
 use super::plan::Plan;
-use super::results::{Line, Rounds, curve};
-use super::table::{accuracy, paper, points, to_target};
+use super::results::{Line, Rounds, curve, measured};
+use super::table::{accuracy, metric, paper, points, to_target};
 use crate::report::chart::{Floor, Line as Curve, Lines};
 use crate::report::html::document;
 use crate::report::units::{bytes, percent};
@@ -100,6 +100,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
 
 fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
     let plan = found.plan;
+    let measured = measured(lines.iter().copied());
     html! {
         table {
             thead {
@@ -113,6 +114,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
                     }
                     th scope="col" { "bytes in all" }
                     th scope="col" { "paper" }
+                    @for name in &measured { th scope="col" { (name) } }
                 }
             }
             tbody {
@@ -129,6 +131,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
                         }
                         td { (line.traffic.map_or_else(String::new, |mean| bytes(mean.mean as u64))) }
                         td { (paper(line).unwrap_or_default()) }
+                        @for name in &measured { td { (metric(line, name)) } }
                     }
                 }
             }

@@ -1,5 +1,7 @@
 //! What an experiment found: every number is derived from the runs' `rounds.jsonl`, never stored.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use super::plan::Plan;
@@ -55,6 +57,8 @@ pub struct Line {
     pub bytes: Option<Mean>,
     /// Bytes in both directions, all rounds.
     pub traffic: Option<Mean>,
+    /// What clients measured, by name, the mean over all rounds.
+    pub metrics: BTreeMap<String, Mean>,
     /// Every seed for itself.
     pub seeds: Vec<Seed>,
     /// What was published: rounds to the target.
@@ -82,6 +86,8 @@ pub struct Seed {
     pub reached: Option<(u32, u64)>,
     /// Bytes in both directions, all rounds.
     pub bytes: u64,
+    /// What clients measured, by name: the mean over the rounds that have it.
+    pub metrics: BTreeMap<String, f64>,
 }
 
 impl Seed {
@@ -102,8 +108,24 @@ impl Seed {
             best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
             reached: first.map(|(round, _)| (round, until(round))),
             bytes: until(u32::MAX),
+            metrics: metrics(rounds),
         }
     }
+}
+
+fn metrics(rounds: &[RoundRecord]) -> BTreeMap<String, f64> {
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, &value) in rounds.iter().flat_map(|round| &round.metrics) {
+        values.entry(name).or_default().push(value);
+    }
+    let mean = |values: &[f64]| Mean::of(values).map(|mean| mean.mean);
+    values.into_iter().filter_map(|(name, values)| Some((name.to_owned(), mean(&values)?))).collect()
+}
+
+/// The names of what was measured in any of these lines.
+pub(super) fn measured<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSet<&'a str> {
+    let seeds = lines.into_iter().flat_map(|line| &line.seeds);
+    seeds.flat_map(|seed| seed.metrics.keys().map(String::as_str)).collect()
 }
 
 /// Every variant in every cell. Only complete runs count in the means; those that are not are listed with their seeds.
@@ -128,6 +150,9 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 let paired = baseline.iter().find(|other| other.seed == seed.seed && other.complete)?;
                 Some(seed.accuracy? - paired.accuracy?)
             };
+            let names: BTreeSet<&str> =
+                complete.iter().flat_map(|seed| seed.metrics.keys().map(String::as_str)).collect();
+            let metric = |name: &str| Some((name.to_owned(), mean(&|seed| seed.metrics.get(name).copied())?));
             lines.push(Line {
                 cell,
                 variant,
@@ -137,6 +162,7 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 rounds: mean(&|seed| seed.reached.map(|(round, _)| f64::from(round))),
                 bytes: mean(&|seed| seed.reached.map(|(_, bytes)| bytes as f64)),
                 traffic: mean(&|seed| Some(seed.bytes as f64)),
+                metrics: names.into_iter().filter_map(metric).collect(),
                 paper_rounds: plan.experiment.paper.rounds.get(&name).copied(),
                 paper_accuracy: plan.experiment.paper.accuracy.get(&name).copied(),
                 name,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::plan::Plan;
-use super::results::{Line, Mean};
+use super::results::{Line, Mean, measured};
 use crate::report::units::{bytes, percent};
 
 /// One table per cell.
@@ -32,6 +32,8 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
         if published {
             header.push("paper".to_owned());
         }
+        let measured = measured(of_cell());
+        header.extend(measured.iter().map(|&name| name.to_owned()));
         let mut rows = vec![header];
         for line in of_cell() {
             let mut row = vec![plan.experiment.variants[line.variant].name.clone(), accuracy(line)];
@@ -53,6 +55,7 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
             if published {
                 row.push(paper(line).unwrap_or_default());
             }
+            row.extend(measured.iter().map(|name| metric(line, name)));
             rows.push(row);
         }
         text.push_str(&aligned(&rows));
@@ -97,6 +100,11 @@ pub(super) fn to_target(line: &Line) -> String {
     }
 }
 
+/// `0.871 +- 0.012`, the mean over rounds and seeds of what clients measured.
+pub(super) fn metric(line: &Line, name: &str) -> String {
+    line.metrics.get(name).map_or_else(|| "-".to_owned(), |&mean| spread(mean, 1.0, 3, false))
+}
+
 /// What was published, in words.
 pub(super) fn paper(line: &Line) -> Option<String> {
     let accuracy = line.paper_accuracy.map(|accuracy| format!("{accuracy} %"));
@@ -133,19 +141,24 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// One line per run: `results.csv`.
+/// One line per run: `results.csv`. The last columns are what clients measured, if they did.
 #[must_use]
 pub fn csv(plan: &Plan, lines: &[Line]) -> String {
+    let measured = measured(lines);
     let mut text = "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,\
-                    bytes_to_target,bytes\n"
+                    bytes_to_target,bytes"
         .to_owned();
+    for name in &measured {
+        text.extend([",", *name]);
+    }
+    text.push('\n');
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     for line in lines {
         let setting = &plan.cells[line.cell];
         for seed in &line.seeds {
             let (rounds, bytes) = seed.reached.unzip();
             // Names have no commas and no quotation marks.
-            let _ = writeln!(
+            let _ = write!(
                 text,
                 "{},{},{},{},{},{},{},{},{},{},{},{}",
                 setting.name,
@@ -161,6 +174,10 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
                 bytes.map_or_else(String::new, |bytes| bytes.to_string()),
                 seed.bytes
             );
+            for name in &measured {
+                let _ = write!(text, ",{}", number(seed.metrics.get(*name).copied()));
+            }
+            text.push('\n');
         }
     }
     text

@@ -119,6 +119,19 @@ impl Combinations<'_> {
         }
     }
 
+    /// Representations that are the samples themselves are the same under every model.
+    pub(super) fn representation(&mut self, raw: &Raw, architecture: &Architecture) {
+        if raw.training.measure.alignment && !architecture.represents() {
+            let keys = [
+                ("training.measure.alignment", "training.measure.alignment = true".to_owned()),
+                ("model", format!("the model {}", architecture.name)),
+            ];
+            let reason = "nothing is learned below its head, so that the representations to compare are the samples \
+                          themselves; leave it out, or use a model with hidden layers";
+            self.refuse(&keys, reason);
+        }
+    }
+
     /// What can be said of a partition before the labels are known. The rest is said when the data is divided.
     pub(super) fn partition(&mut self, raw: &Raw) {
         let available = raw.data.limit.map_or(u64::MAX, u64::from);
@@ -278,8 +291,30 @@ pub(super) fn seconds(value: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use models::Layer;
+    use shared::id::RunId;
 
     use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn representations_are_needed_for_what_compares_them() {
+        let refused = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+            let raw = Raw::layered(None, &overrides).expect("keys that exist");
+            let found = Config::validate(&raw, RunId::from_bytes([1; 8]));
+            found.err().map(|errors| errors.to_string()).unwrap_or_default()
+        };
+        for overrides in [["algorithm.moon={}"], ["training.measure.alignment=true"]] {
+            let linear = refused(&[&overrides[..], &["model.name=linear"]].concat());
+            assert!(
+                linear.contains("the model linear") && linear.contains("the samples themselves"),
+                "{linear}"
+            );
+            assert_eq!(refused(&[&overrides[..], &["model.name=mlp-2nn"]].concat()), "");
+        }
+        let fedsgd = ["algorithm.fedsgd={}", "training.batch=0", "training.measure.drift=true"];
+        assert!(refused(&fedsgd).contains("training.measure.drift = true"));
+    }
 
     #[test]
     fn local_statistics_and_tests_of_the_global_model_do_not_go_together() {

@@ -211,6 +211,16 @@ pub const KEYS: &[Key] = &[
         "no bound",
         "greatest length of a batch's gradient; longer ones are shortened",
     ),
+    key(
+        "training.measure.alignment",
+        Kind::Flag,
+        "report how alike local and global representations are; two forward passes over 256 samples",
+    ),
+    key(
+        "training.measure.drift",
+        Kind::Flag,
+        "report how far local training has moved the model; costs next to nothing",
+    ),
     key("algorithm", Kind::Algorithm, "exactly one table: its name selects the algorithm"),
     key(
         "aggregation.weights",
@@ -474,7 +484,10 @@ mod tests {
 
     #[test]
     fn children_are_listed_in_order() {
-        assert_eq!(children("training"), ["epochs", "batch", "drop-last", "optimizer", "schedule", "clip"]);
+        assert_eq!(
+            children("training"),
+            ["epochs", "batch", "drop-last", "optimizer", "schedule", "clip", "measure"]
+        );
         let partitions = ["iid", "shards", "classes", "dirichlet", "dirichlet-capped", "quantity", "role"];
         assert_eq!(children("data.partition"), partitions);
         assert_eq!(children("")[0], "run");

@@ -8,6 +8,7 @@ use models::{Initialisation, Norm, Sgd};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
 use shared::schedule::Schedule;
+use shared::spec::Measures;
 
 use super::{AugmentTable, DataTable};
 use crate::attack::Attack;
@@ -128,6 +129,8 @@ pub struct TrainingTable {
     /// Greatest length of a batch's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// What clients measure beside the loss.
+    pub measure: Measures,
 }
 
 impl Default for TrainingTable {
@@ -139,6 +142,7 @@ impl Default for TrainingTable {
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
             clip: None,
+            measure: Measures::default(),
         }
     }
 }

@@ -72,6 +72,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         sgd,
         schedule: raw.training.schedule,
         clip: raw.training.clip,
+        measure: raw.training.measure,
     };
     let aggregation = Aggregation {
         weights: raw.aggregation.weights,
@@ -79,17 +80,18 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         server: raw.aggregation.server,
         buffers: raw.update.buffers,
     };
-    let axes = Axes { training: &training, aggregation: &aggregation };
-    let algorithm = algorithm(&mut raw, &axes, &mut checks);
-    checks.aggregation(&aggregation);
-    checks.enough(&raw);
     let samples = checks.samples(&raw);
     let architecture = samples
         .as_ref()
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
+    let axes = Axes { training: &training, aggregation: &aggregation, architecture: architecture.as_ref() };
+    let algorithm = algorithm(&mut raw, &axes, &mut checks);
+    checks.aggregation(&aggregation);
+    checks.enough(&raw);
     if let Some(architecture) = &architecture {
         checks.buffers(&raw, architecture);
         checks.matching(&raw, architecture);
+        checks.representation(&raw, architecture);
     }
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);

@@ -102,6 +102,15 @@ impl Architecture {
         self.parts().iter().any(|(_, layers)| any(layers))
     }
 
+    /// Whether anything is learned below the head, so that a representation can be more than the sample itself. Not of an
+    /// architecture without [`Architecture::parameter_specs`].
+    #[must_use]
+    pub fn represents(&self) -> bool {
+        let learned =
+            |spec: &ParameterSpec| spec.kind != ParameterKind::Buffer && !spec.name.starts_with("head.");
+        self.parameter_specs().is_ok_and(|specs| specs.iter().any(learned))
+    }
+
     /// The three parts with the names that prefix their parameters, in the order they are applied.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &[Layer]); 3] {

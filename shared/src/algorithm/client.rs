@@ -3,11 +3,9 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{
-    Backend, Batch, BatchError, Correction, Learner, ModelError, Network, ParamSet, ParameterKind, Sgd,
-    mean_cosine,
-};
+use models::{Backend, Batch, BatchError, Correction, Learner, ModelError, ParamSet, ParameterKind, Sgd};
 
+use super::measure;
 use crate::aggregation::Buffers;
 use crate::data::{PreparationError, View};
 use crate::message::{Metric, Progress};
@@ -16,9 +14,6 @@ use crate::spec::RunSpec;
 
 /// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result.
 const GRADIENT_CHUNK: usize = 1000;
-
-/// Samples that representations are compared on: a measurement, which may cost little beside the training.
-const MEASURED: usize = 256;
 
 /// Why local training gave no update.
 #[derive(Debug, thiserror::Error)]
@@ -121,8 +116,16 @@ impl<'a> Client<'a> {
     }
 
     /// What this client sends of the model `w_k` that it has trained from `w_t`: the difference. Buffers that stay on the
-    /// device are kept for the next round and are not part of it.
+    /// device are kept for the next round and are not part of it. What the run wants measured of the training is measured
+    /// here, so that every algorithm asks for this once in a round.
     pub fn delta(&mut self, w_k: ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
+        measure::alignment(self, &w_k, w_t)?;
+        let delta = self.difference(w_k, w_t)?;
+        measure::drift(self, &delta);
+        Ok(delta)
+    }
+
+    fn difference(&mut self, w_k: ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
         let kept = match self.spec.aggregation.buffers {
             Buffers::Local => self.buffer_names()?,
             Buffers::Average => Vec::new(),
@@ -180,26 +183,16 @@ impl<'a> Client<'a> {
     /// Adds a measurement to what the server is told of this round's training.
     ///
     /// # Panics
-    /// If there are more than a report has room for: no algorithm measures so many.
+    /// If there are more than a report has room for: there are not so many to ask for.
     pub fn report(&mut self, metric: Metric) {
         let free = self.metrics.iter_mut().find(|slot| slot.is_none());
-        *free.expect("a report has room for all that an algorithm measures") = Some(metric);
+        *free.expect("a report has room for all that a run can ask for") = Some(metric);
     }
 
     /// What was measured so far.
     #[must_use]
     pub fn metrics(&self) -> [Option<Metric>; 4] {
         self.metrics
-    }
-
-    /// The mean cosine of two networks' representations, on the device's first samples.
-    pub fn alignment(&self, a: &mut Network, b: &mut Network) -> Result<f64, TrainError> {
-        let positions: Vec<usize> = (0..self.data.len().min(MEASURED)).collect();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
-        self.spec.data.preparation.evaluation(self.data, &positions, &mut x, &mut y);
-        let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
-        let batch = Batch::new(x, shape, y)?;
-        Ok(mean_cosine(a.represent(&batch)?, b.represent(&batch)?, batch.len()))
     }
 
     /// Gives the client the buffers that it kept in its last round.
@@ -290,7 +283,7 @@ impl<'a> Client<'a> {
         self.advance(loss as f32, 1)?;
         let buffers = self.buffer_names()?;
         if !buffers.is_empty() {
-            let moved = self.delta(learner.params()?, params)?;
+            let moved = self.difference(learner.params()?, params)?;
             for name in buffers {
                 match moved.get(&name) {
                     Some(moved) => mean.insert(name, moved.clone()),

@@ -11,6 +11,8 @@
 //! after the other ([`Chain`](crate::aggregation::Chain)), and no round may close with fewer updates than the rule needs
 //! ([`Rule::least`]).
 
+use models::Architecture;
+
 use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
 use crate::spec::Training;
 
@@ -25,6 +27,10 @@ pub enum Choice {
     Momentum,
     /// A greatest length of gradients.
     Clip,
+    /// Measurements of local training.
+    Measured,
+    /// A network without parameters below its head, so that its representation of a sample is the sample.
+    Bare,
     /// Every update counts alike.
     UniformWeights,
     /// Updates count by their losses.
@@ -53,6 +59,8 @@ pub struct Axes<'a> {
     pub training: &'a Training,
     /// What becomes of updates.
     pub aggregation: &'a Aggregation,
+    /// What is learned; `None` if that is not known, and then nothing is said of it.
+    pub architecture: Option<&'a Architecture>,
 }
 
 /// A choice that was made and is refused.
@@ -68,11 +76,13 @@ pub struct Clash {
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Epochs,
         Self::Batches,
         Self::Momentum,
         Self::Clip,
+        Self::Measured,
+        Self::Bare,
         Self::UniformWeights,
         Self::LossWeights,
         Self::ServerSgd,
@@ -86,7 +96,7 @@ impl Choice {
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
     pub fn made(self, axes: &Axes<'_>) -> Option<(&'static str, String)> {
-        let Axes { training, aggregation } = axes;
+        let Axes { training, aggregation, architecture } = axes;
         let number = |key, value: f64| (key, format!("{key} = {value}"));
         let text = |key, value: &str| (key, format!("{key} = {value:?}"));
         let table = |key: &'static str| (key, format!("[{key}]"));
@@ -99,6 +109,16 @@ impl Choice {
                 Some(number("training.optimizer.sgd.momentum", training.sgd.momentum))
             }
             Self::Clip => Some(number("training.clip", training.clip?)),
+            Self::Measured if training.measure.alignment => {
+                Some(("training.measure", "training.measure.alignment = true".to_owned()))
+            }
+            Self::Measured if training.measure.drift => {
+                Some(("training.measure", "training.measure.drift = true".to_owned()))
+            }
+            Self::Bare => {
+                let bare = architecture.filter(|architecture| !architecture.represents())?;
+                Some(("model", format!("the model {}", bare.name)))
+            }
             Self::UniformWeights if aggregation.weights == Weights::Uniform => {
                 Some(text("aggregation.weights", "uniform"))
             }
@@ -151,7 +171,7 @@ mod tests {
     use super::*;
     use crate::aggregation::{Adagrad, Adam, Yogi};
     use crate::algorithm::registry;
-    use crate::spec::RunSpec;
+    use crate::spec::{Measures, RunSpec};
 
     /// Every way to make a choice, with the name of its column.
     fn ways(choice: Choice) -> (&'static str, Vec<(Training, Aggregation)>) {
@@ -164,6 +184,13 @@ mod tests {
             Choice::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
             Choice::Momentum => ("momentum", vec![(Training { sgd: momentum, ..plain }, mean)]),
             Choice::Clip => ("clip", vec![(Training { clip: Some(1.0), ..plain }, mean)]),
+            Choice::Measured => {
+                let measured = |alignment| Measures { alignment, drift: !alignment };
+                let one = |measure| (Training { measure, ..plain }, mean);
+                ("measured", [true, false].map(measured).map(one).to_vec())
+            }
+            // The network is that of the whole test.
+            Choice::Bare => ("bare", vec![(plain, mean)]),
             Choice::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -230,7 +257,13 @@ mod tests {
                 let combines = table.remove(&(name.to_owned(), column.to_owned()));
                 let combines = combines.unwrap_or_else(|| panic!("no cell for {name} and {column}"));
                 for (training, aggregation) in ways {
-                    let axes = Axes { training: &training, aggregation: &aggregation };
+                    let architecture = if choice == Choice::Bare { "linear" } else { "mlp-2nn" };
+                    let architecture = Architecture::by_name(architecture, &[1, 2, 2], 2).expect("built in");
+                    let axes = Axes {
+                        training: &training,
+                        aggregation: &aggregation,
+                        architecture: Some(&architecture),
+                    };
                     let (key, shown) = choice.made(&axes).expect("made");
                     let made: Vec<_> =
                         Choice::ALL.iter().filter(|other| other.made(&axes).is_some()).collect();

@@ -13,7 +13,6 @@ use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Client, Objective, TrainError};
-use crate::message::Metric;
 
 /// Federated averaging with a proximal term.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,8 +43,6 @@ impl Objective for FedProx {
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
         let anchor = (self.mu > 0.0).then(|| (self.mu, w_t.clone()));
         let w_k = client.sgd_corrected(w_t, &Correction { anchor, shift: None })?;
-        let delta = client.delta(w_k, w_t)?;
-        client.report(Metric::Drift(delta.l2_norm()));
-        Ok(delta)
+        client.delta(w_k, w_t)
     }
 }

@@ -34,6 +34,10 @@ impl Objective for FedSgd {
             "fedsgd has no local steps whose gradients could be shortened: leave training.clip out",
         ),
         (
+            Choice::Measured,
+            "in fedsgd no client trains a model that could be compared with the global one: leave training.measure out",
+        ),
+        (
             Choice::LossWeights,
             "the losses of fedsgd are all those of one model and say nothing about who has learned: weigh by samples or \
              uniformly",

@@ -7,7 +7,6 @@
 //!
 //! The difference `w_k - w_0` is sent for the test alone.
 
-use models::ModelError;
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +67,7 @@ impl Algorithm for Local {
     ) -> Result<ParamSet, TrainError> {
         let start = if w_k.is_empty() { &w_0 } else { &*w_k };
         *w_k = client.sgd(start)?;
-        Ok(w_k.clone().difference(&w_0).map_err(ModelError::from)?)
+        client.delta(w_k.clone(), &w_0)
     }
 
     fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {

@@ -92,6 +92,7 @@ mod fednova;
 mod fedprox;
 mod fedsgd;
 mod local;
+mod measure;
 mod moon;
 mod objective;
 pub mod registry;

@@ -1,7 +1,11 @@
 //! What the algorithms beside `FedAvg` must compute exactly, and the settings of local training.
 
+use std::collections::BTreeMap;
+
+use models::{Network, mean_cosine, model_contrast};
 use shared::message::Metric;
 use shared::schedule::Schedule;
+use shared::spec::Measures;
 
 use super::*;
 
@@ -194,27 +198,89 @@ fn moon_is_fedavg_without_its_term_and_in_the_first_round() {
     assert!(apart(&moon[1], &fedavg[1]) > 1e-4);
 }
 
+/// The means over the clients of what they measure in the second round, by the names of the metrics.
+fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
+    let shares = shares();
+    let mut federation = Federation::new(spec, &shares);
+    federation.round();
+    let mut means = BTreeMap::new();
+    for (_, report) in federation.updates() {
+        for metric in report.metrics.into_iter().flatten() {
+            *means.entry(metric.name()).or_default() += metric.value() / shares.len() as f64;
+        }
+    }
+    means
+}
+
 #[test]
-fn moon_holds_representations_near_the_global_ones_and_says_so() {
-    let training = training(4, 4);
-    let measured = |mu: f64| {
-        let spec = deep(with_parameters("moon", &format!("mu = {mu:?}"), training));
-        let shares = shares();
-        let mut federation = Federation::new(&spec, &shares);
-        federation.round();
-        let updates = federation.updates();
-        let mean = |name: &str| {
-            let all = updates.iter().flat_map(|(_, report)| report.metrics).flatten();
-            let named = all.filter(|metric| metric.name() == name).map(Metric::value);
-            named.sum::<f64>() / updates.len() as f64
+fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
+    for algorithm in registry::names().into_iter().filter(|&name| name != "fedsgd") {
+        let names = |alignment, drift| {
+            let measure = Measures { alignment, drift };
+            let found = measured(&deep(with(&spec(algorithm), Training { measure, ..training(2, 4) })));
+            found.into_keys().collect::<Vec<_>>()
         };
-        let alignment = mean("alignment");
-        let drift = mean("drift");
-        let expected: f64 = updates.iter().map(|(update, _)| update.tensors.l2_norm()).sum::<f64>() / 4.0;
-        assert!((drift - expected).abs() < 1e-6);
-        alignment
+        assert!(names(false, false).is_empty(), "{algorithm}");
+        assert_eq!(names(true, false), ["alignment"], "{algorithm}");
+        assert_eq!(names(true, true), ["alignment", "drift"], "{algorithm}");
+    }
+}
+
+#[test]
+fn what_is_measured_is_the_length_of_the_update_and_the_cosine_of_representations() {
+    let measure = Measures { alignment: true, drift: true };
+    let spec = deep(with(&spec("fedavg"), Training { measure, ..training(4, 4) }));
+    let shares = shares();
+    let mut federation = Federation::new(&spec, &shares);
+    let w_t = federation.server.published(&federation.state).clone();
+    for ((update, report), share) in federation.updates().iter().zip(&shares) {
+        let positions: Vec<usize> = (0..share.len()).collect();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        spec.data.preparation.evaluation(share, &positions, &mut x, &mut y);
+        let batch = Batch::new(x, [share.len(), 1, 2, 2], y).unwrap();
+        let mut w_k = w_t.clone();
+        w_k.add(&update.tensors).unwrap();
+        let [local, global] = [&w_k, &w_t].map(|w| {
+            let mut network = Network::new(&spec.architecture, w, &Backend::cpu()).unwrap();
+            network.represent(&batch).unwrap().to_vec()
+        });
+        let width = local.len() / share.len();
+        let rows = local.chunks(width).zip(global.chunks(width)).map(|(a, b)| {
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+            dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+        });
+        let alignment = rows.sum::<f64>() / share.len() as f64;
+        let [Some(Metric::Alignment(found)), Some(Metric::Drift(drift)), None, None] = report.metrics else {
+            panic!("{:?}", report.metrics);
+        };
+        assert!((found - alignment).abs() < 1e-4 && alignment < 1.0 - 1e-6, "{found} {alignment}");
+        assert!((drift - update.tensors.l2_norm()).abs() < 1e-9);
+    }
+}
+
+/// Where they are alike, MOON's term drives a representation away from both, to the cosine that its documentation says.
+#[test]
+fn the_term_of_moon_is_least_away_from_both_models() {
+    let (global, previous) = ([1.0, 0.0, 0.0], [0.8, 0.6, 0.0]);
+    let mut z = vec![1.0, 0.3, 0.2];
+    let mut gradient = Vec::new();
+    for _ in 0..4_000 {
+        let _ = model_contrast(&z, &global, &previous, (1, 0.5, 1.0), &mut gradient);
+        z.iter_mut().zip(&gradient).for_each(|(z, g)| *z -= 0.1 * g);
+    }
+    let found = mean_cosine(&z, &global, 1);
+    // c = 0.8.
+    assert!((found - 0.1f64.sqrt()).abs() < 1e-3, "{found}");
+}
+
+#[test]
+fn moon_holds_the_representations_of_this_small_network_nearer_to_the_global_ones() {
+    let alignment = |mu: f64| {
+        let measure = Measures { alignment: true, drift: false };
+        let training = Training { measure, ..training(4, 4) };
+        measured(&deep(with_parameters("moon", &format!("mu = {mu:?}"), training)))["alignment"]
     };
-    let (without, with) = (measured(0.0), measured(5.0));
+    let (without, with) = (alignment(0.0), alignment(5.0));
     assert!(with > without, "{without} {with}");
     assert!(with <= 1.0 + 1e-9 && without > -1.0);
 }

@@ -1,0 +1,41 @@
+//! What a client measures of its training beside the loss, whatever it trained for: as
+//! [`Measures`](crate::spec::Measures) says, and nothing by default.
+//!
+//! MOON's paper argues with the first (Li et al. 2021, section 3.2), FedProx's with the second (Li et al. 2020, section 3.2).
+//! Either costs time that counts as training.
+
+use models::params::ParamSet;
+use models::{Batch, Network, mean_cosine};
+
+use super::{Client, TrainError};
+use crate::message::Metric;
+
+/// Samples that representations are compared on: a measurement, which may cost little beside the training.
+const SAMPLES: usize = 256;
+
+/// If it is wanted: the mean cosine between the representations by `w_k` and by the model that training started from, over
+/// the device's first samples as they are for a test. A model without a projection is represented by its features.
+pub(super) fn alignment(client: &mut Client<'_>, w_k: &ParamSet, w_t: &ParamSet) -> Result<(), TrainError> {
+    let spec = client.spec();
+    if !spec.training.measure.alignment {
+        return Ok(());
+    }
+    let data = client.data();
+    let positions: Vec<usize> = (0..data.len().min(SAMPLES)).collect();
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
+    let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
+    let batch = Batch::new(x, shape, y)?;
+    let network = |w: &ParamSet| Network::new(&spec.architecture, w, client.device());
+    let (mut local, mut global) = (network(w_k)?, network(client.start(w_t)?.as_ref())?);
+    let cosine = mean_cosine(local.represent(&batch)?, global.represent(&batch)?, batch.len());
+    client.report(Metric::Alignment(cosine));
+    Ok(())
+}
+
+/// If it is wanted: the Euclidean length of what is sent, `||w_k - w_t||`.
+pub(super) fn drift(client: &mut Client<'_>, delta: &ParamSet) {
+    if client.spec().training.measure.drift {
+        client.report(Metric::Drift(delta.l2_norm()));
+    }
+}

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use shared::seed::{Seed, shuffle};
+use shared::share;
 
 /// What an attacker does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,11 +70,10 @@ pub struct Attackers {
 }
 
 impl Attackers {
-    /// How many of `clients` attack. The product is rounded to nine decimals before it is rounded down, as that of a
-    /// cohort is.
+    /// How many of `clients` attack.
     #[must_use]
     pub fn count(&self, clients: usize) -> usize {
-        (((self.share * clients as f64 * 1e9).round() / 1e9).floor() as usize).min(clients)
+        share::of(self.share, clients)
     }
 
     /// Which of `clients` attack, as numbers from 0, in a run with this seed.

@@ -9,6 +9,7 @@
 //! | [`message`], [`frame`] | one documented enum per direction, and the frames that carry them |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`seed`], [`id`] | labelled randomness and identities |
+//! | [`share`] | how many a share of a whole is |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
 //! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
@@ -22,4 +23,5 @@ pub mod message;
 pub mod parcel;
 pub mod schedule;
 pub mod seed;
+pub mod share;
 pub mod spec;

@@ -1,10 +1,14 @@
-//! The aggregator's peak memory with a 100 MB model, and its growth with the number of clients.
+//! The aggregator's peak memory with a 100 MB model, its growth with the number of clients, and that of rules that
+//! store updates.
 //!
 //! Real processes over QUIC, `mlp-25m` (25,021,930 parameters), no local epochs, two rounds.
 //!
 //! `cargo bench -p federation-tests --bench memory [-- CLIENTS...]`   (default: 2 20; needs 10 GB for 20 clients)
 
 use federation_tests::serving::{Serving, split_data};
+
+/// Rules that need every update when a round closes.
+const STORING: [&str; 2] = ["median={}", "krum.byzantine=0"];
 
 const MODEL_BYTES: f64 = 25_021_930.0 * 4.0;
 
@@ -14,9 +18,11 @@ fn main() {
         counts = vec![2, 20];
     }
     println!("aggregator's peak memory, model of {:.1} MB, real processes over QUIC", MODEL_BYTES / 1e6);
+    // Krum wants three.
+    let most = counts.iter().copied().fold(3, usize::max);
     let mut first = None;
     for clients in counts {
-        let peak = peak(clients) as f64;
+        let peak = peak(clients, &[]) as f64;
         let base = *first.get_or_insert(peak);
         println!(
             "  {clients:3} clients: {:6.1} MB = {:.2} x the model, {:+.1} % against the first line",
@@ -25,12 +31,18 @@ fn main() {
             100.0 * (peak / base - 1.0)
         );
     }
+    for rule in STORING {
+        let rule = format!("aggregation.rule.{rule}");
+        let peak = peak(most, &[&rule, "aggregation.weights=uniform"]) as f64;
+        println!("  {most:3} clients, {rule}: {:6.1} MB = {:.2} x the model", peak / 1e6, peak / MODEL_BYTES);
+    }
     println!("for reference, at 2 clients: Flower 8.6 x the model, NVFLARE 19 x");
 }
 
-fn peak(clients: usize) -> u64 {
+/// The peak in bytes with so many clients, under these overrides too.
+fn peak(clients: usize, more: &[&str]) -> u64 {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let overrides = [
+    let overrides: Vec<String> = [
         "model.name=mlp-25m",
         "training.epochs=0",
         "evaluate.every=0",
@@ -39,7 +51,10 @@ fn peak(clients: usize) -> u64 {
         &format!("data.limit={}", 10 * clients),
         &format!("round.count.min={clients}"),
     ]
-    .map(str::to_owned);
+    .iter()
+    .chain(more)
+    .map(|&change| change.to_owned())
+    .collect();
     split_data(directory.path(), &overrides);
     let mut serving = Serving::start(directory.path(), &overrides);
     let processes: Vec<_> = (0..clients).map(|index| serving.join(directory.path(), index)).collect();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use shared::data::{Partition, Reading};
+use shared::share;
 
 use super::DataSet;
 
@@ -33,13 +34,9 @@ pub struct RoundPolicy {
 impl RoundPolicy {
     /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (`McMahan` et al. 2017, Algorithm 1), and never
     /// more than there are.
-    ///
-    /// The product is first rounded to nine decimals, so that C = 0.29 of 100 clients are 29 although the nearest
-    /// doubles multiply to less.
     #[must_use]
     pub fn cohort(&self, clients: usize) -> usize {
-        let product = (self.fraction * clients as f64 * 1e9).round() / 1e9;
-        (product.floor() as usize).max(1).min(clients)
+        share::of(self.fraction, clients).max(1).min(clients)
     }
 }
 

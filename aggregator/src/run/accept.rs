@@ -86,15 +86,23 @@ impl Run {
         round: u32,
         path: &Path,
     ) -> Result<Result<(UpdateHeader, Checked), Rejection>, RunError> {
-        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
-        let read = update_file::read(&mut input, self.max_payload());
-        let read = input.judge(read).map_err(disk("read", path))?;
+        let read = self.read_file(path)?;
         if self.stores_updates() && read.is_ok() && !self.is_in_order(path)? {
             // Updates that wait for each other are read in step, so none may have an order of its own.
             let reason = "its tensors are not in the order of their names".to_owned();
             return Ok(Err(Rejection::Malformed { reason }));
         }
         Ok(self.judge(round, read))
+    }
+
+    /// Reads an update as it is written. The outer error is this machine's, the inner one the update's.
+    pub(super) fn read_file(
+        &self,
+        path: &Path,
+    ) -> Result<Result<(UpdateHeader, Parcel), Rejection>, RunError> {
+        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
+        let read = update_file::read(&mut input, self.max_payload());
+        input.judge(read).map_err(disk("read", path))
     }
 
     /// Whether what was read is an update of this round, and one to believe.

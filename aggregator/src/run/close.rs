@@ -6,14 +6,12 @@ use models::{Evaluation, Precision};
 use shared::aggregation::Contributor;
 use shared::algorithm::{Global, Round};
 use shared::id::ClientId;
-use shared::message::TrainReport;
+use shared::message::{Rejection, TrainReport};
 
-use super::error::disk;
 use super::opening::Decision;
 use super::stored::StoredRound;
-use super::{Run, RunError, SMALL, TestSet, Traffic, update_file};
+use super::{Run, RunError, SMALL, TestSet, Traffic};
 use crate::coordinator::{Closing, Tally};
-use crate::files::Reading;
 use crate::report::RoundRecord;
 
 impl Run {
@@ -109,12 +107,9 @@ impl Run {
         let mut sum = Evaluation::default();
         for &client in reports.keys() {
             let path = self.directory.accepted_update(round.number, client);
-            let damaged = |reason: String| RunError::Damaged { path: path.clone(), reason };
-            let mut input = Reading::open(&*self.files, &path).map_err(disk("open", &path))?;
-            let read = update_file::read(&mut input, self.max_payload());
-            let read = input.judge(read).map_err(disk("read", &path))?;
-            let checked = read.and_then(|(_, parcel)| self.algorithm.check(round, parcel));
-            let checked = checked.map_err(|rejection| damaged(rejection.to_string()))?;
+            let checked = self.read_file(&path)?.and_then(|(_, parcel)| self.algorithm.check(round, parcel));
+            let damaged = |rejection: Rejection| RunError::Damaged { path, reason: rejection.to_string() };
+            let checked = checked.map_err(damaged)?;
             let Some(params) = self.algorithm.deployed(global, checked) else { continue };
             let evaluation = tests.evaluate(&self.config.spec.architecture, &params)?;
             sum.accuracy += evaluation.accuracy;

@@ -20,6 +20,17 @@ use crate::config::Config;
 pub(super) struct Adversary {
     attack: Attack,
     among: BTreeSet<usize>,
+    /// That of updates on the wire.
+    precision: Precision,
+}
+
+/// What becomes of an update under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Distortion {
+    /// What it is multiplied with.
+    factor: f32,
+    /// The precision in which it is sent on.
+    precision: Precision,
 }
 
 impl Adversary {
@@ -29,6 +40,7 @@ impl Adversary {
         Self {
             attack: config.attackers.map_or_else(Attack::default, |attackers| attackers.attack),
             among: config.attackers.map(among).unwrap_or_default(),
+            precision: config.spec.precision.update,
         }
     }
 
@@ -43,32 +55,31 @@ impl Adversary {
         shares.into_iter().enumerate().map(meddle).collect()
     }
 
-    /// What the updates of this client are multiplied with, if they are.
-    pub(super) fn factor_of(&self, client: usize) -> Option<f32> {
-        self.attack.factor().filter(|_| self.among.contains(&client))
+    /// What becomes of the updates of this client, if they are not sent as they are.
+    pub(super) fn distortion_of(&self, client: usize) -> Option<Distortion> {
+        let factor = self.attack.factor().filter(|_| self.among.contains(&client))?;
+        Some(Distortion { factor, precision: self.precision })
     }
 }
 
-/// A connector whose updates are multiplied before they are sent.
+/// A connector whose updates are distorted before they are sent.
 #[derive(Clone)]
 pub(super) struct Distorting<C> {
     pub(super) connector: C,
-    pub(super) factor: f32,
-    /// That of updates on the wire.
-    pub(super) precision: Precision,
+    pub(super) distortion: Distortion,
 }
 
 impl<C: Connector> Connector for Distorting<C> {
     async fn connect(&mut self) -> Result<Link, ConnectError> {
         let Link { server, outgoing: to_server, incoming } = self.connector.connect().await?;
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
-        let (factor, precision) = (self.factor, self.precision);
+        let distortion = self.distortion;
         // It ends when the client drops its end, and then drops the other.
         tokio::spawn(async move {
             while let Some(message) = from_client.recv().await {
                 let message = match message {
                     Outgoing::Update(header, payload) => {
-                        Outgoing::Update(header, distorted(&payload, factor, precision))
+                        Outgoing::Update(header, distorted(&payload, distortion))
                     }
                     message @ Outgoing::Message(_) => message,
                 };
@@ -82,7 +93,7 @@ impl<C: Connector> Connector for Distorting<C> {
 }
 
 /// The same update, multiplied.
-fn distorted(mut payload: &[u8], factor: f32, precision: Precision) -> Bytes {
+fn distorted(mut payload: &[u8], Distortion { factor, precision }: Distortion) -> Bytes {
     let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
     let mut update = Parcel::read_from(&mut payload, limits).expect("a client sends what it has encoded");
     update.tensors.scale(factor);
@@ -110,7 +121,8 @@ mod tests {
         tensors.insert("w", Array::new([2], vec![1.5, -2.0]).expect("two values"));
         let update = Parcel { tensors, scalars: vec![7] };
         for precision in [Precision::F32, Precision::F16] {
-            let sent = distorted(&update.to_bytes(precision), -3.0, precision);
+            let distortion = Distortion { factor: -3.0, precision };
+            let sent = distorted(&update.to_bytes(precision), distortion);
             let found = Parcel::read_from(&mut &sent[..], Limits::default()).expect("a parcel");
             assert_eq!(found.tensors.get("w").expect("there").values(), [-4.5, 6.0]);
             assert_eq!(found.scalars, [7]);

@@ -17,7 +17,7 @@ use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
 use edge_client::trust::{Fingerprint, Trust};
 use edge_client::workshop::{NoThreads, Workshop};
-use models::{Backend, Precision};
+use models::Backend;
 use shared::data::{DataError, View};
 use shared::id::ClientId;
 use tokio::sync::{mpsc, watch};
@@ -29,7 +29,7 @@ use crate::driver::{Notice, drive};
 use crate::quic::identity::{IdentityError, ServerIdentity};
 use crate::quic::{ListenError, Listener};
 use crate::run::{Run, RunError};
-use adversary::{Adversary, Distorting};
+use adversary::{Adversary, Distorting, Distortion};
 use memory::MemoryConnector;
 use store::ClientStore;
 
@@ -98,15 +98,14 @@ pub async fn simulate(
             at_rest: || {},
             progress: None,
         };
-        (participant, adversary.factor_of(index as usize))
+        (participant, adversary.distortion_of(index as usize))
     });
-    let precision = run.spec().precision.update;
     match transport {
         Transport::Memory => {
             let connector = MemoryConnector::new(to_driver, run.max_payload());
-            for (participant, factor) in participants {
+            for (participant, distortion) in participants {
                 let store = store(participant.client);
-                enter(&mut clients, participant, connector.clone(), store, factor, precision, left.clone());
+                enter(&mut clients, participant, connector.clone(), store, distortion, left.clone());
             }
         }
         Transport::Quic => {
@@ -117,10 +116,10 @@ pub async fn simulate(
             let pin: Fingerprint = identity.fingerprint();
             let (spool, max_payload) = (run.directory().spool(), run.max_payload());
             tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
-            for (participant, factor) in participants {
+            for (participant, distortion) in participants {
                 let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
                 let store = store(participant.client);
-                enter(&mut clients, participant, connector, store, factor, precision, left.clone());
+                enter(&mut clients, participant, connector, store, distortion, left.clone());
             }
         }
     }
@@ -132,20 +131,19 @@ pub async fn simulate(
     Ok(result?)
 }
 
-/// A client enters: with an honest connection, or with one that multiplies its updates.
+/// A client enters: with an honest connection, or with one that distorts its updates.
 fn enter<C: Connector + 'static>(
     clients: &mut JoinSet<()>,
     participant: Participant,
     connector: C,
     store: ClientStore,
-    factor: Option<f32>,
-    precision: Precision,
+    distortion: Option<Distortion>,
     left: watch::Receiver<bool>,
 ) {
-    match factor {
+    match distortion {
         None => spawn(clients, participant, connector, store, left),
-        Some(factor) => {
-            spawn(clients, participant, Distorting { connector, factor, precision }, store, left);
+        Some(distortion) => {
+            spawn(clients, participant, Distorting { connector, distortion }, store, left);
         }
     }
 }

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use shared::data::{Labels, Split};
 
 use super::samples::{SampleArguments, classes};
-use crate::store::parse_fingerprint;
+use super::values::{Shape, fingerprint, parse_address, samples, seconds, shape, threads};
 use crate::trust::Fingerprint;
 
 const ABOUT: &str = "Take part in federated learning with the data of this device";
@@ -209,24 +209,6 @@ pub struct BenchArguments {
     pub in_process: bool,
 }
 
-/// The shape of one sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape(pub Vec<usize>);
-
-fn shape(text: &str) -> Result<Shape, String> {
-    let numbers = text.split('x').map(|number| number.parse().ok().filter(|&number| number > 0));
-    numbers.collect::<Option<Vec<usize>>>().map(Shape).ok_or_else(|| {
-        "a shape is whole numbers above 0 with an x between them, as in 1x28x28 or 784".to_owned()
-    })
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.001..=3600.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "give a number of seconds from 0.001 to 3600".to_owned())
-}
-
 /// Where to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Processor {
@@ -252,53 +234,6 @@ impl From<Half> for Split {
             Half::Test => Self::Test,
         }
     }
-}
-
-/// Checks the form alone; whether the host exists is found out when connecting.
-fn parse_address(text: &str) -> Result<String, String> {
-    if let Some((scheme, rest)) = text.split_once("://") {
-        let place = rest.split('/').next().unwrap_or_default();
-        let place = if place.is_empty() { "lab.example:4433" } else { place };
-        return Err(format!(
-            "the aggregator is not a web server, it is reached over QUIC: leave {scheme}:// out and give HOST:PORT, as \
-             in {place}"
-        ));
-    }
-    if text.contains('/') {
-        return Err("an address has no path: give HOST:PORT, as in lab.example:4433".to_owned());
-    }
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return Err("the port is missing: give HOST:PORT, as in lab.example:4433".to_owned());
-    };
-    if host.is_empty() {
-        return Err("the host is missing: give HOST:PORT, as in lab.example:4433".to_owned());
-    }
-    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
-        return Err(format!("write an IPv6 address in brackets, as in [{host}]:4433"));
-    }
-    match port.parse::<u16>() {
-        Ok(1..) => Ok(text.to_owned()),
-        _ => Err(format!("{port:?} is not a port: a number from 1 to 65535")),
-    }
-}
-
-/// The largest batch that is measured.
-const MOST_SAMPLES: usize = 1 << 16;
-
-fn samples(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_SAMPLES);
-    number.ok_or_else(|| format!("give a whole number, at least 1 and at most {MOST_SAMPLES}"))
-}
-
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse()
-        .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())
-}
-
-fn fingerprint(text: &str) -> Result<Fingerprint, String> {
-    parse_fingerprint(text).ok_or_else(|| {
-        format!("a fingerprint has 64 hexadecimal digits; this text has {} characters", text.chars().count())
-    })
 }
 
 /// Where state lies if nobody says so: the XDG base directory specification, which ignores relative paths.

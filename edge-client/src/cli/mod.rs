@@ -18,6 +18,7 @@ mod samples;
 mod screen;
 mod signals;
 mod status;
+mod values;
 
 pub use arguments::{Arguments, BenchArguments, Command, JoinArguments, PredictArguments};
 pub use error::{CliError, Exit};

@@ -1,5 +1,8 @@
 //! The arithmetic of parameter sets: a few small verbs, paired by name, from which the algorithms are written.
 
+use std::collections::BTreeMap;
+use std::mem;
+
 use super::{Array, ParamSet};
 
 /// Two parameter sets that should have the same tensors do not; names the first tensor, in name order, that differs.
@@ -179,6 +182,22 @@ impl ParamSet {
         Ok(())
     }
 
+    /// Puts the tensors of `other` in under `prefix` and their names: a second set beside the first. What has such a
+    /// name already is replaced.
+    pub fn insert_under(&mut self, prefix: &str, other: Self) {
+        self.arrays.extend(other.into_iter().map(|(name, array)| (format!("{prefix}{name}"), array)));
+    }
+
+    /// Takes out the tensors whose names begin with `prefix`, and names them without it: what
+    /// [`ParamSet::insert_under`] has put in.
+    #[must_use]
+    pub fn take_under(&mut self, prefix: &str) -> Self {
+        let (under, rest): (BTreeMap<String, Array>, _) =
+            mem::take(&mut self.arrays).into_iter().partition(|(name, _)| name.starts_with(prefix));
+        self.arrays = rest;
+        under.into_iter().map(|(name, array)| (name[prefix.len()..].to_owned(), array)).collect()
+    }
+
     /// Replaces each value by `f(own, other's)`, after checking every name and shape.
     fn combine(&mut self, other: &Self, f: impl Fn(f32, f32) -> f32) -> Result<(), Mismatch> {
         self.check_same_layout(other)?;
@@ -262,6 +281,20 @@ mod tests {
         let mut other = set(&[("extractor.w", &[7.0]), ("head.w", &[8.0]), ("header", &[9.0])]);
         other.overlay(head).unwrap();
         assert_eq!(other, set(&[("extractor.w", &[7.0]), ("head.w", &[2.0]), ("header", &[9.0])]));
+    }
+
+    #[test]
+    fn a_set_under_a_prefix_comes_out_as_it_went_in() {
+        let model = set(&[("a.w", &[1.0]), ("head.w", &[2.0]), ("z", &[3.0])]);
+        let control = set(&[("", &[4.0]), ("a.w", &[5.0]), ("control.b", &[6.0])]);
+        let mut both = model.clone();
+        both.insert_under("control.", control.clone());
+        let names: Vec<_> = both.names().collect();
+        assert_eq!(names, ["a.w", "control.", "control.a.w", "control.control.b", "head.w", "z"]);
+        assert_eq!(both.take_under("control."), control);
+        assert_eq!(both, model);
+        assert_eq!(both.take_under("control."), ParamSet::new());
+        assert_eq!(both, model);
     }
 
     #[test]

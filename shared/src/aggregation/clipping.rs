@@ -18,16 +18,13 @@ use crate::algorithm::Template;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Clip {
     bound: f64,
-    /// In the order of the template.
-    clipped: Vec<String>,
+    clipped: Template,
 }
 
 impl Clip {
     /// For updates shaped like `template`.
     pub(super) fn new(bound: f64, template: &Template) -> Self {
-        let names = template.iter().map(|(name, _)| name);
-        let clipped = names.filter(|name| !template.is_buffer(name)).map(str::to_owned).collect();
-        Self { bound, clipped }
+        Self { bound, clipped: template.without_buffers() }
     }
 
     /// `min(1, M / ||D_k||)`.
@@ -35,14 +32,14 @@ impl Clip {
     /// # Panics
     /// If the update does not fit the template: it is checked before it is folded.
     pub(super) fn factor(&self, update: &ParamSet) -> f64 {
-        let values = |name: &String| update.get(name).expect("layout is checked before folding").values();
+        let values = |name| update.get(name).expect("layout is checked before folding").values();
         let square = |value: &f32| f64::from(*value) * f64::from(*value);
-        let norm = self.clipped.iter().flat_map(values).map(square).sum::<f64>().sqrt();
+        let norm = self.clipped.iter().flat_map(|(name, _)| values(name)).map(square).sum::<f64>().sqrt();
         if norm > self.bound { self.bound / norm } else { 1.0 }
     }
 
     /// Whether this tensor is clipped.
     pub(super) fn is_about(&self, tensor: &str) -> bool {
-        self.clipped.binary_search_by(|name| name.as_str().cmp(tensor)).is_ok()
+        self.clipped.contains(tensor)
     }
 }

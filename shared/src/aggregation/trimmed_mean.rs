@@ -11,6 +11,7 @@
 
 use super::columns::{each_column, everybody, mean};
 use super::stored::{StoredError, StoredUpdates};
+use crate::share;
 
 /// Gives the trimmed mean of every value to `visit`: tensor, offset of the first value, values.
 pub(super) fn each_trimmed_mean(
@@ -23,10 +24,9 @@ pub(super) fn each_trimmed_mean(
     each_column(updates, &everybody, |values| trimmed_mean(values, cut), visit)
 }
 
-/// `k`: of `updates` values, how many are left out at either end. As for the size of a cohort, the product is first
-/// rounded to nine decimals, so that 0.29 of 100 are 29.
+/// `k`: of `updates` values, how many are left out at either end.
 pub(super) fn cut(beta: f64, updates: usize) -> usize {
-    (((beta * updates as f64 * 1e9).round() / 1e9).floor() as usize).min(updates.saturating_sub(1) / 2)
+    share::of(beta, updates).min(updates.saturating_sub(1) / 2)
 }
 
 /// The least number of updates of which any is left out; 1 if none ever is.

@@ -86,6 +86,9 @@ pub trait ErasedAlgorithm: Send + Sync {
 /// An update that was checked and may be folded.
 pub struct Checked(Box<dyn Any + Send>);
 
+/// Prefix of the names under which a client's own buffers rest beside what its algorithm keeps.
+const BUFFERS: &str = "client.buffers.";
+
 const FOREIGN: &str = "boxes are opened only by the algorithm that made them";
 
 impl<A> ErasedAlgorithm for A
@@ -129,8 +132,8 @@ where
     ) -> Result<Trained, TrainError> {
         let received =
             A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))?;
-        let (kept, buffers) = split_buffers(local.unwrap_or_default());
-        client.restore_buffers(buffers);
+        let mut kept = local.unwrap_or_default();
+        client.restore_buffers(kept.tensors.take_under(BUFFERS));
         let mut state = if kept == Parcel::default() {
             A::Local::default()
         } else {
@@ -138,9 +141,7 @@ where
         };
         let update = Algorithm::train(self, client, received, &mut state)?.pack();
         let mut local = state.pack();
-        for (name, array) in client.take_buffers() {
-            local.tensors.insert(format!("{BUFFERS}{name}"), array);
-        }
+        local.tensors.insert_under(BUFFERS, client.take_buffers());
         let local = Some(local).filter(|parcel| *parcel != Parcel::default());
         Ok(Trained { update, local })
     }
@@ -211,19 +212,4 @@ fn finite(published: &ParamSet) -> Result<(), AggregateError> {
         None => Ok(()),
         Some(tensor) => Err(AggregateError::NotFinite { tensor: tensor.to_owned() }),
     }
-}
-
-/// Prefix of the names under which a client's own buffers rest beside what its algorithm keeps.
-const BUFFERS: &str = "client.buffers.";
-
-/// Takes a client's own buffers out of what it has kept.
-fn split_buffers(mut kept: Parcel) -> (Parcel, ParamSet) {
-    let mut buffers = ParamSet::new();
-    let (own, rest): (Vec<_>, Vec<_>) =
-        kept.tensors.into_iter().partition(|(name, _)| name.starts_with(BUFFERS));
-    for (name, array) in own {
-        buffers.insert(&name[BUFFERS.len()..], array);
-    }
-    kept.tensors = rest.into_iter().collect();
-    (kept, buffers)
 }

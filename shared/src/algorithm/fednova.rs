@@ -16,7 +16,8 @@ use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, TrainError,
+    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, Template,
+    TrainError,
 };
 use crate::aggregation::WeightedSum;
 use crate::message::Rejection;
@@ -33,8 +34,8 @@ pub struct FedNova {}
 /// What the updates of a round fold into. Whole numbers, so that their order does not matter.
 pub struct Sums {
     training: Training,
-    /// Tensors that are averaged as they are.
-    buffers: Vec<String>,
+    /// The tensors that are normalised; buffers are averaged as they are.
+    learned: Template,
     /// `sum n_k (w_k - w_t) / a_k`.
     normalised: WeightedSum,
     /// `sum n_k a_k`, in units, and `sum n_k`.
@@ -88,11 +89,9 @@ impl Algorithm for FedNova {
     }
 
     fn begin(&self, round: &Round<'_>) -> Sums {
-        let buffers =
-            round.template.iter().map(|(name, _)| name).filter(|name| round.template.is_buffer(name));
         Sums {
             training: round.spec.training,
-            buffers: buffers.map(str::to_owned).collect(),
+            learned: round.template.without_buffers(),
             normalised: round.sum(),
             steps: 0,
             weight: 0,
@@ -104,7 +103,7 @@ impl Algorithm for FedNova {
         let steps = normaliser(partial.training.steps(report.samples), partial.training.sgd.momentum);
         for (name, array) in update.iter_mut() {
             // Without steps there is no difference to normalise.
-            if steps > 0.0 && !partial.buffers.iter().any(|buffer| buffer == name) {
+            if steps > 0.0 && partial.learned.contains(name) {
                 array.values_mut().iter_mut().for_each(|value| *value /= steps as f32);
             }
         }

@@ -56,6 +56,12 @@ impl Template {
         self.0.get(tensor).is_some_and(|tensor| tensor.buffer)
     }
 
+    /// Whether a fitting parameter set has this tensor.
+    #[must_use]
+    pub fn contains(&self, tensor: &str) -> bool {
+        self.0.contains_key(tensor)
+    }
+
     /// Number of scalars in a fitting parameter set.
     #[must_use]
     pub fn parameters(&self) -> usize {

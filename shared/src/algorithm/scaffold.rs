@@ -188,20 +188,12 @@ fn fill(set: &mut ParamSet, template: &Template) {
 impl<T: Portable> Portable for Controlled<T> {
     fn pack(self) -> Parcel {
         let mut parcel = self.model.pack();
-        for (name, array) in self.control {
-            parcel.tensors.insert(format!("{CONTROL}{name}"), array);
-        }
+        parcel.tensors.insert_under(CONTROL, self.control);
         parcel
     }
 
-    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
-        let Parcel { tensors, scalars } = parcel;
-        let (control, model): (ParamSet, ParamSet) = {
-            let (control, model): (Vec<_>, Vec<_>) =
-                tensors.into_iter().partition(|(name, _)| name.starts_with(CONTROL));
-            let strip = |(name, array): (String, Array)| (name[CONTROL.len()..].to_owned(), array);
-            (control.into_iter().map(strip).collect(), model.into_iter().collect())
-        };
-        Ok(Self { model: T::unpack(Parcel { tensors: model, scalars })?, control })
+    fn unpack(mut parcel: Parcel) -> Result<Self, ParcelError> {
+        let control = parcel.tensors.take_under(CONTROL);
+        Ok(Self { model: T::unpack(parcel)?, control })
     }
 }

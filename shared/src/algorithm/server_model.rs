@@ -124,25 +124,14 @@ fn moment<'a>(
 impl Portable for ServerModel {
     fn pack(self) -> Parcel {
         let mut tensors = self.w;
-        for (prefix, moments) in [(FIRST, self.first), (SECOND, self.second)] {
-            for (name, array) in moments {
-                tensors.insert(format!("{prefix}{name}"), array);
-            }
-        }
+        tensors.insert_under(FIRST, self.first);
+        tensors.insert_under(SECOND, self.second);
         Parcel { tensors, scalars: Vec::new() }
     }
 
     fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
-        let mut model = Self::default();
-        for (name, array) in ParamSet::unpack(parcel)? {
-            if let Some(name) = name.strip_prefix(FIRST) {
-                model.first.insert(name, array);
-            } else if let Some(name) = name.strip_prefix(SECOND) {
-                model.second.insert(name, array);
-            } else {
-                model.w.insert(name, array);
-            }
-        }
-        Ok(model)
+        let mut w = ParamSet::unpack(parcel)?;
+        let (first, second) = (w.take_under(FIRST), w.take_under(SECOND));
+        Ok(Self { w, first, second })
     }
 }

@@ -363,6 +363,17 @@ impl DataError {
     }
 }
 
+/// The path of a file in a folder, both of which must be there.
+pub(super) fn existing_file(directory: &Path, name: String) -> Result<PathBuf, DataError> {
+    check_directory(directory)?;
+    let path = directory.join(&name);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(DataError::NoFile { directory: directory.to_path_buf(), name })
+    }
+}
+
 /// Whether there is such a folder.
 pub(super) fn check_directory(directory: &Path) -> Result<(), DataError> {
     let path = directory.to_path_buf();

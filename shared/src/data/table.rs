@@ -10,7 +10,7 @@ use std::path::Path;
 
 use csv::StringRecord;
 
-use super::error::check_directory;
+use super::error::existing_file;
 use super::idx::MAX_CONTENT;
 use super::reading::{Reading, Skipped, at};
 use super::{DataError, Dataset, Split};
@@ -29,12 +29,7 @@ pub fn file_name(split: Split) -> String {
 /// # Errors
 /// [`DataError`], which names the file, and the line for a row.
 pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
-    check_directory(directory)?;
-    let name = file_name(split);
-    let path = directory.join(&name);
-    if !path.is_file() {
-        return Err(DataError::NoFile { directory: directory.to_path_buf(), name });
-    }
+    let path = existing_file(directory, file_name(split))?;
     let file = File::open(&path).map_err(|error| DataError::from(error).in_file(&path))?;
     // Numbers have at least as many bytes as half of an `f32`: memory is bounded by the file.
     read(file.take(MAX_CONTENT), &path, reading)

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::error::check_directory;
+use super::error::existing_file;
 use super::idx::MAX_CONTENT;
 use super::reading::{Reading, Skipped, at};
 use super::{DataError, Dataset, Samples, Split};
@@ -61,12 +61,7 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
 /// # Errors
 /// [`DataError`], which names the file, and the sample where it is one's fault.
 pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
-    check_directory(directory)?;
-    let name = file_name(split);
-    let path = directory.join(&name);
-    if !path.is_file() {
-        return Err(DataError::NoFile { directory: directory.to_path_buf(), name });
-    }
+    let path = existing_file(directory, file_name(split))?;
     let bytes = bytes(&path).map_err(|error| error.in_file(&path))?;
     read(&bytes, &path, reading)
 }

@@ -6,6 +6,7 @@ mod aggregation;
 mod axes;
 mod matching;
 mod objectives;
+mod quadratics;
 mod rejection;
 mod robust;
 mod training;

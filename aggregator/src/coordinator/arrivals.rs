@@ -122,7 +122,7 @@ impl Coordinator {
         let verdict = match &mut self.state {
             _ if round <= self.closed => Verdict::Discarded(Discard::Late),
             State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
-                match open.offer(client, &report) {
+                match open.offer(client, &report, |samples| self.spec.samples_in(round, samples)) {
                     Offer::Fold => {
                         self.actions.push_back(Action::Fold { round, client, report, upload });
                         return;

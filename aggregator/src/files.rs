@@ -7,7 +7,7 @@
 pub mod unsynced;
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The file operations that durable steps consist of.
@@ -20,6 +20,12 @@ pub trait FileLayer: Send + Sync {
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Opens a file to read it from its start.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
+    /// Opens a file to read it from this byte on.
+    fn open_at(&self, path: &Path, start: u64) -> io::Result<Box<dyn Read + Send>> {
+        let mut file = self.open(path)?;
+        io::copy(&mut (&mut file).take(start), &mut io::sink())?;
+        Ok(file)
+    }
     /// Length of a file in bytes; `None` if it is not there.
     fn length(&self, path: &Path) -> io::Result<Option<u64>>;
     /// Syncs an existing file's bytes.
@@ -93,6 +99,11 @@ impl Reading {
     /// Opens a file to read it from its start.
     pub fn open(files: &dyn FileLayer, path: &Path) -> io::Result<Self> {
         Ok(Self { file: files.open(path)?, failure: None })
+    }
+
+    /// Opens a file to read it from this byte on.
+    pub fn open_at(files: &dyn FileLayer, path: &Path, start: u64) -> io::Result<Self> {
+        Ok(Self { file: files.open_at(path, start)?, failure: None })
     }
 
     /// What a decoder made of the file, unless the disk failed meanwhile.
@@ -186,6 +197,12 @@ impl FileLayer for Disk {
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
         Ok(Box::new(File::open(path)?))
+    }
+
+    fn open_at(&self, path: &Path, start: u64) -> io::Result<Box<dyn Read + Send>> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(start))?;
+        Ok(Box::new(file))
     }
 
     fn length(&self, path: &Path) -> io::Result<Option<u64>> {

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use shared::message::{ToClient, ToServer, UpdateHeader};
 use tokio::sync::mpsc;
 
-/// Client to server.
+/// Client to server. Small, since a channel has room for dozens from the start and most clients wait most of the time.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
     /// A message without payload.
-    Message(ToServer),
+    Message(Box<ToServer>),
     /// An update with its payload.
-    Update(UpdateHeader, Bytes),
+    Update(Box<UpdateHeader>, Bytes),
 }
 
 /// Server to client.

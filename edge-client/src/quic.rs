@@ -190,7 +190,7 @@ async fn serve(
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<(), LinkError> {
-    let (updates, mut update_queue) = mpsc::unbounded_channel::<(UpdateHeader, Bytes)>();
+    let (updates, mut update_queue) = mpsc::unbounded_channel::<(Box<UpdateHeader>, Bytes)>();
     let inbound = async {
         loop {
             let (message, _) = read_message(&mut answers, 0).await?;
@@ -219,7 +219,7 @@ async fn serve(
     let outbound = async {
         while let Some(outgoing) = queue.recv().await {
             match outgoing {
-                Outgoing::Message(message) => control.write_all(&frame::encode(&message, 0)).await?,
+                Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
                 Outgoing::Update(header, payload) => {
                     let _ = updates.send((header, payload));
                 }
@@ -233,7 +233,7 @@ async fn serve(
     let uploads = async {
         while let Some((header, payload)) = update_queue.recv().await {
             let mut stream = connection.open_uni().await?;
-            stream.write_all(&frame::encode(&ToServer::Update(header), payload.len() as u64)).await?;
+            stream.write_all(&frame::encode(&ToServer::Update(*header), payload.len() as u64)).await?;
             stream.write_chunk(payload).await?;
             let _ = stream.finish();
         }

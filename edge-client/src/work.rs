@@ -23,7 +23,7 @@ pub struct Task {
     pub round: u32,
     /// Who trains.
     pub client: ClientId,
-    /// The device's data.
+    /// The device's data, of which the round may use a slice.
     pub data: View,
     /// Where it trains.
     pub backend: Backend,
@@ -120,7 +120,8 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
     let seed = task.spec.root_seed().derive_numbered("round", u64::from(task.round));
     let seed = seed.derive_bytes("client", task.client.as_bytes());
     let mut monitor = |progress| handle.step(progress);
-    let mut client = Client::new(&task.spec, task.round, seed, &task.data, &task.backend, &mut monitor);
+    let data = task.spec.data_in(task.round, task.client, &task.data);
+    let mut client = Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor);
     let trained = algorithm.train(&mut client, received, local)?;
     let report = TrainReport {
         samples: client.samples(),
@@ -134,4 +135,48 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         update: trained.update.to_bytes(task.spec.precision.update).into(),
         local: trained.local.map(|parcel| parcel.to_bytes(models::Precision::F32)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use models::{Array, ParamSet, Precision};
+    use shared::data::Dataset;
+
+    use super::*;
+
+    #[test]
+    fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
+        let mut spec = RunSpec::example("fedavg");
+        spec.training.slices = 3;
+        let pixels = (0..4 * 11).map(|pixel| (pixel * 37 % 251) as u8).collect();
+        let labels: Vec<u8> = (0..11).map(|sample| sample % 2).collect();
+        let whole = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()));
+        let mut params = ParamSet::new();
+        params.insert("head.fc.weight", Array::zeros([2, 4]));
+        params.insert("head.fc.bias", Array::zeros([2]));
+        let broadcast: Bytes =
+            Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+        let client = ClientId::from_bytes([5; 16]);
+        let trained = |slices: u32, round: u32, data: View| {
+            let mut spec = Box::new(spec.clone());
+            spec.training.slices = slices;
+            let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
+            let task = Task { spec, round, client, data, backend, broadcast, local: None };
+            let result = carry_out(&task, &Handle::default()).unwrap();
+            (result.report.samples, result.update)
+        };
+        let mut all = Vec::new();
+        for round in 1..=3 {
+            let slice = spec.data_in(round, client, &whole);
+            let found = trained(3, round, whole.clone());
+            assert_eq!(found.0, spec.samples_in(round, 11));
+            assert_eq!(found, trained(1, round, slice.clone()));
+            assert_ne!(found.1, trained(1, round, whole.clone()).1);
+            all.extend_from_slice(slice.indices());
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..11).collect::<Vec<u32>>());
+    }
 }

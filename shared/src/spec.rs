@@ -9,8 +9,9 @@ use models::{Architecture, Precision, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::aggregation::Aggregation;
-use crate::data::{Labels, Preparation, Reading};
-use crate::id::RunId;
+use crate::data::partition::stream;
+use crate::data::{Labels, Preparation, Reading, View};
+use crate::id::{ClientId, RunId};
 use crate::schedule::Schedule;
 use crate::seed::Seed;
 
@@ -87,6 +88,8 @@ pub struct Training {
     pub clip: Option<f64>,
     /// What clients measure of it beside the loss.
     pub measure: Measures,
+    /// In so many slices a client's data arrives, one of which it trains on in each round; 1: on all of it.
+    pub slices: u32,
 }
 
 /// What clients measure of their training beside the loss, whatever the algorithm: each is a
@@ -142,6 +145,22 @@ impl RunSpec {
         Sgd { rate: sgd.rate * schedule.share(round, self.rounds), ..sgd }
     }
 
+    /// Samples that a client with so many in all trains on in this round, counted from 1.
+    #[must_use]
+    pub fn samples_in(&self, round: u32, samples: u64) -> u64 {
+        stream::length(samples, self.training.slices, round)
+    }
+
+    /// What of a client's data it trains on in this round, counted from 1.
+    #[must_use]
+    pub fn data_in(&self, round: u32, client: ClientId, data: &View) -> View {
+        if self.training.slices <= 1 {
+            return data.clone();
+        }
+        let seed = self.root_seed().derive_bytes("client", client.as_bytes());
+        data.part(&stream::slice(data.len(), self.training.slices, round, &seed))
+    }
+
     /// Seed of everything random in this run.
     #[must_use]
     pub fn root_seed(&self) -> Seed {
@@ -176,6 +195,7 @@ impl RunSpec {
                 schedule: Schedule::Constant {},
                 clip: None,
                 measure: Measures::default(),
+                slices: 1,
             },
             algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },
             aggregation: Aggregation::default(),

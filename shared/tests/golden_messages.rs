@@ -86,6 +86,7 @@ fn spec() -> RunSpec {
             schedule: Schedule::Exponential { factor: 0.99 },
             clip: Some(2.5),
             measure: Measures { alignment: true, drift: false },
+            slices: 10,
         },
         algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },
         aggregation: Aggregation {

@@ -31,6 +31,18 @@ pub fn memory(process: u32, field: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
+/// Seconds that the threads of a process have been running, all together.
+#[must_use]
+pub fn processor_time(process: u32) -> Option<f64> {
+    /// `USER_HZ` of Linux, in which it tells times on every architecture that we run on.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field is a name in brackets, which may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: Option<f64> = fields.get(11..13)?.iter().map(|ticks| ticks.parse::<f64>().ok()).sum();
+    Some(ticks? / TICKS)
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();

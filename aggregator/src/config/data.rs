@@ -31,6 +31,8 @@ pub struct DataTable {
     pub clients: u32,
     /// How a simulation divides the training samples.
     pub partition: Partition,
+    /// In so many slices each client's data arrives, one a round.
+    pub slices: u32,
     /// Training samples to use at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -56,6 +58,7 @@ impl Default for DataTable {
             on_error: OnError::Stop,
             clients: 10,
             partition: Partition::Iid {},
+            slices: 1,
             limit: None,
             normalise: Normalise::None,
             mean: None,

@@ -149,6 +149,11 @@ pub const KEYS: &[Key] = &[
     key("data.partition.quantity.alpha", ALPHA, "skew of sizes: small gives nearly all to few clients"),
     key("data.partition.quantity.min", POSITIVE, "samples that every client has at least"),
     key("data.partition.role", Kind::Empty, "every role of a text is a client"),
+    key(
+        "data.slices",
+        POSITIVE,
+        "slices of each client's data, one of which it trains on a round; 1 is all of it",
+    ),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key(
         "data.normalise",

@@ -143,6 +143,7 @@ fn out_of_range() {
         ("round.time.max=1e300", "at most 31536000"),
         ("data.partition.dirichlet.alpha=0.0", "greater than 0"),
         ("training.clip=0", "greater than 0"),
+        ("data.slices=0", "at least 1"),
         ("training.schedule.exponential.factor=1.5", "at most 1"),
         ("data.partition.shards.per-client=0", "at least 1"),
         ("update.max-abs=-3", "greater than 0"),

@@ -73,6 +73,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         schedule: raw.training.schedule,
         clip: raw.training.clip,
         measure: raw.training.measure,
+        slices: raw.data.slices,
     };
     let aggregation = Aggregation {
         weights: raw.aggregation.weights,

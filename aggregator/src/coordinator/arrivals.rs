@@ -66,10 +66,12 @@ impl Coordinator {
         let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.peers.remove(&previous.peer);
+            self.heard.remove(&(previous.heard, previous.peer));
             self.refuse(previous.peer, Refusal::Replaced);
         }
         self.members.insert(client, Member { samples: hello.samples, link, seen: now });
         self.peers.insert(peer, client);
+        self.heard.insert((now, peer));
         let (wants, ask) = match &self.state {
             State::Open { round } | State::Opening { round } => match round.stage(client) {
                 Some(Stage::Asked) => (Some(round.number()), true),
@@ -120,7 +122,7 @@ impl Coordinator {
         let verdict = match &mut self.state {
             _ if round <= self.closed => Verdict::Discarded(Discard::Late),
             State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
-                match open.offer(client, &report) {
+                match open.offer(client, &report, |samples| self.spec.samples_in(round, samples)) {
                     Offer::Fold => {
                         self.actions.push_back(Action::Fold { round, client, report, upload });
                         return;

@@ -56,7 +56,7 @@ mod open_round;
 mod roster;
 mod status;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
@@ -120,7 +120,10 @@ pub struct Coordinator {
     spec: RunSpec,
     policy: RoundPolicy,
     members: BTreeMap<ClientId, Member>,
+    /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
+    /// The same connections by when they were last heard: the next to fall silent is the first.
+    heard: BTreeSet<(Duration, PeerId)>,
     closed: u32,
     /// Void rounds in a row that this process has seen: whoever starts a run again has changed something.
     void: u32,
@@ -165,6 +168,7 @@ impl Coordinator {
             policy,
             members,
             peers: BTreeMap::new(),
+            heard: BTreeSet::new(),
             closed: resume.closed,
             void: 0,
             regather,
@@ -186,8 +190,8 @@ impl Coordinator {
     /// newest event: with a later one, a moment between the two would be missed.
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        let silent = self.members.values().filter_map(|member| member.link);
-        let silence = silent.map(|link| link.heard + self.policy.lost_after).min();
+        // Those that are silent by now were dropped when the newest event was handled.
+        let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.lost_after);
         let wait = match &self.state {
             State::Gathering { known_until, pause_until, .. } => {
                 [*known_until, *pause_until].into_iter().filter(|moment| *moment > now).min()
@@ -306,8 +310,8 @@ impl Coordinator {
     fn settle(&mut self, now: Duration) {
         match &self.state {
             State::Gathering { need, known_until, pause_until, .. } => {
-                let connected = self.connected_peers().len();
-                let all_back = self.members.values().all(|member| member.link.is_some());
+                let connected = self.peers.len();
+                let all_back = connected == self.members.len();
                 if self.closed >= self.spec.rounds {
                     self.dismiss(Outcome::Completed);
                 } else if connected >= (*need).max(1)

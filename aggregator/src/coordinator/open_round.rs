@@ -200,8 +200,13 @@ impl OpenRound {
         }
     }
 
-    /// A client offers its update.
-    pub(super) fn offer(&mut self, client: ClientId, report: &TrainReport) -> Offer {
+    /// A client offers its update. `used` tells how many of the samples that a client has in all it trains on in this round.
+    pub(super) fn offer(
+        &mut self,
+        client: ClientId,
+        report: &TrainReport,
+        used: impl Fn(u64) -> u64,
+    ) -> Offer {
         let round = self.number;
         let Some(part) = self.parts.get_mut(&client) else {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
@@ -214,8 +219,9 @@ impl OpenRound {
             }
             Stage::Missed => return Offer::Settled(Verdict::Discarded(Discard::Late)),
         }
-        let rejection = if report.samples != part.samples {
-            Rejection::Samples { declared: part.samples, reported: report.samples }
+        let declared = used(part.samples);
+        let rejection = if report.samples != declared {
+            Rejection::Samples { declared, reported: report.samples }
         } else if !report.loss.is_finite() {
             Rejection::Loss { loss: report.loss }
         } else {

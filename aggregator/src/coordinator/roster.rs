@@ -45,7 +45,9 @@ impl Coordinator {
 
     pub(super) fn heard(&mut self, now: Duration, client: ClientId) {
         if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+            self.heard.remove(&(link.heard, link.peer));
             link.heard = now;
+            self.heard.insert((now, link.peer));
         }
     }
 
@@ -54,6 +56,7 @@ impl Coordinator {
             && let Some(member) = self.members.get_mut(&client)
             && let Some(link) = member.link.take()
         {
+            self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
         }
     }
@@ -76,12 +79,8 @@ impl Coordinator {
 
     pub(super) fn drop_silent(&mut self, now: Duration) {
         let limit = self.policy.lost_after;
-        let silent: Vec<PeerId> = (self.members.values())
-            .filter_map(|member| member.link)
-            .filter(|link| now >= link.heard + limit)
-            .map(|link| link.peer)
-            .collect();
-        for peer in silent {
+        while self.heard.first().is_some_and(|(heard, _)| now >= *heard + limit) {
+            let Some((_, peer)) = self.heard.pop_first() else { return };
             self.forget(peer);
             self.actions.push_back(Action::Disconnect { peer });
         }

@@ -69,7 +69,7 @@ impl Coordinator {
     /// What the run waits for at `now`.
     #[must_use]
     pub fn status(&self, now: Duration) -> Status {
-        let connected = self.connected_peers().len();
+        let connected = self.peers.len();
         let (waiting_for, since) = match &self.state {
             State::Gathering { since, pause_until, .. } if now < *pause_until => {
                 (WaitingFor::Pause { void: self.void, left: pause_until.saturating_sub(now) }, *since)

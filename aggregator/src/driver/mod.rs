@@ -30,6 +30,9 @@ pub use farewell::Latecomers;
 /// How often the status is told although nothing happened.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
+/// However much happens, the status is told no more often: it goes through the whole cohort.
+const STATUS_PACE: Duration = Duration::from_millis(50);
+
 /// What is left when no more rounds are run.
 pub struct Ended {
     /// The run, for its model and its report.
@@ -81,9 +84,14 @@ pub async fn drive(
     let mut failure = None;
     let mut handled = Duration::ZERO;
     let mut ticker = tokio::time::interval(STATUS_INTERVAL);
+    let mut told: Option<Duration> = None;
     loop {
         driver.act(notice);
-        notice(Notice::Status(&driver.coordinator.status(started.elapsed())));
+        let now = started.elapsed();
+        if driver.outcome.is_some() || told.is_none_or(|told| now >= told + STATUS_PACE) {
+            notice(Notice::Status(&driver.coordinator.status(now)));
+            told = Some(now);
+        }
         if driver.outcome.is_some() {
             break;
         }

@@ -50,6 +50,10 @@ impl FileLayer for Unsynced {
         Disk.open(path)
     }
 
+    fn open_at(&self, path: &Path, start: u64) -> io::Result<Box<dyn Read + Send>> {
+        Disk.open_at(path, start)
+    }
+
     fn length(&self, path: &Path) -> io::Result<Option<u64>> {
         Disk.length(path)
     }

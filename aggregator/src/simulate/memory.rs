@@ -85,11 +85,11 @@ impl Hub {
     fn to_server(&self, peer: PeerId, outgoing: Outgoing) -> Result<(), MemoryError> {
         let event = match outgoing {
             Outgoing::Message(message) => {
-                let (message, bytes) = across(&message, 0, 0)?;
+                let (message, bytes) = across(&*message, 0, 0)?;
                 FromPeer::Message { peer, message, bytes, place: None }
             }
             Outgoing::Update(header, payload) => {
-                let message = ToServer::Update(header);
+                let message = ToServer::Update(*header);
                 let (message, bytes) = across(&message, payload.len() as u64, self.max_payload)?;
                 let ToServer::Update(header) = message else { return Err(MemoryError::Gone) };
                 let frame = frame::encode(&ToServer::Update(header), payload.len() as u64).into();

@@ -105,7 +105,7 @@ pub async fn take_part<C: Connector, S: Store>(
         let event = tokio::select! {
             result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
             incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
-            Some(result) = trained.recv() => driver.trained(result, &mut store, notice),
+            Some(result) = trained.recv() => driver.trained(*result, &mut store, notice),
             () = tokio::time::sleep(wake) => Some(Event::Tick),
             () = rest(driver.rest) => {
                 driver.rest = None;
@@ -205,9 +205,9 @@ impl Driver {
                     let mut connector = connector.clone();
                     self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
                 }
-                Action::Send(message) => self.send(Outgoing::Message(message)),
+                Action::Send(message) => self.send(Outgoing::Message(Box::new(message))),
                 Action::Upload(header) => match store.payload() {
-                    Ok(payload) => self.send(Outgoing::Update(header, payload)),
+                    Ok(payload) => self.send(Outgoing::Update(Box::new(header), payload)),
                     Err(error) => {
                         warn!("the finished update of round {} cannot be read: {error}", header.round);
                         self.session

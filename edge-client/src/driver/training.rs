@@ -25,12 +25,13 @@ struct Running {
 /// At most one task.
 pub(super) struct Training {
     running: Option<Running>,
-    finished: mpsc::UnboundedSender<Finished>,
+    /// Boxed, since a channel has room for dozens from the start and there is at most one.
+    finished: mpsc::UnboundedSender<Box<Finished>>,
 }
 
 impl Training {
     /// No task. Those that end are sent to `finished`.
-    pub(super) fn new(finished: mpsc::UnboundedSender<Finished>) -> Self {
+    pub(super) fn new(finished: mpsc::UnboundedSender<Box<Finished>>) -> Self {
         Self { running: None, finished }
     }
 
@@ -40,7 +41,7 @@ impl Training {
         let finished = self.finished.clone();
         workshop.submit(move || {
             let result = guarded(|| work::carry_out(&task, &handle).map_err(|error| error.to_string()));
-            let _ = finished.send(Finished { handle, result });
+            let _ = finished.send(Box::new(Finished { handle, result }));
         });
     }
 

@@ -81,6 +81,16 @@ impl View {
         &self.indices
     }
 
+    /// The samples at these positions, in that order.
+    ///
+    /// # Panics
+    /// If a position is not below [`Self::len`].
+    #[must_use]
+    pub fn part(&self, positions: &[u32]) -> Self {
+        let indices = positions.iter().map(|&position| self.indices[position as usize]).collect();
+        Self { dataset: self.dataset.clone(), indices }
+    }
+
     /// The view's samples as a data set of their own.
     ///
     /// # Errors
@@ -165,6 +175,7 @@ mod tests {
         assert_eq!(view.shape(), [1, 1, 2]);
         assert_eq!(View::whole(three()).indices(), [0, 1, 2]);
         assert!(View::select(three(), Vec::new()).unwrap().is_empty());
+        assert_eq!((view.part(&[1]).indices(), view.part(&[1, 0]).indices()), (&[0][..], &[0, 1][..]));
     }
 
     #[test]

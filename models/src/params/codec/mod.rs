@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 pub use decode::{DecodeError, read};
 pub use encode::{encoded_len, write};
-pub use stream::TensorStream;
+pub use stream::{TensorCursor, TensorStream};
 
 use super::{ParamSet, Precision};
 

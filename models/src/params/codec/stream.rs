@@ -27,6 +27,12 @@ use super::{DecodeError, Limits};
 /// ```
 pub struct TensorStream<R> {
     input: R,
+    cursor: TensorCursor,
+}
+
+/// What a [`TensorStream`] knows without its input, which may be closed and opened again at another time: the next byte to
+/// read is [`remaining`](Self::remaining) bytes before the end.
+pub struct TensorCursor {
     tensors: Vec<Declared>,
     /// The tensor whose values come next, and how many of them were read.
     position: (usize, usize),
@@ -40,13 +46,19 @@ impl<R: Read> TensorStream<R> {
     /// As [`read`](super::read), for what is wrong with the header.
     pub fn open(mut input: R, limits: Limits) -> Result<Self, DecodeError> {
         let (tensors, _) = declarations(&mut input, limits)?;
-        Ok(Self { input, tensors, position: (0, 0), bytes: Vec::new() })
+        Ok(Self { input, cursor: TensorCursor { tensors, position: (0, 0), bytes: Vec::new() } })
+    }
+
+    /// The input and the place in it.
+    #[must_use]
+    pub fn into_parts(self) -> (R, TensorCursor) {
+        (self.input, self.cursor)
     }
 
     /// Whether the tensors come in the order of their names, as they do in what this crate writes.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
-        self.tensors.is_sorted_by(|a, b| a.name < b.name)
+        self.cursor.tensors.is_sorted_by(|a, b| a.name < b.name)
     }
 
     /// Puts the next values, at most `limit` of them and all of one tensor, into `values`; gives the tensor's name and the
@@ -59,6 +71,33 @@ impl<R: Read> TensorStream<R> {
         limit: usize,
         values: &mut Vec<f32>,
     ) -> Result<Option<(&str, usize)>, DecodeError> {
+        self.cursor.next(&mut self.input, limit, values)
+    }
+}
+
+impl TensorCursor {
+    /// Bytes of data that were not read yet.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        let (index, offset) = self.position;
+        let rest = self.tensors.get(index..).unwrap_or_default();
+        let bytes = |(number, tensor): (usize, &Declared)| {
+            let read = if number == 0 { offset } else { 0 };
+            ((tensor.count - read) * tensor.precision.bytes()) as u64
+        };
+        rest.iter().enumerate().map(bytes).sum()
+    }
+
+    /// [`TensorStream::next`] out of `input`, whose next byte is that of this place.
+    ///
+    /// # Errors
+    /// As [`TensorStream::next`].
+    pub fn next(
+        &mut self,
+        input: &mut dyn Read,
+        limit: usize,
+        values: &mut Vec<f32>,
+    ) -> Result<Option<(&str, usize)>, DecodeError> {
         values.clear();
         let (mut index, mut offset) = self.position;
         while self.tensors.get(index).is_some_and(|tensor| offset == tensor.count) {
@@ -67,7 +106,7 @@ impl<R: Read> TensorStream<R> {
         let Some(tensor) = self.tensors.get(index) else { return Ok(None) };
         let count = (tensor.count - offset).min(limit);
         self.bytes.resize(count * tensor.precision.bytes(), 0);
-        read_values(&mut self.input, tensor, count, &mut self.bytes, values)?;
+        read_values(input, tensor, count, &mut self.bytes, values)?;
         self.position = (index, offset + count);
         Ok(Some((&tensor.name, offset)))
     }
@@ -105,6 +144,19 @@ mod tests {
                     expected.map(|(name, array)| (name.to_owned(), array.values().to_vec())).collect();
                 assert_eq!(found, expected, "{precision} {limit}");
             }
+            let (_, mut cursor) =
+                TensorStream::open(bytes.as_slice(), Limits::default()).unwrap().into_parts();
+            let (mut values, mut sum) = (Vec::new(), 0);
+            loop {
+                let mut input = &bytes[bytes.len() - cursor.remaining() as usize..];
+                let Some((tensor, offset)) = cursor.next(&mut input, 300, &mut values).unwrap() else {
+                    break;
+                };
+                let expected = &whole.get(tensor).unwrap().values()[offset..];
+                assert_eq!(values, expected[..values.len()], "{precision} {tensor} {offset}");
+                sum += values.len();
+            }
+            assert_eq!(sum, whole.parameters());
             let mut cut = TensorStream::open(&bytes[..bytes.len() - 1], Limits::default()).unwrap();
             let mut values = Vec::new();
             let error = loop {

@@ -24,6 +24,15 @@ pub fn slice(samples: usize, slices: u32, round: u32, seed: &Seed) -> Vec<u32> {
     slice
 }
 
+/// How many samples [`slice()`] gives. Any numbers give one: they may come from a peer.
+#[must_use]
+pub fn length(samples: u64, slices: u32, round: u32) -> u64 {
+    let parts = u64::from(slices).min(samples).max(1);
+    let part = (u64::from(round).max(1) - 1) % parts;
+    let begin = |part: u64| (u128::from(samples) * u128::from(part) / u128::from(parts)) as u64;
+    begin(part + 1) - begin(part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +63,16 @@ mod tests {
             let mut used: Vec<u32> = (1..=passes).flat_map(|round| slice(samples, slices, round, &seed)).collect();
             used.sort_unstable();
             prop_assert_eq!(used, (0..samples as u32).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn the_length_is_known_without_the_slice(
+            samples in 0_usize..300,
+            slices in 1_u32..20,
+            round in 1_u32..50,
+        ) {
+            let slice = slice(samples, slices, round, &Seed::root(1));
+            prop_assert_eq!(length(samples as u64, slices, round), slice.len() as u64);
         }
     }
 }

@@ -81,6 +81,26 @@ fn the_first_round_of_scaffold_is_fedavg_to_the_bit_and_the_second_is_not() {
 }
 
 #[test]
+fn who_comes_later_is_corrected_by_the_servers_control_variate_alone() {
+    let (settings, shares) = (training(1, 0), shares());
+    let (spec, plain) = (with(&spec("scaffold"), settings), with(&spec("fedavg"), settings));
+    let mut federation = Federation::new(&spec, &shares);
+    let first = federation.train(0);
+    federation.state = federation.server.close(&federation.state, &[first], 1);
+    federation.number = 1;
+    let mut w = federation.state.tensors.clone();
+    let c = w.take_under("control.");
+    assert!(c.max_abs() > 1e-3);
+    // One step: w - eta (g + c), and FedAvg's from there is w - eta g.
+    let mut fedavg = Federation::new(&plain, &shares);
+    (fedavg.state, fedavg.number) = (Parcel { tensors: w, scalars: Vec::new() }, 1);
+    let mut expected = fedavg.train(1).0.tensors;
+    expected.add_scaled(-settings.sgd.rate as f32, &c).unwrap();
+    let found = federation.train(1).0.tensors.select("head.");
+    assert!(apart(&found, &expected) < 1e-6, "{}", apart(&found, &expected));
+}
+
+#[test]
 fn control_variates_are_those_of_option_two() {
     let spec = with(&spec("scaffold"), training(2, 4));
     let shares = shares();

@@ -1,0 +1,66 @@
+//! Peers that send anything but what they should, over real QUIC, against a real `serve` with honest clients in it.
+//! Each hears what was wrong with it, the honest ones notice nothing, and the rounds count right.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod exhaustion;
+mod garbage;
+
+use aggregator::coordinator::Outcome;
+use federation_tests::gate::Gate;
+use federation_tests::hosted::Hosted;
+use federation_tests::raw_peer::hello;
+use federation_tests::scenario::Scenario;
+use shared::id::ClientId;
+use shared::message::{Hello, Verdict};
+
+const SHAPE: [usize; 3] = [1, 28, 28];
+/// Samples of every client in these federations.
+const SAMPLES: u64 = 10;
+
+/// A federation of so many clients with ten samples each.
+fn hosted(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, Hosted) {
+    let directory = tempfile::tempdir().unwrap();
+    let sizes = [format!("data.clients={clients}"), format!("data.limit={}", 10 * clients)];
+    let sizes = sizes.iter().map(String::as_str);
+    let overrides: Vec<&str> = sizes.chain(overrides.iter().copied()).collect();
+    let hosted = Hosted::start(Scenario::small(&overrides), &directory.path().join("run"));
+    (directory, hosted)
+}
+
+/// A stranger: its identity is in no simulated federation.
+fn stranger(number: u8) -> Hello {
+    hello(ClientId::from_bytes([number; 16]), SAMPLES, &SHAPE, 10)
+}
+
+/// Two honest clients, held in the first round.
+fn honest(hosted: &Hosted) -> [Gate; 2] {
+    [hosted.gate(0), hosted.gate(1)]
+}
+
+/// The honest two finish `rounds` rounds, in each of which exactly their updates count.
+fn assert_finished(hosted: Hosted, gates: &[Gate; 2], held: Vec<federation_tests::gate::Held>, rounds: u32) {
+    let mut held = held;
+    for round in 1..=rounds {
+        for held in held.drain(..) {
+            assert_eq!(held.round, round);
+            held.open();
+        }
+        for gate in gates {
+            assert_eq!(gate.receipt(round), Verdict::Accepted);
+        }
+        if round < rounds {
+            held = gates.iter().map(Gate::held).collect();
+        }
+    }
+    assert_counts(hosted, &vec![(2, 0, 0); rounds as usize]);
+}
+
+/// The run completes with so many updates accepted, rejected and discarded in each round.
+fn assert_counts(hosted: Hosted, expected: &[(usize, usize, usize)]) {
+    let (outcome, records, model) = hosted.end();
+    assert_eq!(outcome, Outcome::Completed);
+    let counts: Vec<_> =
+        records.iter().map(|round| (round.accepted, round.rejected, round.discarded)).collect();
+    assert_eq!(counts, expected);
+    assert_eq!(model.first_non_finite(), None);
+}

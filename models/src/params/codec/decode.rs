@@ -118,12 +118,12 @@ pub fn read(
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
     let (tensors, metadata) = declarations(input, limits)?;
     let mut params = ParamSet::new();
-    let mut buffer = vec![0u8; CHUNK];
+    let mut buffer = Vec::new();
     for tensor in tensors {
         let array = read_array(input, &tensor, &mut buffer)?;
         params.insert(tensor.name, array);
     }
-    match input.read_exact(&mut buffer[..1]) {
+    match input.read_exact(&mut [0]) {
         Ok(()) => Err(DecodeError::TrailingBytes),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((params, metadata)),
         Err(error) => Err(DecodeError::Io(error)),
@@ -217,11 +217,11 @@ fn check_tensors(
 const BELIEVED: usize = 4 << 20;
 
 /// Reads and converts the data of one tensor.
-fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Result<Array, DecodeError> {
-    let size = tensor.precision.bytes();
+fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
+    let at_once = CHUNK / tensor.precision.bytes();
     let mut values: Vec<f32> = Vec::new();
     while values.len() < tensor.count {
-        let wanted = (tensor.count - values.len()).min(buffer.len() / size);
+        let wanted = (tensor.count - values.len()).min(at_once);
         // Beyond what is believed at most double what has arrived, and exactly the declared count in the end.
         let room = (tensor.count - values.len()).min(values.len().max(BELIEVED));
         if values.capacity() - values.len() < wanted {
@@ -232,16 +232,16 @@ fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut [u8]) -> Res
     Ok(Array::new(tensor.shape.clone(), values).expect("as many values were read as the shape needs"))
 }
 
-/// Reads the next `count` values of a tensor and appends them to `values`. `buffer` has room for them as they are encoded.
+/// Reads the next `count` values of a tensor and appends them to `values`. `buffer` is there for those that have to be
+/// converted.
 pub(super) fn read_values(
     input: &mut dyn Read,
     tensor: &Declared,
     count: usize,
-    buffer: &mut [u8],
+    buffer: &mut Vec<u8>,
     values: &mut Vec<f32>,
 ) -> Result<(), DecodeError> {
     let within = || format!("data of tensor `{}`", tensor.name);
-    let bytes = &mut buffer[..count * tensor.precision.bytes()];
     match tensor.precision {
         // Without a detour: this is what most of a federation's bytes are.
         Precision::F32 => {
@@ -254,9 +254,10 @@ pub(super) fn read_values(
             }
         }
         Precision::F16 => {
-            fill(input, bytes, within)?;
+            buffer.resize(2 * count, 0);
+            fill(input, buffer, within)?;
             let mut halves = [f16::ZERO; 256];
-            for part in bytes.as_chunks().0.chunks(halves.len()) {
+            for part in buffer.as_chunks().0.chunks(halves.len()) {
                 let halves = &mut halves[..part.len()];
                 for (half, &bytes) in halves.iter_mut().zip(part) {
                     *half = f16::from_le_bytes(bytes);
@@ -267,8 +268,9 @@ pub(super) fn read_values(
             }
         }
         Precision::BF16 => {
-            fill(input, bytes, within)?;
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()));
+            buffer.resize(2 * count, 0);
+            fill(input, buffer, within)?;
+            values.extend(buffer.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()));
         }
     }
     Ok(())

@@ -39,13 +39,13 @@ pub fn write(
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
 
-    let mut bytes = vec![0u8; CHUNK];
     match precision {
         // In memory as they are encoded.
         Precision::F32 if cfg!(target_endian = "little") => {
             params.iter().try_for_each(|(_, array)| out.write_all(bytemuck::cast_slice(array.values())))
         }
         Precision::F32 => {
+            let mut bytes = vec![0u8; CHUNK];
             for (_, array) in params {
                 for values in array.values().chunks(CHUNK / 4) {
                     let bytes = &mut bytes[..values.len() * 4];
@@ -57,15 +57,14 @@ pub fn write(
             }
             Ok(())
         }
-        Precision::F16 => write_halves(params, &mut bytes, f16::ZERO, f16::to_le_bytes, out),
-        Precision::BF16 => write_halves(params, &mut bytes, bf16::ZERO, bf16::to_le_bytes, out),
+        Precision::F16 => write_halves(params, f16::ZERO, f16::to_le_bytes, out),
+        Precision::BF16 => write_halves(params, bf16::ZERO, bf16::to_le_bytes, out),
     }
 }
 
 /// Writes the data in a 16-bit format. The slice conversion uses the processor's instructions where there are any.
 fn write_halves<H: Copy>(
     params: &ParamSet,
-    bytes: &mut [u8],
     zero: H,
     to_le_bytes: fn(H) -> [u8; 2],
     out: &mut dyn Write,
@@ -73,6 +72,7 @@ fn write_halves<H: Copy>(
 where
     [H]: HalfFloatSliceExt,
 {
+    let mut bytes = vec![0u8; CHUNK];
     let mut halves = [zero; CHUNK / 2];
     for (_, array) in params {
         for values in array.values().chunks(CHUNK / 2) {

@@ -36,6 +36,7 @@ pub struct TensorCursor {
     tensors: Vec<Declared>,
     /// The tensor whose values come next, and how many of them were read.
     position: (usize, usize),
+    /// For values that have to be converted.
     bytes: Vec<u8>,
 }
 
@@ -105,7 +106,6 @@ impl TensorCursor {
         }
         let Some(tensor) = self.tensors.get(index) else { return Ok(None) };
         let count = (tensor.count - offset).min(limit);
-        self.bytes.resize(count * tensor.precision.bytes(), 0);
         read_values(input, tensor, count, &mut self.bytes, values)?;
         self.position = (index, offset + count);
         Ok(Some((&tensor.name, offset)))

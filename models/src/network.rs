@@ -7,7 +7,7 @@ use crate::cpu::{self, Descent};
 use crate::device::Backend;
 use crate::error::ModelError;
 use crate::mode::Mode;
-use crate::params::{Mismatch, ParamSet, element_count};
+use crate::params::{Array, Mismatch, ParamSet, element_count};
 use crate::sgd::Sgd;
 use crate::tensor;
 
@@ -224,6 +224,34 @@ impl Network {
         }
     }
 
+    /// The values of one parameter. They do not follow when the network learns on.
+    ///
+    /// # Errors
+    /// [`ModelError::Mismatch`] if there is none of this name, [`ModelError::Candle`] if the device fails.
+    pub fn parameter(&self, name: &str) -> Result<Array, ModelError> {
+        let found = match &self.engine {
+            Engine::Cpu(engine) => engine.parameter(name),
+            Engine::Tensor(engine) => {
+                engine.parameter(name).map_err(ModelError::candle("copying parameters from the device"))?
+            }
+        };
+        found.ok_or_else(|| Mismatch::missing(name).into())
+    }
+
+    /// Adds to the gradient of a parameter that the last backward pass has left, before it is followed.
+    ///
+    /// # Panics
+    /// If the gradient is not as long as the parameter.
+    pub(crate) fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<(), ModelError> {
+        let found = match &mut self.engine {
+            Engine::Cpu(engine) => engine.add_gradient(name, gradient),
+            Engine::Tensor(engine) => engine
+                .add_gradient(name, gradient)
+                .map_err(ModelError::candle("moving gradients to the device"))?,
+        };
+        found.ok_or_else(|| Mismatch::missing(name).into())
+    }
+
     /// Corrects the gradients of all later steps of the optimiser.
     pub(crate) fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
         let specs = self.architecture.parameter_specs()?;
@@ -332,7 +360,7 @@ mod tests {
     use super::*;
     use crate::architecture::{Initialisation, Layer};
     use crate::masks::Masks;
-    use crate::params::{Array, MismatchKind};
+    use crate::params::MismatchKind;
 
     const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 

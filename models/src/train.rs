@@ -33,13 +33,27 @@ pub struct Learner {
     /// The multiply-adds of a forward pass of one sample.
     multiply_adds: u64,
     /// The gradients by the logits and by the representation, kept for their memory.
-    by_logits: Vec<f32>,
-    by_representation: Vec<f32>,
+    by: LossGradients,
 }
 
 /// A further term of the loss, a function of the representation: given it, the term writes its gradient by it, as long, and
 /// gives its value.
 pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + Send + 'a;
+
+/// A loss in place of the cross-entropy, a function of what the network gave for a batch and of its parameters: it writes its
+/// gradients and gives its value.
+pub type Loss<'a> = dyn FnMut(&Network, &mut LossGradients) -> f32 + Send + 'a;
+
+/// The gradients of a loss, to be written by it. What an earlier batch has left there does not count, and has to be replaced.
+#[derive(Clone, Debug, Default)]
+pub struct LossGradients {
+    /// By [`Network::representation`], as long.
+    pub representation: Vec<f32>,
+    /// By [`Network::logits`], as long.
+    pub logits: Vec<f32>,
+    /// By parameters, as far as the loss depends on them directly: their names, and values as many as theirs.
+    pub parameters: Vec<(String, Vec<f32>)>,
+}
 
 impl Learner {
     /// A learner that starts from these parameters, with no velocity.
@@ -64,8 +78,7 @@ impl Learner {
             drops_out,
             passes: 0,
             multiply_adds,
-            by_logits: Vec::new(),
-            by_representation: Vec::new(),
+            by: LossGradients::default(),
         })
     }
 
@@ -92,6 +105,35 @@ impl Learner {
     /// As [`Learner::step`]; [`ModelError::Diverged`] also if the term is not finite.
     pub fn step_with(&mut self, batch: &Batch, term: &mut Term<'_>) -> Result<f32, ModelError> {
         self.step_on(batch, Some(term))
+    }
+
+    /// One step of gradient descent on another loss; gives that loss, from before the step.
+    ///
+    /// # Errors
+    /// As [`Learner::step`]; [`ModelError::Mismatch`] if a gradient is by a parameter that there is not.
+    ///
+    /// # Panics
+    /// If a gradient is not as long as what it is by.
+    pub fn step_by(&mut self, batch: &Batch, loss: &mut Loss<'_>) -> Result<f32, ModelError> {
+        attended(self.work(batch), || {
+            self.forward(batch)?;
+            let value = loss(&self.network, &mut self.by);
+            if !value.is_finite() {
+                return Err(ModelError::Diverged { step: self.steps, loss: value });
+            }
+            let gradients = OutputGradients {
+                representation: Some(&self.by.representation),
+                logits: Some(&self.by.logits),
+                ..OutputGradients::default()
+            };
+            self.network.propagate(gradients, Descent::Keep)?;
+            for (parameter, gradient) in &self.by.parameters {
+                self.network.add_gradient(parameter, gradient)?;
+            }
+            self.network.descend(&self.sgd, self.clip)?;
+            self.steps += 1;
+            Ok(value)
+        })
     }
 
     fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
@@ -191,28 +233,34 @@ impl Learner {
         descent: Descent,
         term: Option<&mut Term<'_>>,
     ) -> Result<f32, ModelError> {
-        let network = &mut self.network;
-        network.check_labels(batch)?;
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None if self.drops_out => return Err(ModelError::NoSeed),
-            // Nobody asks for masks.
-            None => [0; 32],
-        };
-        network.forward(batch.x(), batch.shape(), Mode::Training(Masks::new(seed, self.passes)))?;
-        self.passes += 1;
-        let loss = cross_entropy(network.logits(), batch.y(), &mut self.by_logits);
-        let mut gradients = OutputGradients { logits: Some(&self.by_logits), ..OutputGradients::default() };
+        self.forward(batch)?;
+        let Self { network, by, .. } = self;
+        let loss = cross_entropy(network.logits(), batch.y(), &mut by.logits);
+        let mut gradients = OutputGradients { logits: Some(&by.logits), ..OutputGradients::default() };
         let mut whole = loss;
         if let Some(term) = term {
-            whole += term(network.representation(), &mut self.by_representation);
-            gradients.representation = Some(&self.by_representation);
+            whole += term(network.representation(), &mut by.representation);
+            gradients.representation = Some(&by.representation);
         }
         if !whole.is_finite() {
             return Err(ModelError::Diverged { step: self.steps, loss: whole });
         }
         network.propagate(gradients, descent)?;
         Ok(loss)
+    }
+
+    /// A forward pass to learn from.
+    fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        self.network.check_labels(batch)?;
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None if self.drops_out => return Err(ModelError::NoSeed),
+            // Nobody asks for masks.
+            None => [0; 32],
+        };
+        self.network.forward(batch.x(), batch.shape(), Mode::Training(Masks::new(seed, self.passes)))?;
+        self.passes += 1;
+        Ok(())
     }
 }
 

@@ -152,6 +152,22 @@ impl Engine {
         self.parameters.iter_mut().map(gradient).collect()
     }
 
+    /// The values of a parameter, which share memory with the network's until it changes them.
+    pub(crate) fn parameter(&self, name: &str) -> Option<Array> {
+        Some(self.parameters[self.index(name)?].values.clone())
+    }
+
+    /// Adds to the gradient of a parameter, which still waits to be applied. `None` if there is no such parameter.
+    pub(crate) fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Option<()> {
+        let index = self.index(name)?;
+        self.parameters[index].add_gradient(gradient);
+        Some(())
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        self.parameters.binary_search_by(|parameter| parameter.name.as_str().cmp(name)).ok()
+    }
+
     /// Corrects all gradients from here on, until parameters are loaded. The sets fit, but for buffers.
     pub(crate) fn correct(&mut self, correction: &Correction) {
         for parameter in &mut self.parameters {

@@ -81,6 +81,20 @@ impl Parameter {
         (&mut self.gradient, self.values.values())
     }
 
+    /// Adds to the gradient, if that still waits; is the gradient otherwise.
+    ///
+    /// # Panics
+    /// If `gradient` is not as long as the parameter.
+    pub(crate) fn add_gradient(&mut self, gradient: &[f32]) {
+        assert_eq!(gradient.len(), self.values.len(), "a gradient as long as its parameter");
+        if std::mem::replace(&mut self.fresh, true) {
+            self.gradient.iter_mut().zip(gradient).for_each(|(sum, given)| *sum += given);
+        } else {
+            self.gradient.clear();
+            self.gradient.extend_from_slice(gradient);
+        }
+    }
+
     /// The sum of the squares of the gradient, if that still waits and is not a buffer's.
     pub(crate) fn squares(&self) -> f64 {
         if self.fresh && !self.buffer { correction::squares(&self.gradient) } else { 0.0 }

@@ -170,6 +170,23 @@ impl Engine {
         self.variables.iter().map(gradient).collect()
     }
 
+    /// A copy of a parameter in host memory; `None` if there is no such parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Result<Option<Array>> {
+        self.variables.get(name).map(|variable| to_host(variable)).transpose()
+    }
+
+    /// Adds to the gradient of a parameter. `None` if there is no such parameter.
+    pub(crate) fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<Option<()>> {
+        let Some(variable) = self.variables.get(name) else { return Ok(None) };
+        let given = Tensor::from_slice(gradient, variable.dims(), &self.device)?;
+        let sum = match self.gradients.remove(name) {
+            Some(gradient) => (gradient + given)?,
+            None => given,
+        };
+        self.gradients.insert(name.to_owned(), sum);
+        Ok(Some(()))
+    }
+
     /// One step of the optimiser along the gradients of the last backward pass. If `clip` is given and they are longer, all
     /// together, they are shortened to it first. Nothing of this waits for the device.
     pub(crate) fn descend(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<()> {

@@ -71,7 +71,7 @@ impl PrototypeLoss {
         if self.contrast != 0.0 {
             let by_directions = &mut gradients.representation;
             terms.contrast = supervised_contrast(&directions, labels, self.temperature, by_directions);
-            by_directions.iter_mut().for_each(|gradient| *gradient *= self.contrast);
+            scale(by_directions, self.contrast);
             for ((gradient, z), &length) in
                 by_directions.chunks_mut(d).zip(directions.chunks(d)).zip(&lengths)
             {
@@ -96,14 +96,14 @@ impl PrototypeLoss {
             let along: f32 = by_logits.iter().zip(scaled).map(|(gradient, logit)| gradient * logit).sum();
             let share = self.classify * along / length;
             by_f.iter_mut().zip(z).for_each(|(gradient, z)| *gradient -= share * z);
-            by_logits.iter_mut().for_each(|gradient| *gradient *= self.classify / length);
+            scale(by_logits, self.classify / length);
         }
 
         gradients.parameters.clear();
         if self.separate != 0.0 {
             let mut by_prototypes = Vec::new();
             terms.separation = separation(prototypes, classes, &mut by_prototypes);
-            by_prototypes.iter_mut().for_each(|gradient| *gradient *= self.separate);
+            scale(&mut by_prototypes, self.separate);
             gradients.parameters.push((head.to_owned(), by_prototypes));
         }
         terms
@@ -117,13 +117,19 @@ impl PrototypeLoss {
     }
 }
 
+fn scale(values: &mut [f32], factor: f32) {
+    for value in values {
+        *value *= factor;
+    }
+}
+
 /// The rows of `f`, `n` of them, with length 1, and the lengths that they had. A row of zeros stays one.
 fn directions(f: &[f32], n: usize) -> (Vec<f32>, Vec<f32>) {
     let d = f.len() / n;
     let (mut directions, mut lengths) = (f.to_vec(), Vec::with_capacity(n));
     for row in directions.chunks_mut(d) {
         let length = row.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt() as f32;
-        row.iter_mut().for_each(|value| *value /= length.max(TINY));
+        scale(row, 1.0 / length.max(TINY));
         lengths.push(length);
     }
     (directions, lengths)

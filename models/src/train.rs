@@ -42,7 +42,7 @@ pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + Send + 'a;
 
 /// A loss in place of the cross-entropy, a function of what the network gave for a batch and of its parameters: it writes its
 /// gradients and gives its value.
-pub type Loss<'a> = dyn FnMut(&Network, &mut LossGradients) -> f32 + Send + 'a;
+pub type Loss<'a> = dyn FnMut(&Network, &mut LossGradients) -> Result<f32, ModelError> + Send + 'a;
 
 /// The gradients of a loss, to be written by it. What an earlier batch has left there does not count, and has to be replaced.
 #[derive(Clone, Debug, Default)]
@@ -110,14 +110,14 @@ impl Learner {
     /// One step of gradient descent on another loss; gives that loss, from before the step.
     ///
     /// # Errors
-    /// As [`Learner::step`]; [`ModelError::Mismatch`] if a gradient is by a parameter that there is not.
+    /// As [`Learner::step`], and those of the loss; [`ModelError::Mismatch`] if a gradient is by a parameter that there is not.
     ///
     /// # Panics
     /// If a gradient is not as long as what it is by.
     pub fn step_by(&mut self, batch: &Batch, loss: &mut Loss<'_>) -> Result<f32, ModelError> {
         attended(self.work(batch), || {
             self.forward(batch)?;
-            let value = loss(&self.network, &mut self.by);
+            let value = loss(&self.network, &mut self.by)?;
             if !value.is_finite() {
                 return Err(ModelError::Diverged { step: self.steps, loss: value });
             }

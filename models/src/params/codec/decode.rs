@@ -144,7 +144,7 @@ pub(super) fn declarations(
 pub(super) struct Declared {
     pub(super) name: String,
     pub(super) precision: Precision,
-    shape: Vec<usize>,
+    pub(super) shape: Vec<usize>,
     pub(super) count: usize,
 }
 

@@ -14,7 +14,7 @@ use crate::params::{ParamSet, Precision};
 /// The exact number of bytes that [`write()`] writes for these arguments.
 #[must_use]
 pub fn encoded_len(params: &ParamSet, precision: Precision, metadata: &BTreeMap<String, String>) -> u64 {
-    let header = header(params, precision, metadata).len() as u64;
+    let header = header(shapes(params), precision, metadata).len() as u64;
     8 + header + params.parameters() as u64 * precision.bytes() as u64
 }
 
@@ -35,31 +35,54 @@ pub fn write(
         let message = format!("no tensor can be called `{METADATA_KEY}`: safetensors reserves the name");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    let header = header(params, precision, metadata);
+    let header = header(shapes(params), precision, metadata);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
 
     match precision {
-        // In memory as they are encoded.
-        Precision::F32 if cfg!(target_endian = "little") => {
-            params.iter().try_for_each(|(_, array)| out.write_all(bytemuck::cast_slice(array.values())))
-        }
-        Precision::F32 => {
-            let mut bytes = vec![0u8; CHUNK];
-            for (_, array) in params {
-                for values in array.values().chunks(CHUNK / 4) {
-                    let bytes = &mut bytes[..values.len() * 4];
-                    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-                        *bytes = value.to_le_bytes();
-                    }
-                    out.write_all(bytes)?;
-                }
-            }
-            Ok(())
-        }
+        Precision::F32 => params.iter().try_for_each(|(_, array)| write_values(array.values(), out)),
         Precision::F16 => write_halves(params, f16::ZERO, f16::to_le_bytes, out),
         Precision::BF16 => write_halves(params, bf16::ZERO, bf16::to_le_bytes, out),
     }
+}
+
+/// Writes what stands before the data of tensors of these names and shapes in [`Precision::F32`]. Their values follow in this
+/// order, each tensor's by [`write_values`] in as many parts as there are: for sets that are not in memory together.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_header<'a>(
+    tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
+    metadata: &BTreeMap<String, String>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let header = header(tensors, Precision::F32, metadata);
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(header.as_bytes())
+}
+
+/// Writes values as they stand in a file in [`Precision::F32`].
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_values(values: &[f32], out: &mut dyn Write) -> io::Result<()> {
+    if cfg!(target_endian = "little") {
+        // In memory as they are encoded.
+        return out.write_all(bytemuck::cast_slice(values));
+    }
+    let mut bytes = vec![0u8; CHUNK];
+    for values in values.chunks(CHUNK / 4) {
+        let bytes = &mut bytes[..values.len() * 4];
+        for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
+        out.write_all(bytes)?;
+    }
+    Ok(())
+}
+
+fn shapes(params: &ParamSet) -> impl Iterator<Item = (&str, &[usize])> {
+    params.iter().map(|(name, array)| (name, array.shape()))
 }
 
 /// Writes the data in a 16-bit format. The slice conversion uses the processor's instructions where there are any.
@@ -89,18 +112,22 @@ where
 }
 
 /// The JSON header, padded. Written by hand because `safetensors` keeps metadata in a `HashMap`, whose order varies.
-fn header(params: &ParamSet, precision: Precision, metadata: &BTreeMap<String, String>) -> String {
+fn header<'a>(
+    tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
+    precision: Precision,
+    metadata: &BTreeMap<String, String>,
+) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
-    let mut entries = Vec::with_capacity(params.len() + 1);
+    let mut entries = Vec::new();
     if !metadata.is_empty() {
         let pairs: Vec<_> =
             metadata.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
         entries.push(format!("\"{METADATA_KEY}\":{{{}}}", pairs.join(",")));
     }
     let mut start = 0u64;
-    for (name, array) in params {
-        let end = start + array.len() as u64 * precision.bytes() as u64;
-        let shape: Vec<_> = array.shape().iter().map(usize::to_string).collect();
+    for (name, shape) in tensors {
+        let end = start + (shape.iter().product::<usize>() * precision.bytes()) as u64;
+        let shape: Vec<_> = shape.iter().map(usize::to_string).collect();
         let (name, dtype, shape) = (quoted(name), precision.dtype(), shape.join(","));
         entries.push(format!(
             "{name}:{{\"dtype\":\"{dtype}\",\"shape\":[{shape}],\"data_offsets\":[{start},{end}]}}"
@@ -145,6 +172,19 @@ mod tests {
         expected.extend([0xcd, 0xcc, 0xcc, 0x3d, 0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0]);
         let bytes = to_bytes(&tiny(), Precision::F32, &metadata(&[("z", "\"\n"), ("a", "1")])).unwrap();
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_is_written_in_parts_is_what_is_written_at_once() {
+        let (params, metadata) = (tiny(), metadata(&[("a", "1")]));
+        let mut parts = Vec::new();
+        write_header(shapes(&params), &metadata, &mut parts).unwrap();
+        for (_, array) in &params {
+            for values in array.values().chunks(1) {
+                write_values(values, &mut parts).unwrap();
+            }
+        }
+        assert_eq!(parts, to_bytes(&params, Precision::F32, &metadata).unwrap());
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod stream;
 use std::collections::BTreeMap;
 
 pub use decode::{DecodeError, read};
-pub use encode::{encoded_len, write};
+pub use encode::{encoded_len, write, write_header, write_values};
 pub use stream::{TensorCursor, TensorStream};
 
 use super::{ParamSet, Precision};

@@ -1,9 +1,11 @@
 //! Reading a parameter set a few values at a time, in memory that does not grow with the model.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use super::decode::{Declared, declarations, read_values};
 use super::{DecodeError, Limits};
+use crate::params::Precision;
 
 /// The values of a parameter set in the order of their bytes.
 ///
@@ -45,9 +47,27 @@ impl<R: Read> TensorStream<R> {
     ///
     /// # Errors
     /// As [`read`](super::read), for what is wrong with the header.
-    pub fn open(mut input: R, limits: Limits) -> Result<Self, DecodeError> {
-        let (tensors, _) = declarations(&mut input, limits)?;
-        Ok(Self { input, cursor: TensorCursor { tensors, position: (0, 0), bytes: Vec::new() } })
+    pub fn open(input: R, limits: Limits) -> Result<Self, DecodeError> {
+        Ok(Self::open_described(input, limits)?.0)
+    }
+
+    /// Reads the header, and gives the metadata in it too.
+    ///
+    /// # Errors
+    /// As [`TensorStream::open`].
+    pub fn open_described(
+        mut input: R,
+        limits: Limits,
+    ) -> Result<(Self, BTreeMap<String, String>), DecodeError> {
+        let (tensors, metadata) = declarations(&mut input, limits)?;
+        let cursor = TensorCursor { tensors, position: (0, 0), bytes: Vec::new() };
+        Ok((Self { input, cursor }, metadata))
+    }
+
+    /// Names, shapes and number formats in the order of their data.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], Precision)> {
+        let tensors = self.cursor.tensors.iter();
+        tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.precision))
     }
 
     /// The input and the place in it.
@@ -114,10 +134,8 @@ impl TensorCursor {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::params::{Array, ParamSet, Precision, codec};
+    use crate::params::{Array, ParamSet, codec};
 
     #[test]
     fn a_stream_gives_what_reading_gives() {

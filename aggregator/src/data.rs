@@ -57,7 +57,7 @@ fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataErr
 
 /// The test set, if the model is ever to be tested.
 pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
-    if config.evaluate.every == 0 {
+    if config.evaluate.every == 0 && config.spec.evaluation.every == 0 {
         return Ok(None);
     }
     let view = View::whole(Arc::new(load(config, Split::Test)?));

@@ -6,7 +6,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::message::{ToClient, ToServer, UpdateHeader, Work};
 use tokio::sync::mpsc;
 
 /// Client to server. Small, since a channel has room for dozens from the start and most clients wait most of the time.
@@ -36,6 +36,8 @@ pub enum Incoming {
     Task {
         /// The round.
         round: u32,
+        /// What is to be done.
+        work: Work,
         /// The broadcast, as an encoded parcel.
         payload: Bytes,
     },

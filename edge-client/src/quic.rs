@@ -261,7 +261,7 @@ async fn read_task(
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<Incoming, LinkError> {
     let (message, total) = read_message(&mut stream, MAX_BROADCAST).await?;
-    let ToClient::Task { round } = message else { return Err(LinkError::Payload) };
+    let ToClient::Task { round, work } = message else { return Err(LinkError::Payload) };
     let length = usize::try_from(total).map_err(|_| LinkError::Payload)?;
     let mut payload = Vec::with_capacity(length.min(BELIEVED));
     let mut told = None;
@@ -276,5 +276,5 @@ async fn read_task(
             None => return Err(FrameError::Truncated.into()),
         }
     }
-    Ok(Incoming::Task { round, payload: payload.into() })
+    Ok(Incoming::Task { round, work, payload: payload.into() })
 }

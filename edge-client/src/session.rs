@@ -71,7 +71,7 @@ pub struct Session {
     report: TrainReport,
     progress: Progress,
     /// A task that overtook the welcome: it comes on a stream of its own.
-    early: Option<u32>,
+    early: Option<(u32, message::Work)>,
     /// A task that failed after the hello had declared it held: the server will not send it again.
     failed: Option<(Held, String)>,
     attempts: u32,
@@ -181,7 +181,7 @@ impl Session {
         match message {
             ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
             ToClient::Refused(refusal) => self.end(Outcome::Refused(refusal)),
-            ToClient::Task { round } => self.task(round),
+            ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => {
                 if let Work::Holding(held) = self.work
                     && held.round == round
@@ -209,14 +209,16 @@ impl Session {
             self.say_failed(held, &reason);
         }
         self.spec = Some(spec);
-        if let Some(round) = self.early.take() {
-            self.task(round);
+        if let Some((round, work)) = self.early.take() {
+            self.task(round, work);
         }
     }
 
-    fn task(&mut self, round: u32) {
+    fn task(&mut self, round: u32, work: message::Work) {
         let (Link::Joined(_), Some(spec)) = (self.link, &self.spec) else {
-            self.early = self.early.max(Some(round));
+            if self.early.is_none_or(|(newest, _)| newest < round) {
+                self.early = Some((round, work));
+            }
             return;
         };
         let held = Held { run: spec.run, round };
@@ -231,7 +233,7 @@ impl Session {
         self.abandon();
         self.work = Work::Training(held);
         self.progress = Progress { round: Some(round), done: 0, total: 0 };
-        self.actions.push_back(Action::Train { round, spec });
+        self.actions.push_back(Action::Train { round, work, spec });
     }
 
     fn trained(&mut self, round: u32, outcome: Result<TrainReport, String>) {

@@ -1,6 +1,8 @@
 //! One task: from the broadcast's bytes to the update's.
 
+use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -8,11 +10,44 @@ use bytes::Bytes;
 use models::{Backend, Limits};
 use shared::algorithm::registry::{self, RegistryError};
 use shared::algorithm::{Client, TrainError};
-use shared::data::View;
+use shared::data::{DataError, View};
+use shared::evaluation;
 use shared::id::ClientId;
-use shared::message::{Progress, TrainReport};
+use shared::message::{Metric, Progress, TrainReport, Work};
 use shared::parcel::{Parcel, ParcelError};
 use shared::spec::RunSpec;
+use tracing::warn;
+
+/// A device's test samples: read when a run asks for tests, so that they cost nothing where none does.
+#[derive(Clone)]
+pub struct TestSamples(Arc<dyn Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync>);
+
+impl TestSamples {
+    /// Those that `read` gives, each time they are asked for; `None` if the device has none.
+    pub fn new(
+        read: impl Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Those of a device that has none.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(|| Ok(None))
+    }
+
+    /// Those in `samples`, in memory.
+    #[must_use]
+    pub fn of(samples: View) -> Self {
+        Self::new(move || Ok(Some(samples.clone())))
+    }
+}
+
+impl fmt::Debug for TestSamples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TestSamples")
+    }
+}
 
 /// What a task needs.
 #[derive(Clone, Debug)]
@@ -21,10 +56,14 @@ pub struct Task {
     pub spec: Box<RunSpec>,
     /// The round.
     pub round: u32,
+    /// What is to be done in it.
+    pub work: Work,
     /// Who trains.
     pub client: ClientId,
     /// The device's data, of which the round may use a slice.
     pub data: View,
+    /// The device's test samples.
+    pub tests: TestSamples,
     /// Where it trains.
     pub backend: Backend,
     /// What the server sent, an encoded parcel.
@@ -69,6 +108,18 @@ pub enum TaskError {
     Train(#[from] TrainError),
 }
 
+/// Why a device does not test.
+#[derive(Debug, thiserror::Error)]
+enum Untested {
+    #[error(
+        "there are no test samples: put a test split beside the training samples, or have the run hold some of them out \
+         (evaluate.hold-out)"
+    )]
+    NoSamples,
+    #[error("the test samples cannot be read: {0}")]
+    Unreadable(#[from] DataError),
+}
+
 /// How a running task is watched and stopped from another thread.
 #[derive(Debug, Default)]
 pub struct Handle {
@@ -93,6 +144,10 @@ impl Handle {
     fn step(&self, progress: Progress) -> ControlFlow<()> {
         self.done.store(progress.done, Ordering::Relaxed);
         self.total.store(progress.total, Ordering::Relaxed);
+        self.go_on()
+    }
+
+    fn go_on(&self) -> ControlFlow<()> {
         if self.cancelled.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -115,14 +170,33 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
         Parcel::read_from(&mut bytes, limits)
     };
-    let received = decode(&task.broadcast).map_err(TaskError::Broadcast)?;
-    let local = task.local.as_deref().map(decode).transpose().map_err(TaskError::Local)?;
+    let received = || decode(&task.broadcast).map_err(TaskError::Broadcast);
+    let local = || task.local.as_deref().map(decode).transpose().map_err(TaskError::Local);
     let seed = task.spec.root_seed().derive_numbered("round", u64::from(task.round));
     let seed = seed.derive_bytes("client", task.client.as_bytes());
     let mut monitor = |progress| handle.step(progress);
     let data = task.spec.data_in(task.round, task.client, &task.data);
     let mut client = Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor);
-    let trained = algorithm.train(&mut client, received, local)?;
+    if task.work.evaluate {
+        match tests(task) {
+            Ok(tests) => {
+                let params = algorithm.used(received()?, local()?)?;
+                let go_on = &mut || handle.go_on();
+                let found = evaluation::test(&task.spec, &params, &tests, &task.backend, go_on)?;
+                client.report(Metric::OwnAccuracy(found.accuracy));
+                client.report(Metric::OwnLoss(found.loss));
+            }
+            // What it learns counts all the same.
+            Err(error) => warn!("round {}: the model is not tested here: {error}", task.round),
+        }
+    }
+    let (update, local) = if task.work.train {
+        let trained = algorithm.train(&mut client, received()?, local()?)?;
+        (trained.update, trained.local.map(|parcel| parcel.to_bytes(models::Precision::F32)))
+    } else {
+        // What the algorithm keeps stays as it is.
+        (Parcel::default(), task.local.clone())
+    };
     let report = TrainReport {
         samples: client.samples(),
         steps: client.steps(),
@@ -130,17 +204,21 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
-    Ok(Result {
-        report,
-        update: trained.update.to_bytes(task.spec.precision.update).into(),
-        local: trained.local.map(|parcel| parcel.to_bytes(models::Precision::F32)),
-    })
+    Ok(Result { report, update: update.to_bytes(task.spec.precision.update).into(), local })
+}
+
+/// What the device tests on: what the run holds out of its samples, or its test split.
+fn tests(task: &Task) -> std::result::Result<View, Untested> {
+    let tests = if task.spec.evaluation.hold_out > 0.0 {
+        Some(task.spec.held_out(task.client, &task.data))
+    } else {
+        (task.tests.0)()?
+    };
+    tests.filter(|tests| !tests.is_empty()).ok_or(Untested::NoSamples)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use models::{Array, ParamSet, Precision};
     use shared::data::Dataset;
 
@@ -163,7 +241,8 @@ mod tests {
             let mut spec = Box::new(spec.clone());
             spec.training.slices = slices;
             let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
-            let task = Task { spec, round, client, data, backend, broadcast, local: None };
+            let (work, tests) = (Work::TRAIN, TestSamples::none());
+            let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
             let result = carry_out(&task, &Handle::default()).unwrap();
             (result.report.samples, result.update)
         };

@@ -17,7 +17,7 @@ fn held(round: u32) -> Held {
 }
 
 fn report(samples: u64) -> TrainReport {
-    TrainReport { samples, steps: 3, loss: 0.5, duration: Duration::from_millis(1250), metrics: [None; 4] }
+    TrainReport { samples, steps: 3, loss: 0.5, duration: Duration::from_millis(1250), metrics: [None; 12] }
 }
 
 fn keep(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {

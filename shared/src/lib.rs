@@ -8,6 +8,7 @@
 //! | [`parcel`] | how an algorithm's values become safetensors on the wire and on disk |
 //! | [`message`], [`frame`] | one documented enum per direction, and the frames that carry them |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
+//! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identities |
 //! | [`share`] | how many a share of a whole is |
 //!
@@ -17,6 +18,7 @@
 pub mod aggregation;
 pub mod algorithm;
 pub mod data;
+pub mod evaluation;
 pub mod frame;
 pub mod id;
 pub mod message;

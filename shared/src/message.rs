@@ -56,10 +56,12 @@ pub enum ToClient {
     },
     /// Answer to [`ToServer::Hello`]: it does not. Nothing follows.
     Refused(Refusal),
-    /// Train in `round`, starting from the broadcast. *With payload.*
+    /// Work on what is broadcast in `round`, and answer with an update. *With payload.*
     Task {
         /// The round.
         round: u32,
+        /// What is to be done.
+        work: Work,
     },
     /// What became of the update of `round`; the client may forget it.
     Receipt {
@@ -73,6 +75,20 @@ pub enum ToClient {
         /// Rounds that the run has completed.
         rounds: u32,
     },
+}
+
+/// What a client is asked to do with the model that it is sent; any of these together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Train it and send what was learned. Without this the update is an empty payload, and its report is what counts.
+    pub train: bool,
+    /// Test it, as it was sent, on the device's own test samples.
+    pub evaluate: bool,
+}
+
+impl Work {
+    /// Training alone.
+    pub const TRAIN: Self = Self { train: true, evaluate: false };
 }
 
 /// Who is there, and what it still holds from before the connection.
@@ -133,8 +149,11 @@ pub struct TrainReport {
     /// Wall time of the training on the device.
     pub duration: Duration,
     /// What was measured beside that, each at most once.
-    pub metrics: [Option<Metric>; 4],
+    pub metrics: Metrics,
 }
+
+/// What a report has room for.
+pub type Metrics = [Option<Metric>; 12];
 
 /// What a client measures of its local training if the run asks for it. New ones go last.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,6 +162,10 @@ pub enum Metric {
     Alignment(f64),
     /// Euclidean length of what was learned, `||w_k - w_t||`.
     Drift(f64),
+    /// Share of the device's own test samples that the model it was sent classifies correctly.
+    OwnAccuracy(f64),
+    /// Mean cross-entropy of that model on them, in nats.
+    OwnLoss(f64),
 }
 
 impl Metric {
@@ -152,14 +175,24 @@ impl Metric {
         match self {
             Self::Alignment(_) => "alignment",
             Self::Drift(_) => "drift",
+            Self::OwnAccuracy(_) => "own-accuracy",
+            Self::OwnLoss(_) => "own-loss",
         }
+    }
+
+    /// Whether it is of the model that the client was sent, as it is: of the round before, and not of the training.
+    #[must_use]
+    pub fn is_of_model(self) -> bool {
+        matches!(self, Self::OwnAccuracy(_) | Self::OwnLoss(_))
     }
 
     /// The number. A peer may have sent any.
     #[must_use]
     pub fn value(self) -> f64 {
         match self {
-            Self::Alignment(value) | Self::Drift(value) => value,
+            Self::Alignment(value) | Self::Drift(value) | Self::OwnAccuracy(value) | Self::OwnLoss(value) => {
+                value
+            }
         }
     }
 }

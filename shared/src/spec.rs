@@ -9,11 +9,13 @@ use models::{Architecture, Precision, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::aggregation::Aggregation;
-use crate::data::partition::stream;
+use crate::data::partition::{shuffled, stream};
 use crate::data::{Labels, Preparation, Reading, View};
 use crate::id::{ClientId, RunId};
+use crate::message::Work;
 use crate::schedule::Schedule;
 use crate::seed::Seed;
+use crate::share;
 
 /// Everything a client must know to take part in a run. It crosses the network as postcard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +40,8 @@ pub struct RunSpec {
     pub aggregation: Aggregation,
     /// Number format of broadcasts and updates on the wire.
     pub precision: WirePrecision,
+    /// What clients test.
+    pub evaluation: ClientEvaluation,
     /// How often a client says that it is alive.
     pub heartbeat: Duration,
 }
@@ -119,6 +123,27 @@ impl Training {
     }
 }
 
+/// Federated evaluation: clients test the model that they are sent on samples of their own.
+///
+/// It costs no broadcast: whoever is asked to train in a round tests the model that it starts from, that of the round before.
+/// The last model is sent to all clients for it, in a closing round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientEvaluation {
+    /// Rounds between models that are tested; 0 for none.
+    pub every: u32,
+    /// The share of a client's samples that it never trains on, and tests on; in `[0, 1)`. 0: it tests on the test split
+    /// that lies beside its training samples.
+    pub hold_out: f64,
+}
+
+impl ClientEvaluation {
+    /// How many of so many samples are held out: at least one is left to train on.
+    #[must_use]
+    pub fn held_out(&self, samples: usize) -> usize {
+        share::of(self.hold_out, samples).min(samples.saturating_sub(1))
+    }
+}
+
 /// A registered algorithm and its hyper-parameters, opaque to everything but that algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlgorithmSpec {
@@ -145,20 +170,64 @@ impl RunSpec {
         Sgd { rate: sgd.rate * schedule.share(round, self.rounds), ..sgd }
     }
 
+    /// What clients are asked for in this round of training, counted from 1. The model that they are sent is that of the
+    /// round before.
+    #[must_use]
+    pub fn work_in(&self, round: u32) -> Work {
+        let every = self.evaluation.every;
+        Work { evaluate: every > 0 && round > 1 && (round - 1).is_multiple_of(every), ..Work::TRAIN }
+    }
+
+    /// What all clients are asked for with the last model, after the training; `None` if for nothing.
+    #[must_use]
+    pub fn closing_work(&self) -> Option<Work> {
+        (self.evaluation.every > 0).then_some(Work { train: false, evaluate: true })
+    }
+
+    /// What the round after `closed` is for, if training ends with round `last`; `None` if there is none.
+    #[must_use]
+    pub fn work_after(&self, closed: u32, last: u32) -> Option<Work> {
+        if closed < last {
+            Some(self.work_in(closed + 1))
+        } else {
+            self.closing_work().filter(|_| closed == last)
+        }
+    }
+
     /// Samples that a client with so many in all trains on in this round, counted from 1.
     #[must_use]
     pub fn samples_in(&self, round: u32, samples: u64) -> u64 {
-        stream::length(samples, self.training.slices, round)
+        let held_out = usize::try_from(samples).map_or(0, |samples| self.evaluation.held_out(samples) as u64);
+        stream::length(samples - held_out, self.training.slices, round)
     }
 
     /// What of a client's data it trains on in this round, counted from 1.
     #[must_use]
     pub fn data_in(&self, round: u32, client: ClientId, data: &View) -> View {
+        let held_out = self.evaluation.held_out(data.len());
+        let data = if held_out == 0 {
+            data.clone()
+        } else {
+            data.part(&self.divided(client, data).split_off(held_out))
+        };
         if self.training.slices <= 1 {
-            return data.clone();
+            return data;
         }
         let seed = self.root_seed().derive_bytes("client", client.as_bytes());
         data.part(&stream::slice(data.len(), self.training.slices, round, &seed))
+    }
+
+    /// What of a client's data it holds out to test on: empty if nothing.
+    #[must_use]
+    pub fn held_out(&self, client: ClientId, data: &View) -> View {
+        let held_out = self.evaluation.held_out(data.len());
+        data.part(&self.divided(client, data)[..held_out])
+    }
+
+    /// The positions of a client's data, in the order in which they are held out.
+    fn divided(&self, client: ClientId, data: &View) -> Vec<u32> {
+        let seed = self.root_seed().derive_bytes("client", client.as_bytes()).derive("hold-out");
+        shuffled(data.len(), &seed)
     }
 
     /// Seed of everything random in this run.
@@ -200,7 +269,40 @@ impl RunSpec {
             algorithm: AlgorithmSpec { name: algorithm.to_owned(), parameters: Vec::new() },
             aggregation: Aggregation::default(),
             precision: WirePrecision { broadcast: Precision::F32, update: Precision::F32 },
+            evaluation: ClientEvaluation::default(),
             heartbeat: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::data::Dataset;
+
+    #[test]
+    fn what_is_held_out_is_never_trained_on() {
+        let client = ClientId::from_bytes([3; 16]);
+        for (samples, hold_out, slices, expected) in
+            [(40, 0.25, 1, 10), (41, 0.25, 4, 10), (1, 0.9, 1, 0), (3, 0.99, 1, 2), (40, 0.0, 3, 0)]
+        {
+            let mut spec = RunSpec::example("fedavg");
+            spec.evaluation.hold_out = hold_out;
+            spec.training.slices = slices;
+            let dataset = Dataset::new(vec![1, 2, 2], vec![7; 4 * samples], vec![1_u8; samples], 2);
+            let data = View::whole(Arc::new(dataset.expect("samples of two classes")));
+            let held_out = spec.held_out(client, &data);
+            assert_eq!(held_out.len(), expected);
+            let mut all: Vec<u32> = held_out.indices().to_vec();
+            for round in 1..=slices {
+                let trained = spec.data_in(round, client, &data);
+                assert_eq!(trained.len() as u64, spec.samples_in(round, samples as u64));
+                all.extend(trained.indices());
+            }
+            all.sort_unstable();
+            assert_eq!(all, (0..samples as u32).collect::<Vec<_>>(), "{samples} {hold_out} {slices}");
         }
     }
 }

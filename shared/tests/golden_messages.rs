@@ -18,11 +18,17 @@ use shared::data::{Augmentation, Edge, Normalisation, Preparation};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Held, Hello, Metric, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport,
-    UpdateHeader, Verdict,
+    Discard, Held, Hello, Metric, Metrics, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport,
+    UpdateHeader, Verdict, Work,
 };
 use shared::schedule::Schedule;
-use shared::spec::{AlgorithmSpec, DataSpec, Measures, RunSpec, Training, WirePrecision};
+use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, Measures, RunSpec, Training, WirePrecision};
+
+fn metrics(measured: &[Metric]) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.iter_mut().zip(measured).for_each(|(slot, metric)| *slot = Some(*metric));
+    metrics
+}
 
 fn to_server() -> Vec<(&'static str, ToServer)> {
     let hello = Hello {
@@ -40,7 +46,12 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         steps: 300,
         loss: 0.125,
         duration: Duration::from_millis(2_500),
-        metrics: [Some(Metric::Alignment(0.5)), Some(Metric::Drift(2.0)), None, None],
+        metrics: metrics(&[
+            Metric::Alignment(0.5),
+            Metric::Drift(2.0),
+            Metric::OwnAccuracy(0.25),
+            Metric::OwnLoss(1.5),
+        ]),
     };
     vec![
         ("hello", ToServer::Hello(hello)),
@@ -96,6 +107,7 @@ fn spec() -> RunSpec {
             buffers: Buffers::Local,
         },
         precision: WirePrecision { broadcast: Precision::BF16, update: Precision::F16 },
+        evaluation: ClientEvaluation { every: 6, hold_out: 0.125 },
         heartbeat: Duration::from_millis(5_500),
     }
 }
@@ -116,7 +128,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("refused-no-samples", ToClient::Refused(Refusal::NoSamples)),
         ("refused-replaced", ToClient::Refused(Refusal::Replaced)),
         ("refused-protocol", ToClient::Refused(Refusal::Protocol(text("it said hello twice")))),
-        ("task", ToClient::Task { round: 300 }),
+        ("task", ToClient::Task { round: 300, work: Work::TRAIN }),
+        ("task-closing", ToClient::Task { round: 301, work: Work { train: false, evaluate: true } }),
         ("receipt-accepted", receipt(Verdict::Accepted)),
         ("receipt-not-in-cohort", rejected(Rejection::NotInCohort { round: 3 })),
         ("receipt-unknown-round", rejected(Rejection::UnknownRound { round: 300, current: 4 })),

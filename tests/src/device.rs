@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use edge_client::session::{Action, Device as Identity, Event, Outcome, Session};
 use edge_client::store::{MemoryStore, Store as _};
-use edge_client::work::{self, Handle, Task};
+use edge_client::work::{self, Handle, Task, TestSamples};
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
@@ -154,13 +154,15 @@ impl Device {
                     let payload = self.store.payload().expect("an upload is of a held update");
                     effects.push(Effect::Deliver(ToServer::Update(header), Some(payload)));
                 }
-                Action::Train { round, spec } => {
+                Action::Train { round, work, spec } => {
                     let held = Held { run: spec.run, round };
                     self.running = Some(held);
                     let task = Task {
                         local: self.store.local(spec.run).expect("memory does not fail"),
                         spec,
                         round,
+                        work,
+                        tests: TestSamples::none(),
                         client: self.identity.client,
                         data: self.data.clone(),
                         backend: Backend::cpu(),

@@ -11,6 +11,7 @@ use edge_client::quic::QuicConnector;
 use edge_client::session::Outcome;
 use edge_client::store::MemoryStore;
 use edge_client::trust::{Fingerprint, Trust};
+use edge_client::work::TestSamples;
 use edge_client::workshop::Workshop;
 use models::Backend;
 use shared::data::View;
@@ -56,6 +57,7 @@ impl Gate {
         let participant = Participant {
             client,
             data,
+            tests: TestSamples::none(),
             backend: Backend::cpu(),
             workshop: workshop.clone(),
             at_rest: || {},

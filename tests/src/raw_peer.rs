@@ -164,7 +164,7 @@ impl RawPeer {
         let header = Header::parse(*header, u64::MAX).expect("servers send frames");
         let (body, payload) = rest.split_at(header.message as usize);
         assert_eq!(payload.len() as u64, header.payload);
-        let ToClient::Task { round } = frame::decode(body).expect("servers send messages") else {
+        let ToClient::Task { round, .. } = frame::decode(body).expect("servers send messages") else {
             panic!("only tasks have a stream of their own")
         };
         let parcel = Parcel::read_from(&mut &payload[..], Limits::default()).expect("broadcasts are parcels");

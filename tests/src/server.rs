@@ -56,7 +56,9 @@ impl Server {
         assert_eq!(started.passed, [""; 0], "no other directory than the first is taken");
         let (run, resume, lock) = started.into_parts();
         let broadcast = match &resume.open {
-            Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),
+            Some(reopened) if reopened.decided().is_none() => {
+                Some(run.broadcast(reopened.opening.round, reopened.opening.work)?)
+            }
             _ => None,
         };
         let continued = resume.clone();
@@ -153,7 +155,7 @@ impl Server {
                     assert_eq!(broadcast.round, round, "the broadcast of the open round is at hand");
                     let payload = std::fs::read(&broadcast.path).expect("the broadcast was written");
                     assert_eq!(payload.len() as u64, broadcast.length);
-                    effects.push(Effect::Deliver(peer, ToClient::Task { round }, Some(payload.into())));
+                    effects.push(Effect::Deliver(peer, broadcast.task(), Some(payload.into())));
                 }
                 Action::Fold { round, client, upload, .. } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
@@ -171,7 +173,7 @@ impl Server {
                 }
                 Action::Close { round, tally } => {
                     self.run.close(round, &tally, Traffic::default())?;
-                    self.events.push_back(Event::Closed { round });
+                    self.events.push_back(Event::Closed { round, enough: self.run.ended().is_some() });
                 }
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {

@@ -201,7 +201,7 @@ impl World {
                 if self.connections.get(&peer).is_none_or(|it| it.server_life != self.server_deaths) {
                     return;
                 }
-                let event = match (message, payload, &mut self.server) {
+                let event = match (*message, payload, &mut self.server) {
                     (ToServer::Update(header), Some(payload), Some(server)) => {
                         match server.upload(peer, header, &payload, self.synced_uploads) {
                             Ok(event) => event,
@@ -254,7 +254,7 @@ impl World {
                 device::Effect::Connect => self.connect(device),
                 device::Effect::Deliver(message, payload) => {
                     if let Some(peer) = self.connection_of(device) {
-                        let message = across(&message);
+                        let message = Box::new(across(&message));
                         self.deliver(
                             peer,
                             0,

@@ -184,7 +184,15 @@ fn conclude(
     let path = run.write_report(&page, *outcome != Outcome::Stopped)?;
     if !json {
         let summary = console::summary(&Summary::of(run.records(), None));
-        terminal::print(&format!("{summary}\nmodel   {}\nreport  {}\n", model.display(), path.display()))?;
+        let best = run.best().filter(|_| run.directory().best().exists());
+        let best = best.map_or_else(String::new, |best| {
+            format!("best    {} (round {})\n", run.directory().best().display(), best.round)
+        });
+        terminal::print(&format!(
+            "{summary}\nmodel   {}\n{best}report  {}\n",
+            model.display(),
+            path.display()
+        ))?;
     }
     match outcome {
         Outcome::Stopped => terminal::tell(&format!(
@@ -192,7 +200,12 @@ fn conclude(
             run.closed(),
             run.spec().rounds
         )),
-        Outcome::Completed | Outcome::Fruitless { .. } => {}
+        Outcome::Completed | Outcome::Fruitless { .. } => {
+            if let Some(round) = run.ended() {
+                let planned = run.spec().rounds;
+                terminal::tell(&format!("training ended after round {round} of {planned}: [stop] was met"));
+            }
+        }
     }
     Failure::of_outcome(outcome).map_or(Ok(()), Err)
 }

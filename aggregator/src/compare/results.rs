@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::plan::Plan;
 use crate::report::RoundRecord;
+use crate::run::stopping;
 
 /// The rounds of every planned run that has any, in the order of the plan.
 pub type Rounds = Vec<Option<Vec<RoundRecord>>>;
@@ -57,7 +58,7 @@ pub struct Line {
     pub bytes: Option<Mean>,
     /// Bytes in both directions, all rounds.
     pub traffic: Option<Mean>,
-    /// What clients measured, by name, the mean over all rounds.
+    /// What clients measured, by name: of their training the mean over the rounds, of the models that they tested the last.
     pub metrics: BTreeMap<String, Mean>,
     /// Every seed for itself.
     pub seeds: Vec<Seed>,
@@ -74,7 +75,7 @@ pub struct Seed {
     pub seed: u32,
     /// Its directory's name.
     pub run: String,
-    /// Rounds that closed.
+    /// Rounds of training that closed.
     pub rounds: usize,
     /// Whether they are all.
     pub complete: bool,
@@ -86,7 +87,7 @@ pub struct Seed {
     pub reached: Option<(u32, u64)>,
     /// Bytes in both directions, all rounds.
     pub bytes: u64,
-    /// What clients measured, by name: the mean over the rounds that have it.
+    /// What clients measured, by name: of their training the mean over the rounds, of the models that they tested the last.
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -99,11 +100,14 @@ impl Seed {
             rounds.fold(0_u64, |sum, round| sum.saturating_add(both(round)))
         };
         let first = target.and_then(|target| tested().find(|&(_, accuracy)| accuracy >= target));
+        let config = &run.config;
+        let last = stopping::ended(rounds, &config.stop).unwrap_or(config.spec.rounds);
+        let closed = rounds.last().map_or(0, |round| round.round);
         Self {
             seed: run.seed,
-            run: run.config.spec.name.clone(),
-            rounds: rounds.len(),
-            complete: rounds.len() == run.config.spec.rounds as usize,
+            run: config.spec.name.clone(),
+            rounds: rounds.iter().filter(|round| !round.closing).count(),
+            complete: config.spec.work_after(closed, last).is_none(),
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
             best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
             reached: first.map(|(round, _)| (round, until(round))),
@@ -115,8 +119,14 @@ impl Seed {
 
 fn metrics(rounds: &[RoundRecord]) -> BTreeMap<String, f64> {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (name, &value) in rounds.iter().flat_map(|round| &round.metrics) {
-        values.entry(name).or_default().push(value);
+    for round in rounds {
+        for (name, &value) in &round.metrics {
+            let values = values.entry(name).or_default();
+            if round.clients.values().any(|client| client.contains_key(name)) {
+                values.clear();
+            }
+            values.push(value);
+        }
     }
     let mean = |values: &[f64]| Mean::of(values).map(|mean| mean.mean);
     values.into_iter().filter_map(|(name, values)| Some((name.to_owned(), mean(&values)?))).collect()

@@ -10,7 +10,7 @@ use crate::attack::{Attack, Attackers};
 
 use super::findings::Findings;
 use super::places::Places;
-use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy, SimulationTable};
+use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy, SimulationTable, StopTable};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
@@ -129,6 +129,29 @@ impl Combinations<'_> {
             let reason = "nothing is learned below its head, so that the representations to compare are the samples \
                           themselves; leave it out, or use a model with hidden layers";
             self.refuse(&keys, reason);
+        }
+    }
+
+    /// Whether what training is to end by is ever known.
+    pub(super) fn stop(&mut self, raw: &Raw) {
+        let metric = raw.stop.metric;
+        let end = match raw.stop {
+            StopTable { target: Some(target), .. } => ("stop.target", format!("stop.target = {target}")),
+            StopTable { patience: Some(rounds), .. } => {
+                ("stop.patience", format!("stop.patience = {rounds}"))
+            }
+            StopTable { .. } => return,
+        };
+        let tests = if metric.is_of_clients() {
+            ("evaluate.clients", raw.evaluate.clients)
+        } else {
+            ("evaluate.every", raw.evaluate.every)
+        };
+        if tests.1 == 0 {
+            let by = ("stop.metric", format!("stop.metric = {:?}", metric.name()));
+            let reason =
+                format!("nothing is tested that training could end by; set {} to 1 or more", tests.0);
+            self.refuse(&[end, by, (tests.0, format!("{} = 0", tests.0))], &reason);
         }
     }
 

@@ -301,6 +301,33 @@ pub const KEYS: &[Key] = &[
     ),
     key("evaluate.every", Kind::Whole(0, COUNT), "rounds between tests of the global model; 0 is never"),
     key("evaluate.batch", POSITIVE, "test samples at once"),
+    key(
+        "evaluate.clients",
+        Kind::Whole(0, COUNT),
+        "rounds between tests by the clients, on samples of their own; 0 is never",
+    ),
+    key(
+        "evaluate.hold-out",
+        SHARE,
+        "of a client's samples to test on and not to train on; 0: it has a test split",
+    ),
+    key(
+        "stop.metric",
+        Kind::OneOf(&["accuracy", "loss", "own-accuracy", "own-loss"]),
+        "what the best model is the best by; own-: of the clients' tests",
+    ),
+    optional(
+        "stop.target",
+        Kind::Number(Included(0.0), FINITE),
+        "no target",
+        "training ends when a model is as good as this",
+    ),
+    optional(
+        "stop.patience",
+        POSITIVE,
+        "no end",
+        "tests in a row without a better model after which training ends",
+    ),
     key("connection.heartbeat", POSITIVE_TIME, "seconds between a client's signs of life"),
     key("connection.lost-after", POSITIVE_TIME, "seconds without one after which a client is lost"),
     key(
@@ -441,7 +468,7 @@ mod tests {
         ];
         for alternative in alternatives {
             let text = format!(
-                "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[update]\nbroadcast = \"f16\"\n\
+                "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[stop]\ntarget = 1\npatience = 1\n[update]\nbroadcast = \"f16\"\n\
                  [model]\nname = \"x\"\nseed = 2\nnorm = \"batch\"\ninitialisation = \"he\"\n[model.layers]\n\
                  [data]\npath = \"x\"\nlimit = 1\nshape = [1]\nclasses = 1\nclass-names = [\"x\"]\n\
                  mean = [0]\ndeviation = [1]\n{alternative}"

@@ -57,9 +57,9 @@ pub(crate) use suggest::nearest as nearest_name;
 
 pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
-pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source};
+pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source, StopPlan};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
-    RunTable, SimulationTable, TimeTable, TrainingTable, UpdateTable,
+    RunTable, SimulationTable, StopTable, TimeTable, TrainingTable, UpdateTable,
 };
 pub use validate::{Config, DATA_VARIABLE};

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use shared::data::{Partition, Reading};
+use shared::message::Work;
 use shared::share;
 
 use super::DataSet;
+use crate::run::stopping::Criterion;
 
 /// When a round opens, whom it asks, and when it closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +39,13 @@ impl RoundPolicy {
     #[must_use]
     pub fn cohort(&self, clients: usize) -> usize {
         share::of(self.fraction, clients).max(1).min(clients)
+    }
+
+    /// The policy of a round with this work. One without training is for all clients: it waits for each of them, and is
+    /// content with whoever has answered when its time is over.
+    #[must_use]
+    pub fn of(self, work: Work) -> Self {
+        if work.train { self } else { Self { fraction: 1.0, min: 1, max: None, ..self } }
     }
 }
 
@@ -81,6 +90,17 @@ pub struct EvaluatePlan {
     pub every: u32,
     /// Test samples at once; at least 1.
     pub batch: usize,
+}
+
+/// When training ends before all rounds are over.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StopPlan {
+    /// What models are compared by, and which is the best.
+    pub metric: Criterion,
+    /// A value that is good enough.
+    pub target: Option<f64>,
+    /// So many tests in a row without a better model are enough.
+    pub patience: Option<u32>,
 }
 
 impl EvaluatePlan {

@@ -12,6 +12,7 @@ use shared::spec::Measures;
 
 use super::{AugmentTable, DataTable};
 use crate::attack::Attack;
+use crate::run::stopping::Criterion;
 
 /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
 ///
@@ -40,6 +41,8 @@ pub struct Raw {
     pub update: UpdateTable,
     /// Testing of the global model.
     pub evaluate: EvaluateTable,
+    /// When training ends before all rounds are over.
+    pub stop: StopTable,
     /// Signs of life.
     pub connection: ConnectionTable,
     /// What only a simulation can do.
@@ -59,6 +62,7 @@ impl Default for Raw {
             round: RoundTable::default(),
             update: UpdateTable::default(),
             evaluate: EvaluateTable::default(),
+            stop: StopTable::default(),
             connection: ConnectionTable::default(),
             simulation: SimulationTable::default(),
         }
@@ -257,19 +261,37 @@ impl Default for UpdateTable {
 }
 
 /// `[evaluate]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EvaluateTable {
     /// Rounds between evaluations; 0 is never.
     pub every: u32,
     /// Test samples at once.
     pub batch: u32,
+    /// Rounds between tests by the clients, on samples of their own; 0 is never.
+    pub clients: u32,
+    /// Share of its samples that a client tests on and never trains on; 0: it has a test split.
+    pub hold_out: f64,
 }
 
 impl Default for EvaluateTable {
     fn default() -> Self {
-        Self { every: 1, batch: 64 }
+        Self { every: 1, batch: 64, clients: 0, hold_out: 0.0 }
     }
+}
+
+/// `[stop]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StopTable {
+    /// What models are compared by.
+    pub metric: Criterion,
+    /// A value that is good enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+    /// So many tests in a row without a better model are enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<u32>,
 }
 
 /// `[connection]`

@@ -6,14 +6,15 @@ use shared::aggregation::Aggregation;
 use shared::algorithm::{Axes, registry};
 use shared::data::glyphs;
 use shared::id::RunId;
-use shared::spec::{AlgorithmSpec, RunSpec, Training, WirePrecision};
+use shared::spec::{AlgorithmSpec, ClientEvaluation, RunSpec, Training, WirePrecision};
 
 use crate::attack::Attackers;
 
 use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
-    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source, model,
+    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source,
+    StopPlan, model,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -32,6 +33,8 @@ pub struct Config {
     pub data: DataPlan,
     /// Testing of the global model.
     pub evaluate: EvaluatePlan,
+    /// When training ends before all rounds are over.
+    pub stop: StopPlan,
     /// Who attacks a simulation, and how.
     pub attackers: Option<Attackers>,
     /// The configuration with every derived default filled in. Validating it again gives the same `Config`, from any
@@ -96,6 +99,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     }
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
+    checks.stop(&raw);
     let attackers = checks.attackers(&raw);
     let policy = checks.policy(&raw);
 
@@ -124,6 +128,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             algorithm,
             aggregation,
             precision: WirePrecision { broadcast, update: raw.update.precision },
+            evaluation: ClientEvaluation { every: raw.evaluate.clients, hold_out: raw.evaluate.hold_out },
             heartbeat: seconds(raw.connection.heartbeat),
         },
         initial_seed: raw.model.seed.unwrap_or(raw.run.seed).cast_unsigned(),
@@ -136,6 +141,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             partition: raw.data.partition,
         },
         evaluate: EvaluatePlan { every: raw.evaluate.every, batch: raw.evaluate.batch as usize },
+        stop: StopPlan { metric: raw.stop.metric, target: raw.stop.target, patience: raw.stop.patience },
         attackers,
         effective: raw,
     })
@@ -342,6 +348,8 @@ mod tests {
             "model.initialisation",
             "training.clip",
             "round.count.max",
+            "stop.target",
+            "stop.patience",
         ];
         assert_eq!(unset(&[]), [&["data.path"][..], &form, &normal, &rest].concat());
         assert_eq!(

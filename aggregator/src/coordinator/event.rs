@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::{Rejection, ToClient, ToServer, TrainReport};
+use shared::message::{Rejection, ToClient, ToServer, TrainReport, Work};
 
 use super::open_round::Tally;
 
@@ -66,6 +66,8 @@ pub enum Event {
     Closed {
         /// The round.
         round: u32,
+        /// Whether the model is good enough, or grows no better: training ends before all rounds are over.
+        enough: bool,
     },
     /// Time has passed.
     Tick,
@@ -140,6 +142,8 @@ pub enum Action {
 pub struct Opening {
     /// Its number, from 1.
     pub round: u32,
+    /// What its members are asked for.
+    pub work: Work,
     /// The cohort with each member's declared number of samples.
     pub cohort: BTreeMap<ClientId, u64>,
     /// Every known client with its declared number of samples: the largest weight a replacement may bring,
@@ -168,6 +172,8 @@ pub enum Outcome {
 pub struct Resume {
     /// Rounds that are closed.
     pub closed: u32,
+    /// The round that training ended with before all were over.
+    pub ended: Option<u32>,
     /// The clients that were known.
     pub roster: BTreeMap<ClientId, u64>,
     /// The round that was open, if one was.

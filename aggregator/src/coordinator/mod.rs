@@ -37,6 +37,9 @@
 //! | restart | | a round was open | `Open` | wants what is not in |
 //! | restart | | all rounds are closed | `Finished` | `Finish` |
 //! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
+//! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them |
+//! | `Gathering` | time | that is for the closing round, and nobody has come for `time.max` | `Finished` | `Finish` |
+//! | `Closing` | closed | training ends early: it is enough | | as after the last round of training |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
@@ -60,7 +63,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Refusal, Rejection, ToClient, Verdict};
+use shared::message::{Refusal, Rejection, ToClient, Verdict, Work};
 use shared::seed::sample_without_replacement;
 use shared::spec::RunSpec;
 
@@ -125,6 +128,8 @@ pub struct Coordinator {
     /// The same connections by when they were last heard: the next to fall silent is the first.
     heard: BTreeSet<(Duration, PeerId)>,
     closed: u32,
+    /// The last round of training: that of the specification, or an earlier one after which it was enough.
+    last: u32,
     /// Void rounds in a row that this process has seen: whoever starts a run again has changed something.
     void: u32,
     /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
@@ -147,6 +152,7 @@ impl Coordinator {
             .map(|(client, samples)| (client, Member { samples, link: None, seen: now }))
             .collect();
         let regather = if members.is_empty() { now } else { now + policy.regather };
+        let last = resume.ended.unwrap_or(spec.rounds);
         let mut actions = VecDeque::new();
         let state = match resume.open {
             Some(reopened) => match reopened.decided() {
@@ -154,7 +160,7 @@ impl Coordinator {
                     actions.push_back(Action::Close { round: reopened.opening.round, tally });
                     State::Closing { void: tally.void, reasons: vec![RESTARTED.to_owned()] }
                 }
-                None => State::Open { round: OpenRound::resume(reopened, &policy, now) },
+                None => State::Open { round: OpenRound::resume(reopened, policy, now) },
             },
             None => State::Gathering {
                 since: now,
@@ -170,6 +176,7 @@ impl Coordinator {
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
             closed: resume.closed,
+            last,
             void: 0,
             regather,
             stray_rejected: 0,
@@ -193,10 +200,13 @@ impl Coordinator {
         // Those that are silent by now were dropped when the newest event was handled.
         let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.lost_after);
         let wait = match &self.state {
-            State::Gathering { known_until, pause_until, .. } => {
-                [*known_until, *pause_until].into_iter().filter(|moment| *moment > now).min()
+            State::Gathering { since, known_until, pause_until, .. } => {
+                // Without training to come, nobody is waited for that long.
+                let given_up = self.spec.work_after(self.closed, self.last).is_some_and(|work| !work.train);
+                let given_up = if given_up { *since + self.policy.time_max } else { Duration::ZERO };
+                [*known_until, *pause_until, given_up].into_iter().filter(|moment| *moment > now).min()
             }
-            State::Open { round } => round.deadline(&self.policy, now),
+            State::Open { round } => round.deadline(now),
             State::Opening { .. } | State::Closing { .. } | State::Finished => None,
         };
         [silence, wait].into_iter().flatten().filter(|moment| *moment > now).min()
@@ -229,7 +239,7 @@ impl Coordinator {
             Event::Disconnected { peer } => self.forget(peer),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
-            Event::Closed { round } => self.after_close(now, round),
+            Event::Closed { round, enough } => self.after_close(now, round, enough),
             Event::Tick => {}
             Event::Stop => {
                 for peer in self.connected_peers() {
@@ -272,7 +282,7 @@ impl Coordinator {
         }
     }
 
-    fn after_close(&mut self, now: Duration, number: u32) {
+    fn after_close(&mut self, now: Duration, number: u32, enough: bool) {
         let State::Closing { void, reasons } = &mut self.state else { return };
         if number != self.closed + 1 {
             return;
@@ -280,21 +290,24 @@ impl Coordinator {
         let reasons = std::mem::take(reasons);
         self.void = if *void { self.void + 1 } else { 0 };
         self.closed = number;
-        if self.void >= self.spec.rounds {
+        if enough {
+            self.last = self.last.min(number);
+        }
+        if self.void >= self.last {
             self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
-        } else if self.closed >= self.spec.rounds {
-            self.dismiss(Outcome::Completed);
-        } else {
+        } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
             let pause = self.pause();
             if self.void >= VOID_ALARM {
                 self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
             }
             self.state = State::Gathering {
                 since: now,
-                need: self.policy.min,
+                need: self.policy.of(work).min,
                 known_until: self.regather.max(now),
                 pause_until: now + pause,
             };
+        } else {
+            self.dismiss(Outcome::Completed);
         }
     }
 
@@ -309,23 +322,28 @@ impl Coordinator {
     /// Moves on as far as the state allows; called after every event, so no condition is missed.
     fn settle(&mut self, now: Duration) {
         match &self.state {
-            State::Gathering { need, known_until, pause_until, .. } => {
+            State::Gathering { since, need, known_until, pause_until } => {
                 let connected = self.peers.len();
                 let all_back = connected == self.members.len();
-                if self.closed >= self.spec.rounds {
+                let Some(work) = self.spec.work_after(self.closed, self.last) else {
+                    self.dismiss(Outcome::Completed);
+                    return;
+                };
+                if !work.train && connected == 0 && now >= *since + self.policy.time_max {
+                    // The model is there, and nobody comes to test it.
                     self.dismiss(Outcome::Completed);
                 } else if connected >= (*need).max(1)
                     && (all_back || now >= *known_until)
                     && now >= *pause_until
                 {
-                    self.open(now);
+                    self.open(now, work);
                 }
             }
             State::Open { round } => {
                 let members = &self.members;
                 let here =
                     |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-                match round.next(&self.policy, now, here) {
+                match round.next(now, here) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(false, waited_for),
                     Next::Recruit { wanted, may_void } => self.recruit(now, wanted, may_void),
@@ -335,15 +353,16 @@ impl Coordinator {
         }
     }
 
-    fn open(&mut self, now: Duration) {
+    fn open(&mut self, now: Duration, work: Work) {
         let number = self.closed + 1;
         let present: Vec<(ClientId, u64)> = self.present().collect();
-        let size = self.policy.cohort(present.len()).max(self.policy.min.min(present.len()));
+        let policy = self.policy.of(work);
+        let size = policy.cohort(present.len()).max(policy.min.min(present.len()));
         let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
         let drawn = sample_without_replacement(present.len(), size, &mut rng);
         let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
-        let opening = Opening { round: number, cohort, roster: self.roster() };
-        self.state = State::Opening { round: OpenRound::new(opening.clone(), now) };
+        let opening = Opening { round: number, work, cohort, roster: self.roster() };
+        self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
         self.actions.push_back(Action::Open(opening));
     }
 
@@ -362,14 +381,14 @@ impl Coordinator {
             if may_void {
                 self.close(true, WaitedFor::MinCount);
             } else {
-                round.look_again(&self.policy, now);
+                round.look_again(now);
             }
             return;
         }
         let label = self.spec.root_seed().derive_numbered("replacements", u64::from(round.number()));
         let mut rng = label.derive_numbered("after", round.cohort_len() as u64).rng();
         let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
-        round.extend(drawn.into_iter().map(|index| candidates[index]), &self.policy, now);
+        round.extend(drawn.into_iter().map(|index| candidates[index]), now);
         let opening = round.opening();
         let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
         self.state = State::Opening { round };

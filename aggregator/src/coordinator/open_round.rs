@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::{Discard, Rejection, TrainReport, Verdict};
+use shared::message::{Discard, Rejection, TrainReport, Verdict, Work};
 
 use super::{Opening, Reopened};
 use crate::config::RoundPolicy;
@@ -92,6 +92,9 @@ struct Part {
 #[derive(Debug)]
 pub(super) struct OpenRound {
     number: u32,
+    work: Work,
+    /// That of a round with this work.
+    policy: RoundPolicy,
     roster: BTreeMap<ClientId, u64>,
     parts: BTreeMap<ClientId, Part>,
     opened: Duration,
@@ -107,10 +110,12 @@ pub(super) struct OpenRound {
 }
 
 impl OpenRound {
-    pub(super) fn new(opening: Opening, now: Duration) -> Self {
+    pub(super) fn new(opening: Opening, policy: RoundPolicy, now: Duration) -> Self {
         let part = |(client, samples)| (client, Part { samples, stage: Stage::Drawn });
         Self {
             number: opening.round,
+            work: opening.work,
+            policy: policy.of(opening.work),
             roster: opening.roster,
             parts: opening.cohort.into_iter().map(part).collect(),
             opened: now,
@@ -122,8 +127,8 @@ impl OpenRound {
         }
     }
 
-    pub(super) fn resume(reopened: Reopened, policy: &RoundPolicy, now: Duration) -> Self {
-        let mut round = Self::new(reopened.opening, now);
+    pub(super) fn resume(reopened: Reopened, policy: RoundPolicy, now: Duration) -> Self {
+        let mut round = Self::new(reopened.opening, policy, now);
         round.regather = now + policy.regather;
         let decided = reopened.closing.map(|closing| closing.contributors);
         for (client, part) in &mut round.parts {
@@ -160,7 +165,7 @@ impl OpenRound {
 
     pub(super) fn opening(&self) -> Opening {
         let cohort = self.parts.iter().map(|(client, part)| (*client, part.samples)).collect();
-        Opening { round: self.number, cohort, roster: self.roster.clone() }
+        Opening { round: self.number, work: self.work, cohort, roster: self.roster.clone() }
     }
 
     pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {
@@ -179,22 +184,17 @@ impl OpenRound {
         self.roster.values().any(|&known| known >= samples)
     }
 
-    pub(super) fn extend(
-        &mut self,
-        recruits: impl IntoIterator<Item = (ClientId, u64)>,
-        policy: &RoundPolicy,
-        now: Duration,
-    ) {
+    pub(super) fn extend(&mut self, recruits: impl IntoIterator<Item = (ClientId, u64)>, now: Duration) {
         for (client, samples) in recruits {
             self.parts.insert(client, Part { samples, stage: Stage::Drawn });
         }
-        self.short_handed |= now >= self.window + policy.time_max;
+        self.short_handed |= now >= self.window + self.policy.time_max;
         self.window = now;
     }
 
     /// Nobody can be recruited now: when `time.max` is over, wait for another `time.max`.
-    pub(super) fn look_again(&mut self, policy: &RoundPolicy, now: Duration) {
-        if now >= self.window + policy.time_max {
+    pub(super) fn look_again(&mut self, now: Duration) {
+        if now >= self.window + self.policy.time_max {
             self.short_handed = true;
             self.window = now;
         }
@@ -270,22 +270,22 @@ impl OpenRound {
     }
 
     /// The closing rules. `here` tells who is connected.
-    pub(super) fn next(&self, policy: &RoundPolicy, now: Duration, here: impl Fn(ClientId) -> bool) -> Next {
+    pub(super) fn next(&self, now: Duration, here: impl Fn(ClientId) -> bool) -> Next {
         if self.count_stage(|_, stage| *stage == Stage::Folding) > 0 {
             return Next::Wait;
         }
         let accepted = self.accepted();
-        let target = policy.max.unwrap_or(usize::MAX).min(self.parts.len());
+        let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len());
         let pending_here = self.count_stage(|client, stage| *stage == Stage::Asked && here(client));
         let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
-        let overdue = now >= self.window + policy.time_max;
-        if accepted >= policy.min {
+        let overdue = now >= self.window + self.policy.time_max;
+        if accepted >= self.policy.min {
             let given_up = pending_away == 0 || now >= self.regather;
-            let settled = pending_here == 0 && given_up && now >= self.opened + policy.time_min;
+            let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
             return if accepted >= target && target < self.parts.len() {
                 Next::Close(WaitedFor::Count)
             } else if accepted >= target || settled {
-                let grace = pending_away > 0 && !policy.time_min.is_zero();
+                let grace = pending_away > 0 && !self.policy.time_min.is_zero();
                 Next::Close(if grace { WaitedFor::MinTime } else { WaitedFor::Cohort })
             } else if self.short_handed {
                 Next::Close(WaitedFor::MinCount)
@@ -296,19 +296,19 @@ impl OpenRound {
             };
         }
         if overdue {
-            let wanted = policy.min - accepted;
+            let wanted = self.policy.min - accepted;
             return Next::Recruit { wanted, may_void: pending_here + pending_away == 0 };
         }
-        if pending_away == 0 && accepted + pending_here < policy.min {
-            let wanted = policy.min - accepted - pending_here;
+        if pending_away == 0 && accepted + pending_here < self.policy.min {
+            let wanted = self.policy.min - accepted - pending_here;
             return Next::Recruit { wanted, may_void: pending_here == 0 };
         }
         Next::Wait
     }
 
     /// When, after `now`, [`next`](Self::next) can change by time alone.
-    pub(super) fn deadline(&self, policy: &RoundPolicy, now: Duration) -> Option<Duration> {
-        let moments = [self.opened + policy.time_min, self.window + policy.time_max, self.regather];
+    pub(super) fn deadline(&self, now: Duration) -> Option<Duration> {
+        let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
         moments.into_iter().filter(|moment| *moment > now).min()
     }
 

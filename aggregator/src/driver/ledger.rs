@@ -41,6 +41,7 @@ pub(super) enum Done {
     },
     Closed {
         round: u32,
+        enough: bool,
     },
     /// A closed round is on disk with all that follows from it.
     Settled(Box<RoundRecord>),
@@ -98,7 +99,7 @@ fn keep(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
                 } else {
                     closed = Some(record);
                 }
-                let _ = done.send(Done::Closed { round });
+                let _ = done.send(Done::Closed { round, enough: run.ended().is_some() });
             }
         }
     }

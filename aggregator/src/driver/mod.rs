@@ -57,7 +57,9 @@ pub async fn drive(
     }
     let policy = run.config().policy;
     let reopened = match &resume.open {
-        Some(reopened) if reopened.decided().is_none() => Some(run.broadcast(reopened.opening.round)?),
+        Some(reopened) if reopened.decided().is_none() => {
+            Some(run.broadcast(reopened.opening.round, reopened.opening.work)?)
+        }
         _ => None,
     };
     let earlier = reopened.as_ref().map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
@@ -350,7 +352,7 @@ impl Driver {
                 Some(Event::Opened { round })
             }
             Done::Folded { round, client, outcome } => Some(Event::Folded { round, client, outcome }),
-            Done::Closed { round } => Some(Event::Closed { round }),
+            Done::Closed { round, enough } => Some(Event::Closed { round, enough }),
             Done::Settled(record) => {
                 notice(Notice::Round(&record));
                 None

@@ -129,8 +129,7 @@ async fn send(peer: &Peer, broadcast: &Broadcast) -> Result<(), PeerError> {
             Err(error) => return Err(PeerError::Broadcast(error)),
         },
     };
-    let message = ToClient::Task { round: broadcast.round };
-    let mut next = Some(Bytes::from(frame::encode(&message, broadcast.length)));
+    let mut next = Some(Bytes::from(frame::encode(&broadcast.task(), broadcast.length)));
     while let Some(mut chunk) = next {
         while !chunk.is_empty() {
             let written = stream.0.write_chunks(std::slice::from_mut(&mut chunk));

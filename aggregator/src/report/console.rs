@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::summary::Arrivals;
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{RoundRecord, Summary, WaitedFor};
+use crate::run::stopping::Criterion;
 
 /// One round as an aligned line of at most `columns` characters, without the line break; `rounds` is how many are
 /// planned. What went other than well stands at its end, or where there is no room on lines of its own.
@@ -20,7 +21,10 @@ use super::{RoundRecord, Summary, WaitedFor};
 pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     let width = rounds.to_string().len();
     let clients = record.sampled.to_string().len();
-    let begin = format!("round {:>width$}/{rounds}", record.round);
+    let mut begin = format!("round {:>width$}/{rounds}", record.round);
+    if record.closing {
+        begin = format!("{:<1$}", "closing", begin.len());
+    }
     let decimals = usize::from(record.seconds < 1000.0);
     let end =
         format!("  {:>clients$} of {}  {:>5.decimals$} s", record.accepted, record.sampled, record.seconds);
@@ -46,26 +50,33 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     }
     let mut text = [begin, accuracy, loss, end, traffic].concat();
     let beginning = text.len();
-    for trouble in troubles(record) {
+    for remark in remarks(record) {
         let line = text.rsplit('\n').next().unwrap_or_default().len();
-        if line + 2 + trouble.len() <= columns {
+        if line + 2 + remark.len() <= columns {
             text.push_str(if text.len() == beginning { "  " } else { ", " });
         } else {
             text.push_str("\n  ");
         }
-        text.push_str(&trouble);
+        text.push_str(&remark);
     }
     text
 }
 
-/// What there is to say of a round that did not go smoothly.
-fn troubles(record: &RoundRecord) -> Vec<String> {
-    let troubles = Arrivals::of(std::slice::from_ref(record)).troubles();
-    let mut troubles: Vec<_> = troubles.into_iter().map(|(count, what)| format!("{count} {what}")).collect();
+/// What there is to say of a round that did not go smoothly, and what clients found of the model that they were sent.
+fn remarks(record: &RoundRecord) -> Vec<String> {
+    let counts = Arrivals::of(std::slice::from_ref(record)).troubles();
+    let mut remarks: Vec<_> = counts.into_iter().map(|(count, what)| format!("{count} {what}")).collect();
     if matches!(record.waited_for, WaitedFor::MaxTime | WaitedFor::MinCount) {
-        troubles.push(format!("waited for {}", record.waited_for));
+        remarks.push(format!("waited for {}", record.waited_for));
     }
-    troubles
+    if let Some(&own) = record.metrics.get(Criterion::OwnAccuracy.name()) {
+        remarks.push(format!(
+            "round {}'s model on the clients' own samples: {}",
+            record.round - 1,
+            percent(own)
+        ));
+    }
+    remarks
 }
 
 /// A loss in five characters; `nan` if it is not finite.
@@ -122,6 +133,8 @@ mod tests {
             loss: Some(0.2312),
             train_loss: Some(0.1957),
             metrics: std::collections::BTreeMap::new(),
+            closing: false,
+            clients: std::collections::BTreeMap::new(),
             sampled: 10,
             accepted: 10,
             rejected: 0,

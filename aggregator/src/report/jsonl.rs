@@ -81,6 +81,8 @@ mod tests {
             loss,
             train_loss: Some(0.5),
             metrics: std::collections::BTreeMap::new(),
+            closing: false,
+            clients: std::collections::BTreeMap::new(),
             sampled: 10,
             accepted: 8,
             rejected: 1,

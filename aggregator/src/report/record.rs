@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use shared::id::ClientId;
 
 /// What one closed round did. One line of `rounds.jsonl`.
 ///
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// A round in whose middle the aggregator was started again counts what is durable from its opening on: accepted
 /// updates, and in the bytes those updates and one task for each. All else (refused and discarded updates, failures,
 /// other messages, seconds) is counted from the restart.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundRecord {
     /// The round, counted from 1.
@@ -27,6 +28,12 @@ pub struct RoundRecord {
     /// What the algorithm measured beside that, by name: the mean over the accepted updates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+    /// Whether nothing was trained: the round after the last one of training, for tests of the last model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closing: bool,
+    /// What each client measured, by name, if clients were to test the model that they were sent: that of the round before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<ClientId, BTreeMap<String, f64>>,
     /// Clients in the cohort.
     pub sampled: usize,
     /// Updates that were folded.

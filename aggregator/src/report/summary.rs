@@ -5,7 +5,7 @@ use super::RoundRecord;
 /// A run in figures.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Summary {
-    /// Rounds that closed.
+    /// Rounds of training that closed.
     pub rounds: usize,
     /// The best accuracy and the first round that reached it.
     pub best: Option<(f64, u32)>,
@@ -92,7 +92,7 @@ impl Summary {
             round: tested().find(|&(accuracy, _)| accuracy >= goal).map(|(_, round)| round),
         };
         Self {
-            rounds: rounds.len(),
+            rounds: rounds.iter().filter(|round| !round.closing).count(),
             best,
             last: tested().next_back(),
             target: target.map(reached),
@@ -126,6 +126,8 @@ mod tests {
             loss: None,
             train_loss: None,
             metrics: std::collections::BTreeMap::new(),
+            closing: false,
+            clients: std::collections::BTreeMap::new(),
             sampled: 4,
             accepted: 3,
             rejected: 0,

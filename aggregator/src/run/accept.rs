@@ -67,9 +67,9 @@ impl Run {
         Ok(Ok(()))
     }
 
-    pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Checked) {
+    pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Option<Checked>) {
         let mut sums = self.open.take().expect("updates are folded between open and close");
-        if !self.stores_updates() {
+        if let Some(update) = update.filter(|_| !self.stores_updates()) {
             let round = self.round(&sums);
             let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
             let weight = self.config.spec.aggregation.weights.of(header.report.samples);
@@ -85,7 +85,7 @@ impl Run {
         &self,
         round: u32,
         path: &Path,
-    ) -> Result<Result<(UpdateHeader, Checked), Rejection>, RunError> {
+    ) -> Result<Result<(UpdateHeader, Option<Checked>), Rejection>, RunError> {
         let read = self.read_file(path)?;
         if self.stores_updates() && read.is_ok() && !self.is_in_order(path)? {
             // Updates that wait for each other are read in step, so none may have an order of its own.
@@ -105,18 +105,24 @@ impl Run {
         input.judge(read).map_err(disk("read", path))
     }
 
-    /// Whether what was read is an update of this round, and one to believe.
+    /// Whether what was read is an update of this round, and one to believe. There is nothing in it of a round without
+    /// training.
     pub(super) fn judge(
         &self,
         round: u32,
         read: Result<(UpdateHeader, Parcel), Rejection>,
-    ) -> Result<(UpdateHeader, Checked), Rejection> {
+    ) -> Result<(UpdateHeader, Option<Checked>), Rejection> {
         let sums = self.open.as_ref().expect("updates are read between open and close");
         let (header, parcel) = read?;
         if header.round != round {
             return Err(Rejection::UnknownRound { round: header.round, current: round });
         }
-        Ok((header, self.algorithm.check(&self.round(sums), parcel)?))
+        if !sums.opening.work.train {
+            let nothing = parcel == Parcel::default();
+            let reason = || "nothing was to be learned in this round, and something was sent".to_owned();
+            return if nothing { Ok((header, None)) } else { Err(Rejection::Layout { reason: reason() }) };
+        }
+        Ok((header, Some(self.algorithm.check(&self.round(sums), parcel)?)))
     }
 
     /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use shared::frame;
-use shared::message::ToClient;
+use shared::message::{ToClient, Work};
 use shared::parcel::Parcel;
 
 use super::error::disk;
@@ -15,6 +15,8 @@ use super::{Run, RunError, SMALL, Traffic};
 pub struct Broadcast {
     /// The round.
     pub round: u32,
+    /// What its cohort is asked for.
+    pub work: Work,
     /// The file that holds it.
     pub path: PathBuf,
     /// Its length in bytes.
@@ -24,10 +26,16 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
+    /// The message that it goes with.
+    #[must_use]
+    pub fn task(&self) -> ToClient {
+        ToClient::Task { round: self.round, work: self.work }
+    }
+
     /// Bytes of the task on the wire.
     #[must_use]
     pub fn wire_bytes(&self) -> u64 {
-        frame::encode(&ToClient::Task { round: self.round }, self.length).len() as u64 + self.length
+        frame::encode(&self.task(), self.length).len() as u64 + self.length
     }
 }
 
@@ -43,7 +51,7 @@ impl Run {
     }
 
     /// What the cohort of `round` is sent, made from the checkpoint if the file is gone.
-    pub fn broadcast(&self, round: u32) -> Result<Broadcast, RunError> {
+    pub fn broadcast(&self, round: u32, work: Work) -> Result<Broadcast, RunError> {
         let path = self.directory.broadcast(round);
         let present = self.files.length(&path).map_err(disk("look at", &path))?;
         let length = match present {
@@ -57,7 +65,7 @@ impl Run {
             file.read_to_end(&mut bytes).map_err(disk("read", &path))?;
             content = Some(bytes.into());
         }
-        Ok(Broadcast { round, path, length, content })
+        Ok(Broadcast { round, work, path, length, content })
     }
 
     /// Not durable: it can be made again from the checkpoint.

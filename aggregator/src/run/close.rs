@@ -42,15 +42,16 @@ impl Run {
             None => self.load(round - 1)?,
         };
         let this = self.round(&sums);
-        if tally.void || sums.reports.is_empty() {
-            // Nothing counts: the model stays.
+        let work = sums.opening.work;
+        if tally.void || sums.reports.is_empty() || !work.train {
+            // Nothing counts, or nothing was learned: the model stays.
         } else if self.stores_updates() {
             let mut updates = self.stored(round, &sums.reports);
             self.algorithm.close_stored(&mut global, &mut updates, &this)?;
         } else if let Some(partial) = sums.partial {
             self.algorithm.close(&mut global, partial, &this)?;
         }
-        let due = self.config.evaluate.after(round, self.config.spec.rounds);
+        let due = work.train && self.config.evaluate.after(round, self.config.spec.rounds);
         let evaluation = match (&self.tests, due) {
             (Some(tests), true) if self.algorithm.is_personal() => {
                 self.deployed(&global, &this, &sums.reports, tests)?
@@ -60,15 +61,15 @@ impl Run {
             }
             _ => None,
         };
-        if round < self.config.spec.rounds {
-            self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
-        }
+        let trained = work.train && !sums.reports.is_empty();
         let record = RoundRecord {
             round,
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
-            train_loss: mean(&sums.reports),
+            train_loss: if trained { mean(&sums.reports) } else { None },
             metrics: metrics(&sums.reports),
+            closing: !work.train,
+            clients: if work.evaluate { clients(&sums.reports) } else { BTreeMap::new() },
             sampled: tally.sampled,
             accepted: tally.accepted,
             rejected: tally.rejected,
@@ -80,16 +81,21 @@ impl Run {
             seconds: decision.seconds,
             waited_for: tally.waited_for,
         };
+        self.records.push(record.clone());
+        let more =
+            self.config.spec.work_after(round, self.ended().unwrap_or(self.config.spec.rounds)).is_some();
+        if more {
+            self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
+        }
         let state = self.algorithm.store(global);
         let small = state.encoded_len(Precision::F32) <= SMALL;
         self.resident = Some(state);
         self.closed = round;
-        self.records.push(record.clone());
         self.unsettled = Some(record.clone());
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
         // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
         // void round and after the last nothing is in a hurry.
-        if !small || sums.fleeting || tally.void || round == self.config.spec.rounds {
+        if !small || sums.fleeting || tally.void || !more {
             self.checkpoint()?;
         }
         Ok(record)
@@ -142,6 +148,20 @@ fn metrics(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<String, f64> {
         *count += 1.0;
     }
     sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect()
+}
+
+/// What every client found of the model that it was sent, by name; clients that did not test it are left out.
+fn clients(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<ClientId, BTreeMap<String, f64>> {
+    let measured = |report: &TrainReport| -> BTreeMap<String, f64> {
+        let all = report
+            .metrics
+            .into_iter()
+            .flatten()
+            .filter(|metric| metric.is_of_model() && metric.value().is_finite());
+        all.map(|metric| (metric.name().to_owned(), metric.value())).collect()
+    };
+    let all = reports.iter().map(|(&client, report)| (client, measured(report)));
+    all.filter(|(_, measured)| !measured.is_empty()).collect()
 }
 
 /// In the order of the clients, so that it does not depend on who came first.

@@ -1,7 +1,7 @@
 //! What a run leaves for people.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use models::ParamSet;
 use shared::spec::SAMPLES_KEY;
@@ -20,31 +20,50 @@ impl Run {
         Ok(self.algorithm.published(&global).clone())
     }
 
-    /// Writes `model.safetensors`, after the checkpoint that it comes from.
+    /// Writes `model.safetensors`, after the checkpoint that it comes from, and `best.safetensors` if an earlier model was
+    /// better.
     pub fn write_model(&mut self) -> Result<PathBuf, RunError> {
         self.checkpoint()?;
         let path = self.directory.model();
-        let params = self.published()?;
+        self.write_params(&path, &self.published()?, self.closed)?;
+        let best = self.directory.best();
+        match self.best().filter(|best| best.round < self.last_trained() && !self.algorithm.is_personal()) {
+            Some(found) => {
+                let global = self.load(found.round)?;
+                self.write_params(&best, self.algorithm.published(&global), found.round)?;
+            }
+            // One may be left of when the run was stopped.
+            None => self.files.remove(&best).map_err(disk("remove", &best))?,
+        }
+        Ok(path)
+    }
+
+    /// The last round that the model was trained in.
+    fn last_trained(&self) -> u32 {
+        self.records.iter().rfind(|record| !record.closing).map_or(self.closed, |record| record.round)
+    }
+
+    fn write_params(&self, path: &Path, params: &ParamSet, rounds: u32) -> Result<(), RunError> {
         let spec = &self.config.spec;
         let mut extra = BTreeMap::new();
         extra.insert("run".to_owned(), spec.name.clone());
         extra.insert("data".to_owned(), self.config.data.set.name().to_owned());
-        extra.insert("rounds".to_owned(), self.closed.to_string());
+        extra.insert("rounds".to_owned(), rounds.to_string());
         // Whoever uses the model must prepare samples as it was trained on them.
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
         extra.insert(SAMPLES_KEY.to_owned(), samples);
         let mut failure = None;
-        let written = write_durably(&*self.files, &path, |out| {
-            models::write_model(&spec.architecture, &params, &extra, out).map_err(|error| {
+        let written = write_durably(&*self.files, path, |out| {
+            models::write_model(&spec.architecture, params, &extra, out).map_err(|error| {
                 let text = error.to_string();
                 failure = Some(error);
                 std::io::Error::other(text)
             })
         });
         match (written, failure) {
-            (Ok(()), _) => Ok(path),
+            (Ok(()), _) => Ok(()),
             (Err(_), Some(failure)) => Err(failure.into()),
-            (Err(source), None) => Err(disk("write", &path)(source)),
+            (Err(source), None) => Err(disk("write", path)(source)),
         }
     }
 
@@ -56,9 +75,16 @@ impl Run {
             .map_err(disk("write", &path))?;
         if complete {
             // Steps may have been left to the system. Folders are synced as files are.
-            let (model, rounds) = (self.directory.model(), self.directory.rounds());
-            let places =
-                [model, rounds, self.directory.config(), path.clone(), self.directory.root().to_owned()];
+            let (model, best) = (self.directory.model(), self.directory.best());
+            let rounds = self.directory.rounds();
+            let places = [
+                model,
+                best,
+                rounds,
+                self.directory.config(),
+                path.clone(),
+                self.directory.root().to_owned(),
+            ];
             for place in places {
                 if self.files.length(&place).map_err(disk("look at", &place))?.is_some() {
                     self.files.sync_file(&place).map_err(disk("sync", &place))?;

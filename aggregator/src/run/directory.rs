@@ -5,11 +5,13 @@
 //!     config.toml              the effective configuration
 //!     rounds.jsonl             one line per closed round
 //!     model.safetensors        the global model, when the run ends or is stopped
+//!     best.safetensors         the best of those that were tested, if that is not the last
 //!     report.html              the same for people
 //!     state/
 //!         run.json             the run's identity; written last, so its presence makes the directory a run
 //!         finished             the run is complete, and its model and report are written
-//!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts
+//!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
+//!                              the best model stays
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
@@ -64,6 +66,12 @@ impl RunDirectory {
     #[must_use]
     pub fn model(&self) -> PathBuf {
         self.root.join("model.safetensors")
+    }
+
+    /// The best global model, if that is not the last.
+    #[must_use]
+    pub fn best(&self) -> PathBuf {
+        self.root.join("best.safetensors")
     }
 
     /// The report for people.

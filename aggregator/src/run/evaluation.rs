@@ -21,6 +21,12 @@ impl TestSet {
         Self { view, preparation, batch: batch.max(1) }
     }
 
+    /// The samples.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
     /// What was left out when the test samples were read.
     #[must_use]
     pub fn skipped(&self) -> &Skipped {

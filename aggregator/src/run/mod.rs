@@ -49,6 +49,7 @@ mod error;
 mod evaluation;
 mod opening;
 mod recovery;
+pub mod stopping;
 mod stored;
 mod update_file;
 mod upload;
@@ -196,6 +197,18 @@ impl Run {
     #[must_use]
     pub fn closed(&self) -> u32 {
         self.closed
+    }
+
+    /// The round that training ended with before all were over, if it did.
+    #[must_use]
+    pub fn ended(&self) -> Option<u32> {
+        stopping::ended(&self.records, &self.config.stop)
+    }
+
+    /// The round whose model is the best of those that were tested.
+    #[must_use]
+    pub fn best(&self) -> Option<stopping::Best> {
+        stopping::best(&self.records, self.config.stop.metric)
     }
 
     /// Whether the last closed round has its checkpoint.

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read as _};
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
+use shared::message::Work;
 
 use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
@@ -15,6 +16,7 @@ use crate::files::write_durably;
 /// The opening of a round, on disk.
 #[derive(Serialize, Deserialize)]
 pub(super) struct OpeningRecord {
+    pub(super) work: Work,
     pub(super) cohort: BTreeMap<ClientId, u64>,
     pub(super) roster: BTreeMap<ClientId, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +41,7 @@ impl Run {
             Some(sums) if sums.opening.round == opening.round => sums.opening = opening.clone(),
             _ => self.open = Some(self.sums(opening)),
         }
-        self.broadcast(opening.round)
+        self.broadcast(opening.round, opening.work)
     }
 
     pub(super) fn write_opening(
@@ -49,6 +51,7 @@ impl Run {
     ) -> Result<(), RunError> {
         let path = self.directory.opening(opening.round);
         let record = OpeningRecord {
+            work: opening.work,
             cohort: opening.cohort.clone(),
             roster: opening.roster.clone(),
             decision: decision.cloned(),

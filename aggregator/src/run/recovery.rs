@@ -55,7 +55,8 @@ impl Run {
         if self.files.length(&next).map_err(disk("look at", &next))?.is_none() {
             return Ok(resume);
         }
-        let Some(tally) = resume.open.as_ref().and_then(Reopened::foregone) else {
+        let foregone = resume.open.as_ref().and_then(|open| Some((open, open.foregone()?)));
+        let Some((open, tally)) = foregone else {
             // The disk has lost an update, and the round may end in another model: nothing that was learned from the one
             // that the next round began with may count there.
             self.files.remove(&next).map_err(disk("remove", &next))?;
@@ -65,7 +66,7 @@ impl Run {
                 .push(format!("round {} begins again: the model that it began with is lost", round + 1));
             return Ok(resume);
         };
-        let traffic = self.earlier_traffic(&self.broadcast(round)?);
+        let traffic = self.earlier_traffic(&self.broadcast(round, open.opening.work)?);
         self.reclosed = Some(self.close(round, &tally, traffic)?);
         self.settle()?;
         self.reopen()
@@ -73,15 +74,16 @@ impl Run {
 
     /// Where the run stands, and the sums of the round that was open.
     fn reopen(&mut self) -> Result<Resume, RunError> {
-        let closed = self.closed;
+        let (closed, ended) = (self.closed, self.ended());
         let roster = match self.read_opening(closed)? {
             Some(record) => record.roster,
             None => BTreeMap::new(),
         };
         let Some(record) = self.read_opening(closed + 1)? else {
-            return Ok(Resume { closed, roster, open: None });
+            return Ok(Resume { closed, ended, roster, open: None });
         };
-        let opening = Opening { round: closed + 1, cohort: record.cohort, roster: record.roster };
+        let (work, cohort) = (record.work, record.cohort);
+        let opening = Opening { round: closed + 1, work, cohort, roster: record.roster };
         let roster = opening.roster.clone();
         let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
@@ -91,7 +93,7 @@ impl Run {
         {
             sums.decision = record.decision;
         }
-        Ok(Resume { closed, roster, open: Some(reopened) })
+        Ok(Resume { closed, ended, roster, open: Some(reopened) })
     }
 
     /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was

@@ -104,6 +104,7 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
     let incoming = match command {
         ToPeer::Message(message) => Incoming::Message(across(&message, 0, 0)?.0),
         ToPeer::Task(broadcast) => {
+            let task = broadcast.task();
             let read = match broadcast.content {
                 Some(content) => Ok(content),
                 None => fs::read(&broadcast.path).map(Bytes::from),
@@ -114,10 +115,9 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let task = ToClient::Task { round: broadcast.round };
             let (message, _) = across(&task, payload.len() as u64, u64::MAX)?;
-            let ToClient::Task { round } = message else { return Err(MemoryError::Gone) };
-            Incoming::Task { round, payload }
+            let ToClient::Task { round, work } = message else { return Err(MemoryError::Gone) };
+            Incoming::Task { round, work, payload }
         }
         ToPeer::Disconnect => return Ok(()),
     };

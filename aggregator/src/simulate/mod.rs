@@ -16,6 +16,7 @@ use edge_client::driver::{Participant, take_part};
 use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
 use edge_client::trust::{Fingerprint, Trust};
+use edge_client::work::TestSamples;
 use edge_client::workshop::{NoThreads, Workshop};
 use models::Backend;
 use shared::data::{DataError, View};
@@ -87,12 +88,15 @@ pub async fn simulate(
         |client: ClientId| ClientStore::new(&folder, client, closed + u32::from(accepted.contains(&client)));
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
+    // Every client tests on the same samples, or on its own if the run holds some out.
+    let tests = run.tests().map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
     let adversary = Adversary::of(run.config());
     let shares = adversary.meddle_with(shares)?;
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
         let participant = Participant {
             client: ClientId::virtual_client(index, &seed),
             data,
+            tests: tests.clone(),
             backend: Backend::cpu(),
             workshop: workshop.clone(),
             at_rest: || {},

@@ -262,7 +262,7 @@ mod tests {
             steps: 60,
             loss: 0.25,
             duration: Duration::from_millis(1500),
-            metrics: [None; 4],
+            metrics: [None; 12],
         };
         let receipt = |verdict| Notice::Receipt { round: 2, verdict };
         let notices = [

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::data::{DataError, Dataset, Format, Reading, Split, View};
+use shared::data::{DataError, Format, Reading, Split, View};
 use tokio::sync::watch;
 
 use super::arguments::{JoinArguments, default_state};
@@ -20,12 +20,14 @@ use crate::quic::QuicConnector;
 use crate::session::Outcome;
 use crate::store::{DiskStore, ServerPin, StoreError};
 use crate::trust::{Fingerprint, Trust};
+use crate::work::TestSamples;
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed();
     let output = Output::new(arguments.json);
-    let (format, data) = samples(arguments)?;
+    let (format, reading) = reading(arguments)?;
+    let data = format.load(&arguments.samples.data, Split::Train, &reading)?;
     let skipped = data.skipped().clone();
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();
@@ -36,6 +38,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         data,
+        tests: tests(format, arguments.samples.data.clone(), reading),
         backend: processor::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,
@@ -87,17 +90,26 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     }
 }
 
-/// The device's training samples, and the format they were found in.
-fn samples(arguments: &JoinArguments) -> Result<(Format, Dataset), DataError> {
-    let directory = &arguments.samples.data;
-    let format = Format::detect(directory, Split::Train)?;
+/// The format of the device's samples, and how they are read.
+fn reading(arguments: &JoinArguments) -> Result<(Format, Reading), DataError> {
+    let format = Format::detect(&arguments.samples.data, Split::Train)?;
     let reading = Reading {
         shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
         labels: arguments.classes.clone(),
         column: arguments.samples.label.clone(),
         on_error: arguments.samples.on_error.into(),
     };
-    Ok((format, format.load(directory, Split::Train, &reading)?))
+    Ok((format, reading))
+}
+
+/// The device's test samples: the test split beside its training samples, if there is one of the same format.
+fn tests(format: Format, folder: PathBuf, reading: Reading) -> TestSamples {
+    TestSamples::new(move || {
+        if !format.is_in(&folder, Split::Test)? {
+            return Ok(None);
+        }
+        Ok(Some(View::whole(Arc::new(format.load(&folder, Split::Test, &reading)?))))
+    })
 }
 
 /// Takes part until the run is over or the user asks to stop; asked a second time, gives up at once.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::{Held, ToClient};
+use shared::message::{Held, ToClient, Work};
 use shared::spec::RunSpec;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
 use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
-use crate::work::Task;
+use crate::work::{Task, TestSamples};
 use crate::workshop::Workshop;
 use training::{Finished, Training};
 
@@ -43,6 +43,8 @@ pub struct Participant {
     pub client: ClientId,
     /// Its data.
     pub data: View,
+    /// Its test samples, for runs that ask for tests.
+    pub tests: TestSamples,
     /// Where it trains.
     pub backend: Backend,
     /// Who trains.
@@ -214,10 +216,10 @@ impl Driver {
                             .handle(now, Event::Lost { round: header.round, reason: error.to_string() });
                     }
                 },
-                Action::Train { round, spec } => {
+                Action::Train { round, work, spec } => {
                     self.rest = None;
                     notice(Notice::Training { round });
-                    self.train(round, spec, store)?;
+                    self.train(round, work, spec, store)?;
                 }
                 Action::Cancel => self.training.cancel(),
                 Action::Forget { round, verdict } => {
@@ -275,12 +277,12 @@ impl Driver {
                 notice(Notice::Receiving { round, received, total });
                 return None;
             }
-            Incoming::Task { round, payload } => {
+            Incoming::Task { round, work, payload } => {
                 // Tasks come on streams of their own: an older one may be overtaken.
                 if self.task.as_ref().is_none_or(|(newest, _)| *newest <= round) {
                     self.task = Some((round, payload));
                 }
-                Event::Message(ToClient::Task { round })
+                Event::Message(ToClient::Task { round, work })
             }
             Incoming::Closed { reason } => {
                 let server = self.link.take().map(|link| link.server).unwrap_or_default();
@@ -290,7 +292,13 @@ impl Driver {
         })
     }
 
-    fn train<S: Store>(&mut self, round: u32, spec: Box<RunSpec>, store: &mut S) -> Result<(), DriverError> {
+    fn train<S: Store>(
+        &mut self,
+        round: u32,
+        work: Work,
+        spec: Box<RunSpec>,
+        store: &mut S,
+    ) -> Result<(), DriverError> {
         let Some((_, broadcast)) = self.task.take().filter(|(of, _)| *of == round) else {
             return Ok(());
         };
@@ -299,8 +307,10 @@ impl Driver {
             local: store.local(spec.run)?,
             spec,
             round,
+            work,
             client: self.participant.client,
             data: self.participant.data.clone(),
+            tests: self.participant.tests.clone(),
             backend: self.participant.backend.clone(),
             broadcast,
         };

@@ -60,10 +60,12 @@ pub enum Action {
     Send(ToServer),
     /// Send the held update.
     Upload(UpdateHeader),
-    /// Train, starting from the received task's payload.
+    /// Work on the received task's payload.
     Train {
         /// The round.
         round: u32,
+        /// What is to be done in it.
+        work: shared::message::Work,
         /// The run.
         spec: Box<RunSpec>,
     },

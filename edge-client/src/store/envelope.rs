@@ -28,12 +28,12 @@ use super::durable;
 use super::error::StoreError;
 
 /// The format version that this build writes, and the newest that it reads.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 /// Bytes before the head.
 const FIXED: usize = 20;
 /// Bytes before the checksum.
 const CHECKED: usize = 16;
-/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes, four metrics 40 more.
+/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes, twelve metrics 120 more.
 const MAX_HEAD: usize = 256;
 
 /// What a file holds.
@@ -175,7 +175,7 @@ mod tests {
             steps: 5,
             loss: 0.5,
             duration: Duration::new(2, 7),
-            metrics: [None; 4],
+            metrics: [None; 12],
         };
         (Held { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
     }
@@ -195,11 +195,12 @@ mod tests {
     fn golden_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let (path, bytes) = update(folder.path());
-        let mut expected = b"FLU\x02\x1a\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        let mut expected = b"FLU\x03\x22\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
         // CRC-32 computed with Python's zlib.
         expected.extend(0xb71a_5c7eu32.to_le_bytes());
-        // Run, round, samples, steps, loss, seconds, nanoseconds, four metrics that are not there.
-        expected.extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0payload");
+        // Run, round, samples, steps, loss, seconds, nanoseconds, twelve metrics that are not there.
+        expected
+            .extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0\0\0\0\0\0\0\0\0payload");
         assert_eq!(bytes, expected, "an old file would be misread: raise VERSION");
         assert_eq!(read_update(&path).unwrap(), Some((head(), Bytes::from_static(b"payload"))));
     }
@@ -212,7 +213,7 @@ mod tests {
             steps: u64::MAX,
             loss: f64::MAX,
             duration: Duration::MAX,
-            metrics: [Some(Metric::Drift(f64::MAX)); 4],
+            metrics: [Some(Metric::Drift(f64::MAX)); 12],
         };
         assert!(postcard::to_stdvec(&(held, report)).unwrap().len() <= MAX_HEAD);
     }

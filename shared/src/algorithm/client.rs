@@ -8,7 +8,7 @@ use models::{Backend, Batch, BatchError, Correction, Learner, ModelError, ParamS
 use super::measure;
 use crate::aggregation::Buffers;
 use crate::data::{PreparationError, View};
-use crate::message::{Metric, Progress};
+use crate::message::{Metric, Metrics, Progress};
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
 
@@ -33,6 +33,9 @@ pub enum TrainError {
     /// The client's stored state is not what this algorithm keeps.
     #[error("the stored client state cannot be used: {0}; remove it to start afresh")]
     Local(String),
+    /// The run asks for tests of a model that its algorithm does not send: the server's fault.
+    #[error("the server asks to test a model, and its algorithm sends none")]
+    NoModel,
     /// Training was told to stop: a newer round, or the client is leaving.
     #[error("training was cancelled")]
     Cancelled,
@@ -50,7 +53,7 @@ pub struct Client<'a> {
     loss_sum: f64,
     /// The device's own buffers, if they stay on it.
     buffers: ParamSet,
-    metrics: [Option<Metric>; 4],
+    metrics: Metrics,
 }
 
 impl<'a> Client<'a> {
@@ -75,7 +78,7 @@ impl<'a> Client<'a> {
             steps: 0,
             loss_sum: 0.0,
             buffers,
-            metrics: [None; 4],
+            metrics: Metrics::default(),
         }
     }
 
@@ -191,7 +194,7 @@ impl<'a> Client<'a> {
 
     /// What was measured so far.
     #[must_use]
-    pub fn metrics(&self) -> [Option<Metric>; 4] {
+    pub fn metrics(&self) -> Metrics {
         self.metrics
     }
 

@@ -51,6 +51,8 @@ pub trait ErasedAlgorithm: Send + Sync {
         received: Parcel,
         local: Option<Parcel>,
     ) -> Result<Trained, TrainError>;
+    /// [`Algorithm::used`], with the buffers that stay on the device.
+    fn used(&self, received: Parcel, local: Option<Parcel>) -> Result<ParamSet, TrainError>;
     /// Decodes an update and runs [`Algorithm::check`]; believes nothing else.
     fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection>;
     /// [`Algorithm::begin`].
@@ -130,20 +132,22 @@ where
         received: Parcel,
         local: Option<Parcel>,
     ) -> Result<Trained, TrainError> {
-        let received =
-            A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))?;
-        let mut kept = local.unwrap_or_default();
-        client.restore_buffers(kept.tensors.take_under(BUFFERS));
-        let mut state = if kept == Parcel::default() {
-            A::Local::default()
-        } else {
-            A::Local::unpack(kept).map_err(|error| TrainError::Local(error.to_string()))?
-        };
+        let received = unpack_broadcast::<A>(received)?;
+        let (mut state, buffers) = unpack_local::<A>(local)?;
+        client.restore_buffers(buffers);
         let update = Algorithm::train(self, client, received, &mut state)?.pack();
         let mut local = state.pack();
         local.tensors.insert_under(BUFFERS, client.take_buffers());
         let local = Some(local).filter(|parcel| *parcel != Parcel::default());
         Ok(Trained { update, local })
+    }
+
+    fn used(&self, received: Parcel, local: Option<Parcel>) -> Result<ParamSet, TrainError> {
+        let received = unpack_broadcast::<A>(received)?;
+        let (state, buffers) = unpack_local::<A>(local)?;
+        let mut model = Algorithm::used(self, &received, &state).ok_or(TrainError::NoModel)?.clone();
+        model.insert_under("", buffers);
+        Ok(model)
     }
 
     fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection> {
@@ -205,6 +209,21 @@ where
         Algorithm::close_stored(self, state, updates, round)?;
         finite(Algorithm::published(self, state))
     }
+}
+
+fn unpack_broadcast<A: Algorithm>(received: Parcel) -> Result<A::Broadcast, TrainError> {
+    A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))
+}
+
+/// What the algorithm keeps on the client, and the client's own buffers.
+fn unpack_local<A: Algorithm>(local: Option<Parcel>) -> Result<(A::Local, ParamSet), TrainError> {
+    let mut kept = local.unwrap_or_default();
+    let buffers = kept.tensors.take_under(BUFFERS);
+    if kept == Parcel::default() {
+        return Ok((A::Local::default(), buffers));
+    }
+    let state = A::Local::unpack(kept).map_err(|error| TrainError::Local(error.to_string()))?;
+    Ok((state, buffers))
 }
 
 fn finite(published: &ParamSet) -> Result<(), AggregateError> {

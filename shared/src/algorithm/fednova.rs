@@ -84,6 +84,10 @@ impl Algorithm for FedNova {
         client.delta(w_k, &w_t)
     }
 
+    fn used<'a>(&self, w_t: &'a ParamSet, (): &'a ()) -> Option<&'a ParamSet> {
+        Some(w_t)
+    }
+
     fn check(&self, round: &Round<'_>, delta: &ParamSet) -> Result<(), Rejection> {
         round.check(delta)
     }

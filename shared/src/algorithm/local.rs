@@ -90,6 +90,10 @@ impl Algorithm for Local {
         if partial == 0 { Err(EmptySum.into()) } else { Ok(()) }
     }
 
+    fn used<'a>(&self, w_0: &'a ParamSet, w_k: &'a ParamSet) -> Option<&'a ParamSet> {
+        Some(if w_k.is_empty() { w_0 } else { w_k })
+    }
+
     fn is_personal(&self) -> bool {
         true
     }

@@ -204,6 +204,13 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
         Err(AggregateError::Folded)
     }
 
+    /// The model that a client uses that was sent this and keeps that: what it tests on its own data. `None` if clients are
+    /// sent no model.
+    fn used<'a>(&self, received: &'a Self::Broadcast, local: &'a Self::Local) -> Option<&'a ParamSet> {
+        let _ = (received, local);
+        None
+    }
+
     /// Whether clients deploy models of their own, so that these are tested in place of the global one.
     fn is_personal(&self) -> bool {
         false

@@ -115,6 +115,10 @@ impl<O: Objective> Algorithm for O {
         server.step(partial, factor, round)
     }
 
+    fn used<'a>(&self, w_t: &'a ParamSet, _local: &'a O::Local) -> Option<&'a ParamSet> {
+        Some(w_t)
+    }
+
     fn needs_every_update(&self, spec: &RunSpec) -> bool {
         spec.aggregation.rule.needs_every_update()
     }

@@ -130,6 +130,10 @@ impl Algorithm for Scaffold {
         Ok(Controlled { model: delta, control })
     }
 
+    fn used<'a>(&self, received: &'a Self::Broadcast, _c_k: &'a ParamSet) -> Option<&'a ParamSet> {
+        Some(&received.model)
+    }
+
     fn check(&self, round: &Round<'_>, update: &Self::Update) -> Result<(), Rejection> {
         round.check(&update.model)?;
         let template = round.template.without_buffers();

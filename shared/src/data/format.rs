@@ -76,7 +76,8 @@ impl Format {
         }
     }
 
-    fn is_in(self, directory: &Path, split: Split) -> Result<bool, DataError> {
+    /// Whether a directory holds this split in this format.
+    pub fn is_in(self, directory: &Path, split: Split) -> Result<bool, DataError> {
         let sign = self.sign(split);
         Ok(match self {
             Self::Idx => {

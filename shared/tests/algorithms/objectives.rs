@@ -270,7 +270,7 @@ fn what_is_measured_is_the_length_of_the_update_and_the_cosine_of_representation
             dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
         });
         let alignment = rows.sum::<f64>() / share.len() as f64;
-        let [Some(Metric::Alignment(found)), Some(Metric::Drift(drift)), None, None] = report.metrics else {
+        let [Some(Metric::Alignment(found)), Some(Metric::Drift(drift)), None, ..] = report.metrics else {
             panic!("{:?}", report.metrics);
         };
         assert!((found - alignment).abs() < 1e-4 && alignment < 1.0 - 1e-6, "{found} {alignment}");

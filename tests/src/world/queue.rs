@@ -10,7 +10,7 @@ use crate::device::Trained;
 
 #[derive(Debug)]
 pub(super) enum Happening {
-    ToServer { peer: PeerId, message: ToServer, payload: Option<Bytes> },
+    ToServer { peer: PeerId, message: Box<ToServer>, payload: Option<Bytes> },
     ToDevice { peer: PeerId, message: Box<ToClient>, payload: Option<Bytes> },
     ServerLearnsOfCut(PeerId),
     DeviceLearnsOfCut(PeerId),

@@ -264,7 +264,7 @@ async fn who_falls_behind_is_sent_the_newest_task_alone() {
         let Ok(bytes) = stream.read_to_end(1 << 20).await else { continue };
         let length = Header::parse(bytes[..HEADER_LEN].try_into().unwrap(), u64::MAX).unwrap().message;
         let message = frame::decode(&bytes[HEADER_LEN..HEADER_LEN + length as usize]).unwrap();
-        let ToClient::Task { round } = message else { panic!("{message:?} is no task") };
+        let ToClient::Task { round, .. } = message else { panic!("{message:?} is no task") };
         if round == ROUNDS {
             break;
         }

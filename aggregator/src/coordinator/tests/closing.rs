@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn close(round: u32, tally: Tally) -> Action {
-    Action::Close { round, tally }
-}
-
 #[test]
 fn all_accepted_closes() {
     let mut bench = Bench::open(policy(2), 2);

@@ -1,5 +1,6 @@
 //! The coordinator, driven by hand: what goes in, and exactly what comes out.
 
+mod after_training;
 mod closing;
 mod connections;
 mod open;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
+    Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict, Work,
 };
 use shared::spec::RunSpec;
 
@@ -47,6 +48,10 @@ fn policy(start: usize) -> RoundPolicy {
     }
 }
 
+fn close(round: u32, tally: Tally) -> Action {
+    Action::Close { round, tally }
+}
+
 fn just_before(moment: Duration) -> Duration {
     moment.checked_sub(NANOSECOND).expect("moments in tests are later than the first nanosecond")
 }
@@ -65,7 +70,7 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 }
 
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
-    Opening { round, cohort: shares(cohort), roster: shares(roster) }
+    Opening { round, work: Work::TRAIN, cohort: shares(cohort), roster: shares(roster) }
 }
 
 fn report(n: u8) -> TrainReport {
@@ -74,7 +79,7 @@ fn report(n: u8) -> TrainReport {
         steps: 3,
         loss: 0.5,
         duration: Duration::from_secs(2),
-        metrics: [None; 4],
+        metrics: [None; 12],
     }
 }
 
@@ -199,7 +204,7 @@ impl Bench {
     }
 
     fn closed(&mut self, round: u32) -> Vec<Action> {
-        self.give(Event::Closed { round })
+        self.give(Event::Closed { round, enough: false })
     }
 
     fn accepted(&self, n: u8, round: u32) -> Action {

@@ -90,7 +90,7 @@ fn a_member_that_reconnects_before_the_round_is_open_is_asked_once() {
 }
 
 fn after_two_rounds() -> Resume {
-    Resume { closed: 2, roster: shares(&[1, 2, 3]), open: None }
+    Resume { closed: 2, ended: None, roster: shares(&[1, 2, 3]), open: None }
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn decided(tally: Tally, accepted: &[u8]) -> Resume {
         accepted: clients(accepted),
         closing: Some(Closing { contributors: clients(&[1, 2]), tally }),
     };
-    Resume { closed: 1, roster: shares(&[1, 2, 3]), open: Some(reopened) }
+    Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: Some(reopened) }
 }
 
 fn in_time() -> Tally {
@@ -54,7 +54,7 @@ fn so_does_the_round_after_one_that_a_restart_interrupted() {
         accepted: [1, 2].map(client).into(),
         closing: None,
     };
-    let resume = Resume { closed: 1, roster: shares(&[1, 2, 3]), open: Some(reopened) };
+    let resume = Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: Some(reopened) };
     let mut bench = Bench::resume(policy(3), resume);
     bench.joins(3);
     bench.delivers(3, 2);

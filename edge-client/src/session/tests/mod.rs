@@ -30,7 +30,7 @@ fn held(run: u8, round: u32) -> Held {
 }
 
 fn report() -> TrainReport {
-    TrainReport { samples: 10, steps: 3, loss: 0.5, duration: Duration::from_secs(2), metrics: [None; 4] }
+    TrainReport { samples: 10, steps: 3, loss: 0.5, duration: Duration::from_secs(2), metrics: [None; 12] }
 }
 
 fn device() -> Device {
@@ -52,7 +52,7 @@ fn upload(round: u32) -> Action {
 }
 
 fn train(run: u8, round: u32) -> Action {
-    Action::Train { round, spec: spec(run) }
+    Action::Train { round, work: message::Work::TRAIN, spec: spec(run) }
 }
 
 fn forget(round: u32, verdict: Option<Verdict>) -> Action {
@@ -129,7 +129,7 @@ impl Bench {
     }
 
     fn task(&mut self, round: u32) -> Vec<Action> {
-        self.hears(ToClient::Task { round })
+        self.hears(ToClient::Task { round, work: message::Work::TRAIN })
     }
 
     fn trained(&mut self, round: u32) -> Vec<Action> {

@@ -67,7 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
     let round = || 1_u32..4;
     let welcome = (1_u8..3, prop::option::of(round()))
         .prop_map(|(run, wants)| Op::Hears(ToClient::Welcome { spec: spec(run), wants }));
-    let task = round().prop_map(|round| Op::Hears(ToClient::Task { round }));
+    let task = round().prop_map(|round| Op::Hears(ToClient::Task { round, work: message::Work::TRAIN }));
     let receipt =
         round().prop_map(|round| Op::Hears(ToClient::Receipt { round, verdict: Verdict::Accepted }));
     let end = prop_oneof![

@@ -202,7 +202,7 @@ fn by_class(labels: &[u32], classes: usize) -> Vec<Vec<u32>> {
 }
 
 /// All samples in a random order.
-fn shuffled(samples: usize, seed: &Seed) -> Vec<u32> {
+pub(crate) fn shuffled(samples: usize, seed: &Seed) -> Vec<u32> {
     let mut order: Vec<u32> = (0..samples as u32).collect();
     crate::seed::shuffle(&mut order, &mut seed.rng());
     order

@@ -1,0 +1,101 @@
+//! What follows the last round of training, and training that ends early.
+
+use shared::spec::ClientEvaluation;
+
+use super::*;
+
+const TESTS: Work = Work { train: false, evaluate: true };
+
+/// Of three rounds of training two are closed; the clients test the last model.
+fn tested() -> Bench {
+    let mut bench = Bench::new(RoundPolicy { fraction: 0.5, max: Some(1), ..policy(1) });
+    let spec = RunSpec { evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
+    bench.coordinator = Coordinator::new(spec, bench.coordinator.policy, after_two(), bench.now);
+    bench
+}
+
+fn after_two() -> Resume {
+    Resume { closed: 2, ..Resume::default() }
+}
+
+fn opened_for(actions: &[Action]) -> Option<(u32, Work, usize)> {
+    actions.iter().find_map(|action| match action {
+        Action::Open(opening) => Some((opening.round, opening.work, opening.cohort.len())),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_closing_round_is_for_everybody_and_waits_for_everybody() {
+    let mut bench = tested();
+    bench.joins(1);
+    bench.opened(3);
+    bench.joins(2);
+    bench.delivers(1, 3);
+    // Round 2's model was tested by those who trained in round 3; the last one is tested by all.
+    let closing = bench.closed(3);
+    assert_eq!(opened_for(&closing), Some((4, TESTS, 2)));
+    bench.opened(4);
+    // Neither `round.fraction` nor `round.count.max` holds for it.
+    assert_eq!(bench.delivers(1, 4), [bench.accepted(1, 4)]);
+    let end = bench.delivers(2, 4);
+    assert_eq!(end, [bench.accepted(2, 4), close(4, tally(2, 2, WaitedFor::Cohort))]);
+    assert_eq!(bench.closed(4).last(), Some(&Action::Finish(Outcome::Completed)));
+}
+
+#[test]
+fn rounds_of_training_ask_for_tests_as_often_as_configured() {
+    let spec = RunSpec { rounds: 6, evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
+    let works: Vec<Work> = (0..=7).map_while(|closed| spec.work_after(closed, 6)).collect();
+    let tests = Work { evaluate: true, ..Work::TRAIN };
+    // Models 2 and 4 in the rounds after them, and the last.
+    assert_eq!(works, [Work::TRAIN, Work::TRAIN, tests, Work::TRAIN, tests, Work::TRAIN, TESTS]);
+    assert_eq!(RunSpec::example("fedavg").work_after(3, 3), None);
+}
+
+#[test]
+fn enough_ends_the_training_before_all_rounds_are_over() {
+    let mut bench = Bench::open(policy(1), 1);
+    bench.delivers(1, 1);
+    let end = bench.give(Event::Closed { round: 1, enough: true });
+    assert_eq!(end.last(), Some(&Action::Finish(Outcome::Completed)));
+    // The last model is tested all the same, also by a process that did not see it end.
+    for resume in [Resume { closed: 1, ended: Some(1), ..Resume::default() }, after_two()] {
+        let early = resume.ended.is_some();
+        let spec = RunSpec { evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+        let mut bench = Bench::new(policy(1));
+        bench.coordinator = Coordinator::new(spec, policy(1), resume, bench.now);
+        let opened = opened_for(&bench.joins(1)).expect("a round opens");
+        assert_eq!((opened.0, opened.1.train), if early { (2, false) } else { (3, true) });
+    }
+}
+
+#[test]
+fn nobody_is_waited_for_for_ever_when_training_is_over() {
+    let mut bench = tested();
+    bench.joins(1);
+    bench.opened(3);
+    bench.delivers(1, 3);
+    bench.leaves(1);
+    assert_eq!(bench.closed(3), []);
+    let given_up = bench.coordinator.deadline(bench.now).expect("a moment");
+    assert_eq!(given_up, bench.coordinator.policy.time_max);
+    assert_eq!(bench.at(just_before(given_up)), []);
+    assert_eq!(bench.at(given_up), [Action::Finish(Outcome::Completed)]);
+}
+
+#[test]
+fn tests_that_nobody_could_make_do_not_spoil_the_run() {
+    let mut bench = tested();
+    bench.joins(1);
+    bench.opened(3);
+    bench.joins(2);
+    bench.delivers(1, 3);
+    bench.closed(3);
+    bench.opened(4);
+    bench.fails(1, 4);
+    let end = bench.fails(2, 4);
+    let void = Tally { failed: 2, void: true, ..tally(2, 0, WaitedFor::MinCount) };
+    assert_eq!(end, [close(4, void)]);
+    assert_eq!(bench.closed(4).last(), Some(&Action::Finish(Outcome::Completed)));
+}

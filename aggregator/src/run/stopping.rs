@@ -1,0 +1,148 @@
+//! Which round's model is the best, and when training is to end before all rounds are over.
+//!
+//! Both follow from the records alone, so that a run that is continued comes to the same.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::StopPlan;
+use crate::report::RoundRecord;
+
+/// What models are compared by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Criterion {
+    /// Accuracy on the aggregator's test set: more is better.
+    #[default]
+    Accuracy,
+    /// Loss on it: less is better.
+    Loss,
+    /// Mean accuracy on the clients' own test samples: more is better.
+    OwnAccuracy,
+    /// Mean loss on them: less is better.
+    OwnLoss,
+}
+
+impl Criterion {
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accuracy => "accuracy",
+            Self::Loss => "loss",
+            Self::OwnAccuracy => "own-accuracy",
+            Self::OwnLoss => "own-loss",
+        }
+    }
+
+    /// Whether clients measure it: of the model that they start from, a round later.
+    #[must_use]
+    pub fn is_of_clients(self) -> bool {
+        matches!(self, Self::OwnAccuracy | Self::OwnLoss)
+    }
+
+    /// Whether a model with `value` is better than one with `other`.
+    #[must_use]
+    pub fn is_better(self, value: f64, other: f64) -> bool {
+        match self {
+            Self::Accuracy | Self::OwnAccuracy => value > other,
+            Self::Loss | Self::OwnLoss => value < other,
+        }
+    }
+
+    /// The round of the model that this record has a value of, and the value.
+    fn of(self, record: &RoundRecord) -> Option<Best> {
+        let value = match self {
+            Self::Accuracy => record.accuracy,
+            Self::Loss => record.loss,
+            Self::OwnAccuracy | Self::OwnLoss => record.metrics.get(self.name()).copied(),
+        };
+        let round = if self.is_of_clients() { record.round - 1 } else { record.round };
+        Some(Best { round, value: value.filter(|value| value.is_finite())? })
+    }
+}
+
+/// A round's model and what it is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    /// The round that it comes from.
+    pub round: u32,
+    /// Its value of the criterion.
+    pub value: f64,
+}
+
+/// The best model of those that were tested; the first of equals.
+#[must_use]
+pub fn best(records: &[RoundRecord], criterion: Criterion) -> Option<Best> {
+    let tested = records.iter().filter_map(|record| criterion.of(record));
+    tested.reduce(|best, next| if criterion.is_better(next.value, best.value) { next } else { best })
+}
+
+/// The round of training after which it was enough: a model had reached the target, or so many tests in a row had found
+/// none that is better.
+#[must_use]
+pub fn ended(records: &[RoundRecord], stop: &StopPlan) -> Option<u32> {
+    let mut best: Option<Best> = None;
+    let mut without = 0;
+    for record in records.iter().filter(|record| !record.closing) {
+        let Some(found) = stop.metric.of(record) else { continue };
+        let better = best.is_none_or(|best| stop.metric.is_better(found.value, best.value));
+        (best, without) = if better { (Some(found), 0) } else { (best, without + 1) };
+        let reached = stop.target.is_some_and(|target| !stop.metric.is_better(target, found.value));
+        if reached || stop.patience.is_some_and(|patience| without >= patience) {
+            return Some(record.round);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(accuracies: &[Option<f64>]) -> Vec<RoundRecord> {
+        let record = |(round, &accuracy): (u32, &Option<f64>)| RoundRecord {
+            round,
+            accuracy,
+            loss: accuracy.map(|accuracy| 1.0 - accuracy),
+            metrics: accuracy.map(|accuracy| ("own-accuracy".to_owned(), accuracy)).into_iter().collect(),
+            ..RoundRecord::default()
+        };
+        (1..).zip(accuracies).map(record).collect()
+    }
+
+    const COURSE: [Option<f64>; 7] = [Some(0.5), None, Some(0.7), Some(0.7), Some(0.6), Some(0.9), Some(0.8)];
+
+    #[test]
+    fn the_best_is_the_first_of_equals_and_clients_speak_of_the_round_before() {
+        let round =
+            |criterion, until: usize| best(&records(&COURSE[..until]), criterion).map(|best| best.round);
+        assert_eq!(round(Criterion::Accuracy, 5), Some(3));
+        assert_eq!(round(Criterion::Loss, 5), Some(3));
+        assert_eq!(round(Criterion::OwnAccuracy, 5), Some(2));
+        assert_eq!(round(Criterion::Accuracy, 7), Some(6));
+        assert_eq!(round(Criterion::OwnLoss, 7), None);
+        assert_eq!(round(Criterion::Accuracy, 0), None);
+    }
+
+    #[test]
+    fn it_is_enough_at_the_target_or_out_of_patience() {
+        let end = |target, patience| {
+            ended(&records(&COURSE), &StopPlan { metric: Criterion::Accuracy, target, patience })
+        };
+        assert_eq!(end(None, None), None);
+        assert_eq!(end(Some(0.7), None), Some(3));
+        assert_eq!(end(Some(0.95), None), None);
+        // Rounds without a test try nobody's patience, and an equal is no better one.
+        assert_eq!(end(None, Some(2)), Some(5));
+        assert_eq!(end(None, Some(3)), None);
+        assert_eq!(end(Some(0.9), Some(3)), Some(6));
+        let loss = StopPlan { metric: Criterion::Loss, target: Some(0.31), patience: None };
+        assert_eq!(ended(&records(&COURSE), &loss), Some(3));
+        // What is found when training is over ends nothing.
+        let mut closing = records(&COURSE);
+        for record in &mut closing {
+            record.closing = true;
+        }
+        assert_eq!(ended(&closing, &loss), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! Testing a model on a device's own samples.
+
+use std::ops::ControlFlow;
+
+use models::{Backend, Batch, Evaluation, Network, ParamSet, evaluate};
+
+use crate::algorithm::TrainError;
+use crate::data::View;
+use crate::spec::RunSpec;
+
+/// Samples per forward pass: bounds memory, not the result.
+const BATCH: usize = 64;
+
+/// Loss and accuracy of `params` on `samples`, prepared as for a network in use. Asked between batches, `go_on` may break to
+/// cancel.
+pub fn test(
+    spec: &RunSpec,
+    params: &ParamSet,
+    samples: &View,
+    device: &Backend,
+    go_on: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Evaluation, TrainError> {
+    let preparation = &spec.data.preparation;
+    preparation.shape(samples.shape())?;
+    let mut network = Network::new(&spec.architecture, params, device)?;
+    let order: Vec<usize> = (0..samples.len()).collect();
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let mut whole = Evaluation::default();
+    for positions in order.chunks(BATCH) {
+        if go_on().is_break() {
+            return Err(TrainError::Cancelled);
+        }
+        preparation.evaluation(samples, positions, &mut x, &mut y);
+        let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
+        let batch = Batch::new(x, shape, y)?;
+        whole = whole.merge(evaluate(&mut network, [&batch])?);
+        (x, y) = batch.into_buffers();
+    }
+    Ok(whole)
+}

@@ -1,0 +1,131 @@
+//! Clients test models on samples of their own, the best model is kept, and training ends when it is enough: whatever dies
+//! on the way.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use aggregator::coordinator::Outcome;
+use aggregator::report::RoundRecord;
+use federation_tests::faulty_disk::Loss;
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use models::ParamSet;
+use shared::id::ClientId;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Every round's model is tested by all four clients, on a quarter of their samples.
+fn scenario(more: &[&str]) -> Scenario {
+    let mut overrides = vec!["round.count.min=4", "evaluate.clients=1", "evaluate.hold-out=0.25"];
+    overrides.extend_from_slice(more);
+    Scenario::small(&overrides)
+}
+
+fn world(scenario: &Scenario, directory: &Path) -> World {
+    World::new(scenario.clone(), Weather::CALM, 0, directory)
+}
+
+/// A round, whether it was the closing one, and what each client found.
+type Found = (u32, bool, BTreeMap<ClientId, BTreeMap<String, f64>>);
+
+fn found(world: &World) -> Vec<Found> {
+    let record = |record: &RoundRecord| (record.round, record.closing, record.clients.clone());
+    world.records().iter().map(record).collect()
+}
+
+#[test]
+fn every_client_tests_every_model_and_the_last_one_in_a_round_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(&scenario(&[]), directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = world.records();
+    let closing: Vec<bool> = records.iter().map(|record| record.closing).collect();
+    assert_eq!(closing, [false, false, false, true]);
+    let tested: Vec<usize> = records.iter().map(|record| record.clients.len()).collect();
+    assert_eq!(tested, [0, 4, 4, 4], "the first model was not trained by anybody");
+    for record in &records[1..] {
+        let own: Vec<f64> = record.clients.values().map(|measured| measured["own-accuracy"]).collect();
+        assert!((record.metrics["own-accuracy"] - own.iter().sum::<f64>() / 4.0).abs() < 1e-12, "{own:?}");
+        // A quarter of forty samples.
+        assert!(own.iter().all(|share| (share * 10.0).fract().abs() < 1e-9), "{own:?}");
+    }
+    assert!(records[3].metrics["own-loss"] < records[1].metrics["own-loss"], "three rounds teach something");
+    assert_eq!((records[3].train_loss, records[3].accepted), (None, 4));
+    // Nothing is sent twice for it: a round with tests costs what one without costs, but for a few numbers.
+    let plain = Scenario::small(&["round.count.min=4"]);
+    assert_eq!(plain.config.spec.closing_work(), None);
+}
+
+#[test]
+fn whatever_dies_clients_have_found_the_same() {
+    let scenario = scenario(&["run.rounds=2"]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut calm = world(&scenario, directory.path());
+    assert_eq!(calm.run_until_end(LIMIT), Some(Outcome::Completed));
+    for fatal in 0..calm.disk().operations() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = world(&scenario, directory.path());
+        world.synced_uploads = true;
+        world.die_at(fatal, if fatal % 2 == 0 { Loss::Nothing } else { Loss::Everything });
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(world.server_deaths, 1, "death at operation {fatal}");
+        assert_eq!(found(&world), found(&calm), "death at operation {fatal}");
+        assert_eq!(world.model(), calm.model(), "death at operation {fatal}");
+    }
+    for seed in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut stormy = World::new(scenario.clone(), Weather::STORM, seed, directory.path());
+        assert_eq!(stormy.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
+        assert_eq!(stormy.model(), calm.model(), "seed {seed}");
+    }
+}
+
+/// The model in the run's file, if there is one.
+fn model_in(path: &Path) -> Option<ParamSet> {
+    Some(models::read_model(&mut File::open(path).ok()?).unwrap().1)
+}
+
+#[test]
+fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
+    // Too fast to stay where it is good.
+    let fast = ["run.rounds=9", "training.optimizer.sgd.rate=8", "stop.metric=own-loss", "stop.patience=2"];
+    let scenario = scenario(&fast);
+    let directory = tempfile::tempdir().unwrap();
+    let mut calm = world(&scenario, directory.path());
+    assert_eq!(calm.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = calm.records();
+    let own: Vec<f64> = records.iter().filter_map(|record| record.metrics.get("own-loss").copied()).collect();
+    let last = records.last().unwrap();
+    assert!(last.closing && last.round < 10, "it ended early: {own:?}");
+    // `own[k]` is of the model after round k + 1. The two before the closing round found nothing better.
+    let best = (0..own.len()).reduce(|best, next| if own[next] < own[best] { next } else { best }).unwrap();
+    let tail = &own[own.len() - 3..own.len() - 1];
+    assert!(tail.iter().all(|value| *value >= own[own.len() - 4]), "{own:?}");
+    let kept = model_in(&calm.run_directory().best())
+        .unwrap_or_else(|| panic!("the last model is the best: {own:?}"));
+    let short = Scenario::small(&[&["round.count.min=4", "evaluate.hold-out=0.25"], &fast[1..2]].concat());
+    let mut short = short;
+    short.config.spec.rounds = best as u32 + 1;
+    let other = tempfile::tempdir().unwrap();
+    let mut until = world(&short, other.path());
+    assert_eq!(until.run_until_end(LIMIT), Some(Outcome::Completed));
+    assert_eq!(kept, until.model(), "the best is that of round {}", best + 1);
+    for fatal in (0..calm.disk().operations()).step_by(5) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = world(&scenario, directory.path());
+        world.synced_uploads = true;
+        world.die_at(fatal, Loss::Nothing);
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(found(&world), found(&calm), "death at operation {fatal}");
+        assert_eq!(world.model(), calm.model(), "death at operation {fatal}");
+        assert_eq!(
+            model_in(&world.run_directory().best()).as_ref(),
+            Some(&kept),
+            "death at operation {fatal}"
+        );
+    }
+}

@@ -186,6 +186,12 @@ impl Metric {
         matches!(self, Self::OwnAccuracy(_) | Self::OwnLoss(_))
     }
 
+    /// Whether a metric of this name is a share, in `[0, 1]`, of samples that were classified correctly.
+    #[must_use]
+    pub fn is_share(name: &str) -> bool {
+        name.ends_with("accuracy")
+    }
+
     /// The number. A peer may have sent any.
     #[must_use]
     pub fn value(self) -> f64 {

@@ -1,12 +1,13 @@
 //! The report of an experiment: tables and curves, cell by cell.
 
 use maud::{Markup, html};
+use shared::message::Metric;
 
 use super::interpolation::Mixture;
 use super::plan::Plan;
 use super::results::{Line, Rounds, curve, measured};
 use super::table::{accuracy, metric, paper, points, to_target};
-use crate::report::chart::{Floor, Line as Curve, Lines};
+use crate::report::chart::{Floor, Line as Curve, Lines, Strip, Strips};
 use crate::report::html::document;
 use crate::report::units::{bytes, percent};
 
@@ -94,8 +95,42 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             div.charts {
                 @for chart in [accuracies, losses].into_iter().flatten() { div { (chart) } }
             }
+            (own_tests(found, title, &of_cell))
         }
     }
+}
+
+/// How what clients found on samples of their own is distributed over them, all seeds together, at the end: a mean hides who
+/// loses. Nothing where clients do not test.
+fn own_tests(found: &Found<'_>, title: &str, lines: &[&Line]) -> Markup {
+    let variants = &found.plan.experiment.variants;
+    let measured = measured(lines.iter().copied());
+    let chart = |name: &str| {
+        let strips: Vec<(usize, Vec<f64>)> =
+            lines.iter().map(|line| (line.variant, at_the_end(found, line, name))).collect();
+        let classes: Vec<String> =
+            strips.iter().map(|(variant, _)| format!("series-{}", variant % COLOURS + 1)).collect();
+        let strips = strips.into_iter().zip(&classes);
+        let strips =
+            strips.map(|((variant, values), class)| Strip { name: &variants[variant].name, class, values });
+        let description = format!("{name} of every client in {title}, for each variant.");
+        let sets = strips.collect();
+        let chart = Strips { title: name, description: &description, unit: "%", ceiling: Some(100.0), sets };
+        Some(html! { div { h3 { (name) ", client by client" } (chart.draw()?) } })
+    };
+    html! {
+        div.charts { @for chart in measured.into_iter().filter(|name| Metric::is_share(name)).filter_map(chart) { (chart) } }
+    }
+}
+
+/// In percent, what the clients of all seeds of a line found when they tested last.
+fn at_the_end(found: &Found<'_>, line: &Line, name: &str) -> Vec<f64> {
+    let runs = found.plan.runs.iter().zip(found.rounds);
+    let of_line = runs.filter(|(run, _)| run.cell == line.cell && run.variant == line.variant);
+    let newest =
+        of_line.filter_map(|(_, rounds)| rounds.as_ref()?.iter().rfind(|round| !round.clients.is_empty()));
+    let found = newest.flat_map(|round| round.clients.values().filter_map(|found| found.get(name)));
+    found.map(|share| 100.0 * share).collect()
 }
 
 fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {

@@ -6,7 +6,9 @@ mod frame;
 mod heatmap;
 mod lines;
 mod scale;
+mod strips;
 
 pub(super) use bars::{Bars, Stack};
 pub(super) use heatmap::{DRAWN, heatmap};
 pub(crate) use lines::{Floor, Line, Lines};
+pub(crate) use strips::{Strip, Strips, quartiles};

@@ -5,6 +5,7 @@
 
 mod clients;
 mod document;
+mod own_tests;
 mod rounds;
 mod setting;
 #[cfg(test)]
@@ -134,6 +135,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
                     @match chart { Ok(chart) => (chart), Err(reason) => p.empty { (reason) } }
                 }
             }
+            @if let Some(card) = own_tests::card(report.rounds) { (card) }
             (setting::card(report))
         }
     }

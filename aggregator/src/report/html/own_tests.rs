@@ -1,0 +1,70 @@
+//! What every client found of the model on samples of its own: a mean hides who loses.
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, html};
+use shared::message::Metric;
+
+use crate::report::RoundRecord;
+use crate::report::chart::{Strip, Strips, quartiles};
+use crate::report::units::counted;
+
+/// The card with the clients' newest tests; `None` if there are none.
+pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
+    let newest = rounds.iter().rfind(|round| !round.clients.is_empty())?;
+    let names: BTreeSet<&str> =
+        newest.clients.values().flat_map(|found| found.keys().map(String::as_str)).collect();
+    let classes: Vec<String> = (0..names.len()).map(|index| format!("series-{}", index % 8 + 1)).collect();
+    let shares = names.iter().zip(&classes).filter(|(name, _)| Metric::is_share(name));
+    let sets: Vec<Strip<'_>> = shares
+        .map(|(name, class)| {
+            let found = newest.clients.values().filter_map(|found| found.get(*name));
+            Strip { name, class, values: found.map(|share| 100.0 * share).collect() }
+        })
+        .collect();
+    let said = |strip: &Strip<'_>| {
+        let [least, first, median, third, greatest] = quartiles(&strip.values)?;
+        Some(format!(
+            "{}: median {median:.1} %, half of the clients from {first:.1} to {third:.1} %, all from {least:.1} to \
+             {greatest:.1} %.",
+            strip.name
+        ))
+    };
+    let description = sets.iter().filter_map(said).collect::<Vec<_>>().join(" ");
+    let after = newest.round - 1;
+    let chart = Strips {
+        title: "Clients' own tests",
+        description: &description,
+        unit: "%",
+        ceiling: Some(100.0),
+        sets,
+    };
+    Some(html! {
+        section.card {
+            h2 { "Clients' own tests" }
+            p.note {
+                "The model after round " (after) ", tested by " (counted(newest.clients.len(), "client"))
+                " on samples of their own. A dot is a client; below the dots the range, the middle half and the median."
+            }
+            @if let Some(chart) = chart.draw() { (chart) }
+            details {
+                summary { "What every client found" }
+                div.scroll {
+                    table {
+                        thead { tr { th scope="col" { "client" } @for name in &names { th scope="col" { (name) } } } }
+                        tbody {
+                            @for (client, found) in &newest.clients {
+                                tr {
+                                    th scope="row" { (client.short()) }
+                                    @for name in &names {
+                                        td { (found.get(*name).map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"))) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}

@@ -75,6 +75,8 @@ pub struct Task {
 /// What a task leaves.
 #[derive(Clone, Debug)]
 pub struct Result {
+    /// What was done.
+    pub work: Work,
     /// How it went.
     pub report: TrainReport,
     /// For the server, an encoded parcel.
@@ -204,7 +206,7 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
-    Ok(Result { report, update: update.to_bytes(task.spec.precision.update).into(), local })
+    Ok(Result { work: task.work, report, update: update.to_bytes(task.spec.precision.update).into(), local })
 }
 
 /// What the device tests on: what the run holds out of its samples, or its test split.

@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let frame = encode(&ToClient::Receipt { round: 300, verdict: Verdict::Discarded(Discard::Late) }, 0);
-        assert_eq!(frame, [b'F', b'L', b'\n', 2, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0xac, 0x02, 2, 0]);
+        assert_eq!(frame, [b'F', b'L', b'\n', 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0xac, 0x02, 2, 0]);
         let frame = encode(&ToServer::Heartbeat(Progress { round: Some(2), done: 5, total: 9 }), 258);
-        assert_eq!(frame, [b'F', b'L', b'\n', 2, 5, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 1, 2, 5, 9]);
+        assert_eq!(frame, [b'F', b'L', b'\n', 3, 5, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 1, 2, 5, 9]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Gate {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let outcome = runtime.expect("the system gives two threads").block_on(async {
                 let mut notice = |notice: Notice| match notice {
-                    Notice::Training { round } => {
+                    Notice::Training { round, .. } => {
                         let (open, opened) = mpsc::channel::<()>();
                         let _ = reach.send((round, open));
                         // The one worker takes jobs in turn: the training is queued behind this.

@@ -209,6 +209,15 @@ impl Lab {
         model_in(&self.path("simulated").join(&self.scenario.config.spec.name))
     }
 
+    /// The rounds of the run that [`simulated`](Self::simulated) made.
+    ///
+    /// # Panics
+    /// If it was not called.
+    #[must_use]
+    pub fn simulated_rounds(&self) -> Vec<RoundRecord> {
+        rounds_in(&self.path("simulated").join(&self.scenario.config.spec.name))
+    }
+
     /// The run is over with the simulation's model, and every device knows.
     ///
     /// # Panics
@@ -237,9 +246,13 @@ impl Lab {
     /// If `rounds.jsonl` cannot be read.
     #[must_use]
     pub fn rounds(&self) -> Vec<RoundRecord> {
-        let text = fs::read_to_string(self.run().join("rounds.jsonl")).expect("a round was closed");
-        jsonl::read(&text).expect("whole lines").records
+        rounds_in(&self.run())
     }
+}
+
+fn rounds_in(run: &Path) -> Vec<RoundRecord> {
+    let text = fs::read_to_string(run.join("rounds.jsonl")).expect("a round was closed");
+    jsonl::read(&text).expect("whole lines").records
 }
 
 fn model_in(run: &Path) -> Vec<u8> {

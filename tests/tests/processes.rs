@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use aggregator::report::RoundRecord;
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Process, until};
@@ -49,6 +50,43 @@ fn half_the_bits_and_other_clocks_change_nothing() {
     let devices: Vec<_> = (0..4).rev().map(|index| lab.join(index)).collect();
     let server = lab.serve();
     lab.assert_completed(server, devices);
+}
+
+#[test]
+fn devices_test_models_on_what_they_hold_out() {
+    let lab = Lab::new(3, &["evaluate.clients=2", "evaluate.hold-out=0.25"]);
+    let server = lab.serve();
+    let mut devices: Vec<_> = (0..3).map(|index| lab.join(index)).collect();
+    for device in &mut devices {
+        device.object(&json!({ "event": "tested", "round": 4, "steps": 0 }));
+        device.object(&json!({ "event": "completed", "rounds": 3 }));
+    }
+    assert_eq!(server.wait().code, Some(0));
+    assert!(lab.model() == lab.simulated(), "the model is not the simulation's");
+    let of_clients = |records: Vec<RoundRecord>| -> Vec<_> {
+        records.into_iter().map(|record| (record.round, record.closing, record.clients)).collect()
+    };
+    let found = of_clients(lab.rounds());
+    assert_eq!(found, of_clients(lab.simulated_rounds()), "and so is what the clients found");
+    let tested: Vec<_> =
+        found.iter().map(|(round, closing, clients)| (*round, *closing, clients.len())).collect();
+    assert_eq!(tested, [(1, false, 0), (2, false, 0), (3, false, 3), (4, true, 3)]);
+}
+
+#[test]
+fn a_device_without_test_samples_says_so_and_trains_all_the_same() {
+    // Nothing is held out, and the devices' folders hold no test split.
+    let lab = Lab::new(2, &["evaluate.clients=1"]);
+    let server = lab.serve();
+    let mut devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+    devices[0].line("what is missing", |line| line.contains("not tested here") && line.contains("hold-out"));
+    for device in &mut devices {
+        device.object(&json!({ "event": "completed", "rounds": 3 }));
+    }
+    assert_eq!(server.wait().code, Some(0));
+    let records = lab.rounds();
+    let counts: Vec<_> = records.iter().map(|record| (record.accepted, record.clients.len())).collect();
+    assert_eq!(counts, [(2, 0); 4]);
 }
 
 #[test]

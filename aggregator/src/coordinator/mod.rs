@@ -218,6 +218,12 @@ impl Coordinator {
         self.closed
     }
 
+    /// Rounds of training closed so far.
+    #[must_use]
+    pub fn trained(&self) -> u32 {
+        self.closed.min(self.last)
+    }
+
     /// Takes one event in at `now`. `now` never goes back.
     pub fn handle(&mut self, now: Duration, event: Event) {
         if matches!(self.state, State::Finished) {
@@ -409,7 +415,7 @@ impl Coordinator {
 
     fn dismiss(&mut self, outcome: Outcome) {
         for peer in self.connected_peers() {
-            self.send(peer, ToClient::Finished { rounds: self.closed });
+            self.send(peer, ToClient::Finished { rounds: self.trained() });
             self.actions.push_back(Action::Disconnect { peer });
         }
         self.finish(outcome);

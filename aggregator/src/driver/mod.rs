@@ -129,7 +129,7 @@ pub async fn drive(
     }
     let outcome = driver.outcome.take();
     let over = matches!(outcome, Some(Outcome::Completed | Outcome::Fruitless { .. }));
-    let rounds = over.then_some(driver.coordinator.closed());
+    let rounds = over.then_some(driver.coordinator.trained());
     let away = driver.coordinator.away();
     let mut latecomers = Latecomers::new(peers, std::mem::take(&mut driver.commands), away, rounds);
     latecomers.farewell().await;

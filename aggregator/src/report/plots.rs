@@ -11,8 +11,9 @@ fn points(rounds: &[RoundRecord], value: impl Fn(&RoundRecord) -> Option<f64>) -
     rounds.iter().filter_map(|round| Some((round.round, value(round)?))).collect()
 }
 
+/// The last round of training.
 fn last_round(rounds: &[RoundRecord]) -> u32 {
-    rounds.last().map_or(0, |round| round.round)
+    rounds.iter().rfind(|round| !round.closing).map_or(0, |round| round.round)
 }
 
 /// Test accuracy over rounds; `None` if the model was never tested.

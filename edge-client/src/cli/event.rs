@@ -177,15 +177,31 @@ fn notice_text(notice: &Notice) -> String {
             spec.name, spec.rounds, spec.algorithm.name, spec.architecture.name
         ),
         Notice::Receiving { round, .. } => format!("round {round}: receiving"),
-        Notice::Training { round } => format!("round {round}: training"),
+        Notice::Training { round, work } => {
+            format!("round {round}: {}", if work.train { "training" } else { "testing the model" })
+        }
         Notice::Progress(progress) => format!("training: step {} of {}", progress.done, progress.total),
-        Notice::Trained { round, report, bytes } => format!(
-            "round {round}: trained on {} samples in {:.1} s, {} steps, mean loss {:.4}; sending {bytes} bytes",
-            report.samples,
-            report.duration.as_secs_f64(),
-            report.steps,
-            report.loss
-        ),
+        Notice::Trained { round, work, report, bytes } => {
+            let found = report.metrics.iter().flatten().filter(|metric| metric.is_of_model());
+            let found: Vec<String> =
+                found.map(|metric| format!("{} {:.4}", metric.name(), metric.value())).collect();
+            let mut said = Vec::new();
+            if work.train {
+                said.push(format!(
+                    "trained on {} samples in {:.1} s, {} steps, mean loss {:.4}",
+                    report.samples,
+                    report.duration.as_secs_f64(),
+                    report.steps,
+                    report.loss
+                ));
+            }
+            if work.evaluate {
+                let found =
+                    if found.is_empty() { "nothing to test it on".to_owned() } else { found.join(", ") };
+                said.push(format!("tested the model of round {}: {found}", round.saturating_sub(1)));
+            }
+            format!("round {round}: {}; sending {bytes} bytes", said.join("; "))
+        }
         Notice::Failed { round, reason } => format!("round {round}: training failed: {reason}"),
         Notice::Receipt { round, verdict: Verdict::Accepted } => format!("round {round}: update accepted"),
         Notice::Receipt { round, verdict: Verdict::Rejected(reason) } => {
@@ -230,11 +246,22 @@ fn notice_object(notice: &Notice) -> Option<Value> {
             "event": "joined", "run": spec.run, "name": spec.name, "rounds": spec.rounds,
             "algorithm": spec.algorithm.name, "model": spec.architecture.name,
         }),
-        Notice::Training { round } => json!({ "event": "training", "round": round }),
-        Notice::Trained { round, report, bytes } => json!({
-            "event": "trained", "round": round, "samples": report.samples, "steps": report.steps, "loss": report.loss,
-            "seconds": report.duration.as_secs_f64(), "bytes": bytes,
-        }),
+        Notice::Training { round, work } => {
+            json!({ "event": if work.train { "training" } else { "testing" }, "round": round })
+        }
+        Notice::Trained { round, work, report, bytes } => {
+            let found: serde_json::Map<String, Value> = report
+                .metrics
+                .iter()
+                .flatten()
+                .map(|metric| (metric.name().to_owned(), metric.value().into()))
+                .collect();
+            json!({
+                "event": if work.train { "trained" } else { "tested" }, "round": round, "samples": report.samples,
+                "steps": report.steps, "loss": report.loss, "seconds": report.duration.as_secs_f64(), "bytes": bytes,
+                "metrics": found,
+            })
+        }
         Notice::Failed { round, reason } => json!({ "event": "failed", "round": round, "reason": reason }),
         Notice::Receipt { round, verdict } => {
             let (verdict, reason) = match verdict {
@@ -251,18 +278,20 @@ fn notice_object(notice: &Notice) -> Option<Value> {
 mod tests {
     use std::time::Duration;
 
-    use shared::message::{Discard, Refusal, Rejection, TrainReport};
+    use shared::message::{Discard, Metric, Metrics, Refusal, Rejection, TrainReport, Work};
     use shared::spec::RunSpec;
 
     use super::*;
 
     fn events() -> Vec<Event> {
+        let mut metrics = Metrics::default();
+        metrics[0] = Some(Metric::OwnAccuracy(0.75));
         let report = TrainReport {
             samples: 600,
             steps: 60,
             loss: 0.25,
             duration: Duration::from_millis(1500),
-            metrics: [None; 12],
+            metrics,
         };
         let receipt = |verdict| Notice::Receipt { round: 2, verdict };
         let notices = [
@@ -273,8 +302,8 @@ mod tests {
                 retry: Duration::from_millis(250),
             },
             Notice::Joined { spec: Box::new(RunSpec::example("fedavg")) },
-            Notice::Training { round: 2 },
-            Notice::Trained { round: 2, report, bytes: 1234 },
+            Notice::Training { round: 2, work: Work::TRAIN },
+            Notice::Trained { round: 2, work: Work::TRAIN, report, bytes: 1234 },
             Notice::Failed { round: 2, reason: "diverged".to_owned() },
             receipt(Verdict::Accepted),
             receipt(Verdict::Rejected(Rejection::NotInCohort { round: 2 })),
@@ -339,7 +368,8 @@ mod tests {
         assert_eq!(
             trained,
             Some(json!({
-                "event": "trained", "round": 2, "samples": 600, "steps": 60, "loss": 0.25, "seconds": 1.5, "bytes": 1234
+                "event": "trained", "round": 2, "samples": 600, "steps": 60, "loss": 0.25, "seconds": 1.5, "bytes": 1234,
+                "metrics": { "own-accuracy": 0.75 }
             }))
         );
         assert_eq!(

@@ -51,13 +51,14 @@ impl Harvest {
 
 #[cfg(test)]
 mod tests {
-    use shared::message::{Discard, Rejection, TrainReport};
+    use shared::message::{Discard, Rejection, TrainReport, Work};
 
     use super::*;
 
     #[test]
     fn nothing_is_when_every_round_was_in_vain() {
-        let trained = Notice::Trained { round: 1, report: TrainReport::default(), bytes: 1 };
+        let trained =
+            Notice::Trained { round: 1, work: Work::TRAIN, report: TrainReport::default(), bytes: 1 };
         let failed = Notice::Failed { round: 1, reason: "no space".to_owned() };
         let receipt = |verdict| Notice::Receipt { round: 1, verdict };
         let rejected = receipt(Verdict::Rejected(Rejection::NotInCohort { round: 1 }));

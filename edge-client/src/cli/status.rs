@@ -21,6 +21,7 @@ enum Now {
     Waiting,
     Receiving { round: u32, received: u64, total: u64 },
     Training(Progress),
+    Testing { round: u32 },
     Sending { round: u32, bytes: usize },
     Over,
 }
@@ -42,7 +43,7 @@ impl Status {
         self.now = match notice {
             // Training goes on without a server.
             Notice::Connected { .. } | Notice::Disconnected { .. }
-                if matches!(self.now, Now::Training(_)) =>
+                if matches!(self.now, Now::Training(_) | Now::Testing { .. }) =>
             {
                 return;
             }
@@ -50,16 +51,20 @@ impl Status {
             Notice::Joined { spec } => {
                 self.epochs = spec.training.epochs.into();
                 match self.now {
-                    Now::Training(_) | Now::Sending { .. } => return,
+                    Now::Training(_) | Now::Testing { .. } | Now::Sending { .. } => return,
                     _ => Now::Waiting,
                 }
             }
             &Notice::Receiving { round, received, total } => match self.now {
                 // The task of a newer round comes in while this one's is still trained.
-                Now::Training(_) => return,
+                Now::Training(_) | Now::Testing { .. } => return,
                 _ => Now::Receiving { round, received, total },
             },
-            &Notice::Training { round } => Now::Training(Progress { round: Some(round), done: 0, total: 0 }),
+            &Notice::Training { round, work } if !work.train => Now::Testing { round },
+            &Notice::Training { round, .. } => {
+                Now::Training(Progress { round: Some(round), done: 0, total: 0 })
+            }
+            Notice::Progress(_) if matches!(self.now, Now::Testing { .. }) => return,
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
             Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
@@ -88,6 +93,7 @@ impl Status {
                     None => format!("{round}training {bar}"),
                 }
             }
+            Now::Testing { round } => format!("round {round}: testing the model"),
             Now::Sending { round, bytes } => {
                 format!("round {round}: sending {}", megabytes(*bytes as u64))
             }
@@ -109,7 +115,7 @@ fn bar(done: u64, total: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use shared::message::{TrainReport, Verdict};
+    use shared::message::{TrainReport, Verdict, Work};
     use shared::spec::RunSpec;
 
     use super::*;
@@ -136,7 +142,14 @@ mod tests {
                 Notice::Receiving { round: 2, received: 500_000, total: 1_000_000 },
                 "round 2: receiving [============            ] 0.5 MB of 1.0 MB",
             ),
-            (Notice::Training { round: 2 }, "round 2: training [                        ]"),
+            (
+                Notice::Training { round: 2, work: Work { train: false, ..Work::TRAIN } },
+                "round 2: testing the model",
+            ),
+            (
+                Notice::Training { round: 2, work: Work::TRAIN },
+                "round 2: training [                        ]",
+            ),
             (progress(0), "round 2: training [                        ] epoch 1/5, step 0/50"),
             (progress(10), "round 2: training [====                    ] epoch 2/5, step 10/50"),
             (
@@ -146,7 +159,12 @@ mod tests {
             (lost(), "round 2: training [====                    ] epoch 2/5, step 10/50"),
             (progress(50), "round 2: training [========================] epoch 5/5, step 50/50"),
             (
-                Notice::Trained { round: 2, report: TrainReport::default(), bytes: 2_000_000 },
+                Notice::Trained {
+                    round: 2,
+                    work: Work::TRAIN,
+                    report: TrainReport::default(),
+                    bytes: 2_000_000,
+                },
                 "round 2: sending 2.0 MB",
             ),
             (lost(), "connecting to lab:4433"),

@@ -218,7 +218,7 @@ impl Driver {
                 },
                 Action::Train { round, work, spec } => {
                     self.rest = None;
-                    notice(Notice::Training { round });
+                    notice(Notice::Training { round, work });
                     self.train(round, work, spec, store)?;
                 }
                 Action::Cancel => self.training.cancel(),
@@ -342,7 +342,8 @@ impl Driver {
                         }
                     });
                 }
-                notice(Notice::Trained { round, report: result.report, bytes: result.update.len() });
+                let (work, bytes) = (result.work, result.update.len());
+                notice(Notice::Trained { round, work, report: result.report, bytes });
                 Ok(result.report)
             }
             Err(reason) => {

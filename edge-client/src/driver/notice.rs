@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::message::{Progress, TrainReport, Verdict};
+use shared::message::{Progress, TrainReport, Verdict, Work};
 use shared::spec::RunSpec;
 
 /// Something that happened.
@@ -36,17 +36,21 @@ pub enum Notice {
         /// Bytes that it has.
         total: u64,
     },
-    /// Training begins.
+    /// Work on a task begins.
     Training {
         /// The round.
         round: u32,
+        /// What is to be done.
+        work: Work,
     },
     /// Training goes on; told as often as [`Participant::progress`](super::Participant::progress) says.
     Progress(Progress),
-    /// Training ended.
+    /// Work on a task ended.
     Trained {
         /// The round.
         round: u32,
+        /// What was done.
+        work: Work,
         /// How it went.
         report: TrainReport,
         /// Bytes of the update.

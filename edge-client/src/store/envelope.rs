@@ -197,7 +197,7 @@ mod tests {
         let (path, bytes) = update(folder.path());
         let mut expected = b"FLU\x03\x22\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
         // CRC-32 computed with Python's zlib.
-        expected.extend(0xb71a_5c7eu32.to_le_bytes());
+        expected.extend(0x0674_a7d5u32.to_le_bytes());
         // Run, round, samples, steps, loss, seconds, nanoseconds, twelve metrics that are not there.
         expected
             .extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0\0\0\0\0\0\0\0\0payload");
@@ -248,7 +248,7 @@ mod tests {
         bytes[3] = VERSION + 1;
         fs::write(&path, &bytes).unwrap();
         let newer = read_update(&path);
-        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 3, known: 2, .. }))));
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 4, known: 3, .. }))));
         for older in 0..VERSION {
             bytes[3] = older;
             fs::write(&path, &bytes).unwrap();

@@ -160,7 +160,7 @@ mod tests {
         let svg = chart(&[("a", &[97.0, 99.5, f64::INFINITY]), ("b", &[99.0])]).expect("values");
         // And a median each.
         assert_eq!(svg.matches("<circle").count(), 3 + 2, "{svg}");
-        assert!(svg.contains(">100 %</text>") && !svg.contains(">101") && !svg.contains("NaN"), "{svg}");
+        assert!(svg.contains(">99.5 %</text>") && !svg.contains(">101") && !svg.contains("NaN"), "{svg}");
         assert!(
             svg.contains("a: 2 values, median 98.2 %") || svg.contains("a: 2 values, median 98.3 %"),
             "{svg}"

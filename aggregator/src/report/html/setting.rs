@@ -5,10 +5,10 @@ use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, ServerSgd, Weigh
 use shared::data::Partition;
 use shared::data::partition::Empty;
 use shared::schedule::Schedule;
-use shared::spec::Training;
+use shared::spec::{ClientEvaluation, Training};
 
 use super::Report;
-use crate::config::{Config, Source};
+use crate::config::{Config, Source, StopPlan};
 use crate::report::units::{counted, grouped};
 
 /// What was chosen, in words.
@@ -48,12 +48,38 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         ("On the wire", format!("{} down, {} up", spec.precision.broadcast, spec.precision.update)),
         ("Seed", spec.seed.to_string()),
     ]);
+    rows.extend(own_tests(&spec.evaluation).map(|tests| ("Clients test", tests)));
+    rows.extend(stop(&config.stop).map(|stop| ("Training ends", stop)));
     html! {
         section.card {
             h2 { "Setting" }
             dl.settings { @for (name, value) in rows { dt { (name) } dd { (value) } } }
         }
     }
+}
+
+/// What clients test and on what, in words; `None` if they do not.
+fn own_tests(evaluation: &ClientEvaluation) -> Option<String> {
+    let samples = match evaluation.hold_out {
+        0.0 => "their test split".to_owned(),
+        share => format!("{share} of their samples, held out"),
+    };
+    let models = match evaluation.every {
+        0 => return None,
+        1 => "every model".to_owned(),
+        every => format!("the model of every {every} rounds, and the last"),
+    };
+    Some(format!("{models}, on {samples}"))
+}
+
+/// When training ends before all rounds are over, in words; `None` if it does not.
+fn stop(stop: &StopPlan) -> Option<String> {
+    let name = stop.metric.name();
+    let target = stop.target.map(|target| format!("at {name} {target}"));
+    let patience = stop
+        .patience
+        .map(|patience| format!("after {} without a better {name}", counted(patience as usize, "test")));
+    target.into_iter().chain(patience).reduce(|target, patience| format!("{target}, or {patience}"))
 }
 
 /// How the rate falls, in words; nothing if it does not.

@@ -1,9 +1,9 @@
-//! Labelled samples in host memory.
+//! Samples in host memory, mostly labelled.
 
 use crate::error::ModelError;
 use crate::params::element_count;
 
-/// Samples and their labels, to be learned from or evaluated together.
+/// Samples and their labels, if they have any, to be learned from or evaluated together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     x: Vec<f32>,
@@ -47,17 +47,27 @@ impl Batch {
     /// # Errors
     /// [`BatchError`] if the three do not belong together.
     pub fn new(x: Vec<f32>, shape: impl Into<Vec<usize>>, y: Vec<u32>) -> Result<Self, BatchError> {
-        let shape = shape.into();
-        let Some(&samples @ 1..) = shape.first() else {
-            return Err(BatchError::Empty { shape });
-        };
-        if element_count(&shape) != Some(x.len()) {
-            return Err(BatchError::Values { shape, values: x.len() });
-        }
+        let batch = Self::unlabelled(x, shape)?;
+        let samples = batch.len();
         if y.is_empty() || !y.len().is_multiple_of(samples) {
             return Err(BatchError::Labels { samples, labels: y.len() });
         }
-        Ok(Self { x, shape, y })
+        Ok(Self { y, ..batch })
+    }
+
+    /// Samples without labels: to predict, or to learn from what is predicted. What needs labels refuses them.
+    ///
+    /// # Errors
+    /// [`BatchError`] if there are none, or the values are not as many as the shape says.
+    pub fn unlabelled(x: Vec<f32>, shape: impl Into<Vec<usize>>) -> Result<Self, BatchError> {
+        let shape = shape.into();
+        if !matches!(shape.first(), Some(1..)) {
+            return Err(BatchError::Empty { shape });
+        }
+        if element_count(&shape) != Some(x.len()) {
+            return Err(BatchError::Values { shape, values: x.len() });
+        }
+        Ok(Self { x, shape, y: Vec::new() })
     }
 
     /// The samples, row-major.
@@ -72,7 +82,7 @@ impl Batch {
         &self.shape
     }
 
-    /// The labels, by samples.
+    /// The labels, by samples; none of unlabelled ones.
     #[must_use]
     pub fn y(&self) -> &[u32] {
         &self.y
@@ -116,6 +126,10 @@ mod tests {
             let error = BatchError::Labels { samples: 2, labels };
             assert_eq!(Batch::new(vec![0.0; 6], [2, 3], vec![0; labels]), Err(error));
         }
+        let unlabelled = |shape: [usize; 2]| Batch::unlabelled(vec![0.0; 6], shape);
+        assert_eq!(unlabelled([2, 3]).map(|batch| (batch.len(), batch.y().len())), Ok((2, 0)));
+        assert_eq!(unlabelled([2, 4]), Err(BatchError::Values { shape: vec![2, 4], values: 6 }));
+        assert_eq!(unlabelled([0, 3]), Err(BatchError::Empty { shape: vec![0, 3] }));
     }
 
     #[test]

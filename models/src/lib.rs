@@ -54,6 +54,7 @@ mod network;
 pub mod params;
 mod peak;
 mod prototypes;
+pub mod pseudo_label;
 mod sgd;
 mod tensor;
 mod threads;

@@ -47,7 +47,7 @@ pub type Loss<'a> = dyn FnMut(&Network, &mut LossGradients) -> Result<f32, Model
 /// The gradients of a loss, to be written by it. What an earlier batch has left there does not count, and has to be replaced.
 #[derive(Clone, Debug, Default)]
 pub struct LossGradients {
-    /// By [`Network::representation`], as long.
+    /// By [`Network::representation`], as long; empty if the loss does not depend on it.
     pub representation: Vec<f32>,
     /// By [`Network::logits`], as long.
     pub logits: Vec<f32>,
@@ -107,10 +107,22 @@ impl Learner {
         self.step_on(batch, Some(term))
     }
 
-    /// One step of gradient descent on another loss; gives that loss, from before the step.
+    /// The logits of a batch, labelled or not, under the parameters as they are: a prediction, which changes nothing.
     ///
     /// # Errors
-    /// As [`Learner::step`], and those of the loss; [`ModelError::Mismatch`] if a gradient is by a parameter that there is not.
+    /// As [`Network::forward`].
+    pub fn predict(&mut self, batch: &Batch) -> Result<&[f32], ModelError> {
+        let work = self.work(batch);
+        attended(work, || self.network.forward(batch.x(), batch.shape(), Mode::Evaluation))?;
+        Ok(self.network.logits())
+    }
+
+    /// One step of gradient descent on another loss; gives that loss, from before the step. Labels are the loss's affair: the
+    /// batch needs none.
+    ///
+    /// # Errors
+    /// As [`Learner::step`], but for those about labels, and those of the loss; [`ModelError::Mismatch`] if a gradient is by
+    /// a parameter that there is not.
     ///
     /// # Panics
     /// If a gradient is not as long as what it is by.
@@ -122,7 +134,7 @@ impl Learner {
                 return Err(ModelError::Diverged { step: self.steps, loss: value });
             }
             let gradients = OutputGradients {
-                representation: Some(&self.by.representation),
+                representation: Some(&self.by.representation[..]).filter(|gradient| !gradient.is_empty()),
                 logits: Some(&self.by.logits),
                 ..OutputGradients::default()
             };
@@ -233,6 +245,7 @@ impl Learner {
         descent: Descent,
         term: Option<&mut Term<'_>>,
     ) -> Result<f32, ModelError> {
+        self.network.check_labels(batch)?;
         self.forward(batch)?;
         let Self { network, by, .. } = self;
         let loss = cross_entropy(network.logits(), batch.y(), &mut by.logits);
@@ -251,7 +264,6 @@ impl Learner {
 
     /// A forward pass to learn from.
     fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
-        self.network.check_labels(batch)?;
         let seed = match self.seed {
             Some(seed) => seed,
             None if self.drops_out => return Err(ModelError::NoSeed),
@@ -388,6 +400,28 @@ mod tests {
             used.step(&batch).unwrap();
             assert_eq!(used.params().unwrap(), plain.params().unwrap());
         }
+    }
+
+    #[test]
+    fn a_loss_of_ones_own_is_descended_on_as_the_cross_entropy_is() {
+        let head = vec![linear("a", 4, true), Layer::Relu, linear("b", 3, true)];
+        let (architecture, params, batch) = start(&[5], vec![], head);
+        let learner = || Learner::new(&architecture, &params, Sgd::plain(0.1), &Backend::cpu()).unwrap();
+        let unlabelled = Batch::unlabelled(batch.x().to_vec(), batch.shape()).unwrap();
+        let (mut by_labels, mut own) = (learner(), learner());
+        assert!(matches!(own.step(&unlabelled), Err(ModelError::Labels { labels: 0, .. })));
+        for _ in 0..3 {
+            let expected = by_labels.step(&batch).unwrap();
+            let logits = own.predict(&unlabelled).unwrap().to_vec();
+            let found = own.step_by(&unlabelled, &mut |network, by| {
+                assert_eq!(network.logits(), logits, "a prediction is what a step of this network sees");
+                Ok(cross_entropy(network.logits(), batch.y(), &mut by.logits))
+            });
+            assert_eq!(found.unwrap(), expected);
+        }
+        assert_eq!(own.params().unwrap(), by_labels.params().unwrap());
+        let diverged = own.step_by(&unlabelled, &mut |_, _| Ok(f32::NAN));
+        assert!(matches!(diverged, Err(ModelError::Diverged { .. })));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shared::data::cifar::Cifar;
+use shared::data::partition::balanced;
 use shared::data::{DataError, Dataset, Format, PartitionError, Skipped, Split, View, glyphs};
 
 use crate::config::{Config, DataSet, Source};
@@ -18,6 +19,14 @@ pub enum PlanError {
     /// It cannot be divided as asked.
     #[error("data.partition: {0}")]
     Partition(#[from] PartitionError),
+    /// The server's labelled samples cannot be had as asked.
+    #[error("data.labelled = {count}: {problem}; lower it, or give the server other training samples")]
+    Labelled {
+        /// How many were asked for.
+        count: usize,
+        /// What is in the way.
+        problem: PartitionError,
+    },
 }
 
 /// One split of the configured data set.
@@ -86,7 +95,86 @@ pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
 pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<View>, PlanError> {
     let dataset = train.into();
     let seed = config.spec.root_seed().derive("partition");
-    let parts = config.data.partition.divide(&dataset, config.data.clients, &seed)?;
+    let (partition, clients) = (&config.data.partition, config.data.clients);
+    let parts = match config.server.labelled {
+        None => partition.divide(&dataset, clients, &seed)?,
+        Some(count) => {
+            // What the server keeps, no client has.
+            let kept = labelled_among(config, &dataset, count)?;
+            let rest: Vec<u32> =
+                (0..dataset.len() as u32).filter(|sample| kept.binary_search(sample).is_err()).collect();
+            let labels: Vec<u32> = rest.iter().map(|&sample| dataset.labels()[sample as usize]).collect();
+            let mut parts = partition.split(&labels, dataset.classes(), clients, &seed)?;
+            let place = |position: &mut u32| *position = rest[*position as usize];
+            parts.iter_mut().flatten().for_each(place);
+            parts
+        }
+    };
     let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
     Ok(views.collect::<Result<_, _>>()?)
+}
+
+/// The training samples whose labels the server has, if it has some.
+pub fn labelled(config: &Config) -> Result<Option<View>, PlanError> {
+    let Some(count) = config.server.labelled else { return Ok(None) };
+    let dataset = Arc::new(load(config, Split::Train)?);
+    let kept = labelled_among(config, &dataset, count)?;
+    // All the others need not stay in memory.
+    let dataset = View::select(dataset, kept)?.to_dataset()?;
+    Ok(Some(View::whole(Arc::new(dataset))))
+}
+
+fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Vec<u32>, PlanError> {
+    let seed = config.spec.root_seed().derive("labelled");
+    balanced(dataset.labels(), dataset.classes(), count, &seed)
+        .map_err(|problem| PlanError::Labelled { count, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::id::RunId;
+
+    use super::*;
+    use crate::config::Raw;
+
+    fn config(overrides: &[&str]) -> Config {
+        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+        let raw = Raw::layered(None, &overrides).expect("keys that exist");
+        Config::validate(&raw, RunId::from_bytes([1; 8])).expect("a valid configuration")
+    }
+
+    #[test]
+    fn what_the_server_keeps_no_client_has() {
+        let common = ["data.limit=200", "data.clients=3", "data.partition.dirichlet.alpha=1"];
+        let kept = config(&[&common[..], &["data.labelled=50"]].concat());
+        let train = Arc::new(load(&kept, Split::Train).expect("glyphs are drawn"));
+        let shares = divide(&kept, train.clone()).expect("divided");
+        let server = labelled(&kept).expect("enough of each class").expect("some");
+        assert_eq!(server.histogram(), [5; 10]);
+        let own = labelled_among(&kept, &train, 50).expect("the same");
+        let mut all: Vec<u32> = shares.iter().flat_map(|share| share.indices().to_vec()).collect();
+        assert_eq!(all.len(), 150);
+        all.extend(&own);
+        all.sort_unstable();
+        assert_eq!(all, (0..200).collect::<Vec<u32>>());
+        assert_eq!(
+            server.to_dataset().expect("some"),
+            View::select(train, own).expect("there").to_dataset().expect("some")
+        );
+        assert!(labelled(&config(&common)).expect("nothing asked for").is_none());
+    }
+
+    #[test]
+    fn a_labelled_set_that_lacks_a_class_is_refused_with_its_number() {
+        let greedy = config(&["data.limit=200", "data.clients=3", "data.labelled=190"]);
+        let train = load(&greedy, Split::Train).expect("glyphs are drawn");
+        let few = train.labels().iter().filter(|&&label| label == 0).count();
+        for refused in [labelled(&greedy).err(), divide(&greedy, train).err()] {
+            let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                refused.contains("data.labelled = 190") && refused.contains("class "),
+                "{few}: {refused}"
+            );
+        }
+    }
 }

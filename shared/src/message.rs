@@ -166,6 +166,12 @@ pub enum Metric {
     OwnAccuracy(f64),
     /// Mean cross-entropy of that model on them, in nats.
     OwnLoss(f64),
+    /// Share of the samples whose pseudo-label was sure enough to be learned.
+    Coverage(f64),
+    /// Share of the classes that were predicted for any sample.
+    ClassCoverage(f64),
+    /// Mean entropy of the predictions, as a share of the greatest possible.
+    Entropy(f64),
 }
 
 impl Metric {
@@ -177,6 +183,9 @@ impl Metric {
             Self::Drift(_) => "drift",
             Self::OwnAccuracy(_) => "own-accuracy",
             Self::OwnLoss(_) => "own-loss",
+            Self::Coverage(_) => "coverage",
+            Self::ClassCoverage(_) => "class-coverage",
+            Self::Entropy(_) => "entropy",
         }
     }
 
@@ -196,9 +205,13 @@ impl Metric {
     #[must_use]
     pub fn value(self) -> f64 {
         match self {
-            Self::Alignment(value) | Self::Drift(value) | Self::OwnAccuracy(value) | Self::OwnLoss(value) => {
-                value
-            }
+            Self::Alignment(value)
+            | Self::Drift(value)
+            | Self::OwnAccuracy(value)
+            | Self::OwnLoss(value)
+            | Self::Coverage(value)
+            | Self::ClassCoverage(value)
+            | Self::Entropy(value) => value,
         }
     }
 }
@@ -237,6 +250,12 @@ pub enum Refusal {
     /// A second hello came, or an update without a payload.
     #[error("the client broke the protocol: {0}")]
     Protocol(String),
+    /// Its samples have no labels, and are to be learned from with labels.
+    #[error(
+        "this run learns from labels on the devices, and the device's samples are unlabelled: leave --unlabelled out, or \
+         join a run whose labels are at the server"
+    )]
+    Unlabelled,
 }
 
 /// What became of an update. Each arrival is exactly one of the three.

@@ -58,6 +58,20 @@ pub struct DataSpec {
     pub class_names: Vec<String>,
     /// How samples are augmented and normalised.
     pub preparation: Preparation,
+    /// Who has the labels.
+    #[serde(default)]
+    pub labels: LabelsAt,
+}
+
+/// Who has the labels of the samples that are learned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelsAt {
+    /// Every device those of its own.
+    #[default]
+    Device,
+    /// The server alone, of samples of its own: devices need no labels, and those that have some do not use them.
+    Server,
 }
 
 impl DataSpec {
@@ -201,7 +215,8 @@ impl RunSpec {
         stream::length(samples - held_out, self.training.slices, round)
     }
 
-    /// What of a client's data it trains on in this round, counted from 1.
+    /// What of a client's data it trains on in this round, counted from 1, and sees of it: if labels are at the server, the
+    /// samples alone.
     #[must_use]
     pub fn data_in(&self, round: u32, client: ClientId, data: &View) -> View {
         let held_out = self.evaluation.held_out(data.len());
@@ -209,6 +224,10 @@ impl RunSpec {
             data.clone()
         } else {
             data.part(&self.divided(client, data).split_off(held_out))
+        };
+        let data = match self.data.labels {
+            LabelsAt::Device => data,
+            LabelsAt::Server => data.without_labels(),
         };
         if self.training.slices <= 1 {
             return data;
@@ -254,6 +273,7 @@ impl RunSpec {
                 shape: vec![1, 2, 2],
                 class_names: Vec::new(),
                 preparation: Preparation::default(),
+                labels: LabelsAt::default(),
             },
             architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
             training: Training {

@@ -22,7 +22,9 @@ use shared::message::{
     UpdateHeader, Verdict, Work,
 };
 use shared::schedule::Schedule;
-use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, Measures, RunSpec, Training, WirePrecision};
+use shared::spec::{
+    AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, Measures, RunSpec, Training, WirePrecision,
+};
 
 fn metrics(measured: &[Metric]) -> Metrics {
     let mut metrics = Metrics::default();
@@ -53,12 +55,17 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
             Metric::OwnLoss(1.5),
         ]),
     };
+    let mut unlabelled = report;
+    unlabelled.metrics[0] = Some(Metric::Coverage(0.25));
+    unlabelled.metrics[1] = Some(Metric::ClassCoverage(0.75));
+    unlabelled.metrics[2] = Some(Metric::Entropy(0.125));
     vec![
         ("hello", ToServer::Hello(hello)),
         ("hello-holding", ToServer::Hello(holding)),
         ("heartbeat", ToServer::Heartbeat(Progress { round: Some(3), done: 7, total: 1_000 })),
         ("heartbeat-idle", ToServer::Heartbeat(Progress::default())),
         ("update", ToServer::Update(UpdateHeader { round: 3, report })),
+        ("update-unlabelled", ToServer::Update(UpdateHeader { round: 3, report: unlabelled })),
         ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
         ("goodbye", ToServer::Goodbye),
     ]
@@ -87,6 +94,7 @@ fn spec() -> RunSpec {
                 },
                 normalisation: Normalisation::Channels { mean: vec![0.25], deviation: vec![0.75] },
             },
+            labels: LabelsAt::Server,
         },
         architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
         training: Training {
@@ -127,6 +135,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("refused-classes", ToClient::Refused(Refusal::Classes { expected: 10, found: 62 })),
         ("refused-no-samples", ToClient::Refused(Refusal::NoSamples)),
         ("refused-replaced", ToClient::Refused(Refusal::Replaced)),
+        ("refused-unlabelled", ToClient::Refused(Refusal::Unlabelled)),
         ("refused-protocol", ToClient::Refused(Refusal::Protocol(text("it said hello twice")))),
         ("task", ToClient::Task { round: 300, work: Work::TRAIN }),
         ("task-closing", ToClient::Task { round: 301, work: Work { train: false, evaluate: true } }),
@@ -241,6 +250,7 @@ fn every_variant_has_an_example() {
                 Refusal::NoSamples => 5,
                 Refusal::Replaced => 6,
                 Refusal::Protocol(_) => 7,
+                Refusal::Unlabelled => 19,
             },
             ToClient::Receipt { verdict, .. } => match verdict {
                 Verdict::Accepted => 8,
@@ -259,7 +269,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=18).collect());
+    assert_eq!(to_client, (0..=19).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

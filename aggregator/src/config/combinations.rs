@@ -181,10 +181,16 @@ impl Combinations<'_> {
             let reason = "nobody speaks in it; use another partition, or a text";
             self.refuse(&[set, ("data.partition.role", "data.partition.role".to_owned())], reason);
         }
+        // What the server keeps, no client has.
+        let samples = samples.saturating_sub(raw.data.labelled.map_or(0, u64::from));
         let clients = u64::from(raw.data.clients);
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
         // What the number of samples comes from.
-        let samples_key = if samples == available { "data.limit" } else { "data.set" };
+        let samples_key = match raw.data.labelled {
+            Some(_) => "data.labelled",
+            None if samples == available => "data.limit",
+            None => "data.set",
+        };
         let samples_key = (samples_key, format!("{samples} training samples"));
         if clients > samples {
             self.refuse(

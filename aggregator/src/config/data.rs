@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use shared::data::{Augmentation, Edge, OnError, Partition, cifar, glyphs, text};
+use shared::spec::LabelsAt;
 
 /// `[data]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,11 @@ pub struct DataTable {
     /// Training samples to use at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Who has the labels.
+    pub labels: LabelsAt,
+    /// Training samples that the server keeps, with their labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labelled: Option<u32>,
     /// How samples are normalised.
     pub normalise: Normalise,
     /// By channel, where they are normalised so.
@@ -60,6 +66,8 @@ impl Default for DataTable {
             partition: Partition::Iid {},
             slices: 1,
             limit: None,
+            labels: LabelsAt::default(),
+            labelled: None,
             normalise: Normalise::None,
             mean: None,
             deviation: None,

@@ -156,6 +156,17 @@ pub const KEYS: &[Key] = &[
     ),
     optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
     key(
+        "data.labels",
+        Kind::OneOf(&["device", "server"]),
+        "who has them: each device its own, or the server alone; then devices need none",
+    ),
+    optional(
+        "data.labelled",
+        POSITIVE,
+        "none",
+        "training samples that the server keeps, with labels, equally many of each class",
+    ),
+    key(
         "data.normalise",
         Kind::OneOf(&["none", "mnist", "fashion-mnist", "cifar-10", "cifar-100", "channels", "whiten"]),
         "none is [0, 1]; or by a known set's statistics, data.mean, itself",
@@ -266,6 +277,14 @@ pub const KEYS: &[Key] = &[
     key("aggregation.server.yogi.beta1", SHARE, "what is kept of the first moment"),
     key("aggregation.server.yogi.beta2", SHARE, "how slowly the second moment moves"),
     key("aggregation.server.yogi.tau", RATE, "added to the root of the second moment"),
+    key("server.epochs", POSITIVE, "epochs that the server trains on its labelled samples in each round"),
+    key("server.weight", RATE, "weight of its loss (lambda_s): multiplies the learning rate"),
+    optional(
+        "server.mix",
+        Kind::Numbers,
+        "[0.5, 0.3, 0.2] with data.labelled, else [1, 0, 0]",
+        "shares of the clients' model, the server's own and the one before; they sum to 1",
+    ),
     key(
         "round.fraction",
         Kind::Number(Included(0.0), Included(1.0)),

@@ -49,6 +49,7 @@ mod places;
 mod plan;
 mod raw;
 mod samples;
+mod server;
 mod suggest;
 mod validate;
 
@@ -57,9 +58,9 @@ pub(crate) use suggest::nearest as nearest_name;
 
 pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
-pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, Source, StopPlan};
+pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, ServerPlan, Source, StopPlan};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
-    RunTable, SimulationTable, StopTable, TimeTable, TrainingTable, UpdateTable,
+    RunTable, ServerTable, SimulationTable, StopTable, TimeTable, TrainingTable, UpdateTable,
 };
 pub use validate::{Config, DATA_VARIABLE};

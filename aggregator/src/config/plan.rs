@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shared::aggregation::Mixture;
 use shared::data::{Partition, Reading};
 use shared::message::Work;
 use shared::share;
@@ -62,6 +63,19 @@ pub struct DataPlan {
     pub clients: usize,
     /// How a simulation divides the training samples among them.
     pub partition: Partition,
+}
+
+/// What the server trains itself, and how what clients have learned is mixed with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServerPlan {
+    /// Training samples that it keeps with their labels, at least 1; `None` if it has none.
+    pub labelled: Option<usize>,
+    /// Epochs of its own training in a round; at least 1.
+    pub epochs: u32,
+    /// The weight of its loss; above 0.
+    pub weight: f64,
+    /// What becomes of it. Where nothing of it counts, it does not train.
+    pub mixture: Mixture,
 }
 
 /// Where samples come from.

@@ -35,6 +35,8 @@ pub struct Raw {
     pub algorithm: BTreeMap<String, toml::Table>,
     /// What becomes of the updates.
     pub aggregation: AggregationTable,
+    /// What the server trains itself, and what becomes of it.
+    pub server: ServerTable,
     /// When a round opens and closes.
     pub round: RoundTable,
     /// What travels.
@@ -59,6 +61,7 @@ impl Default for Raw {
             training: TrainingTable::default(),
             algorithm: BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]),
             aggregation: AggregationTable::default(),
+            server: ServerTable::default(),
             round: RoundTable::default(),
             update: UpdateTable::default(),
             evaluate: EvaluateTable::default(),
@@ -175,6 +178,25 @@ pub struct AggregationTable {
     pub rule: Rule,
     /// How the server steps along it.
     pub server: ServerOptimizer,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServerTable {
+    /// Epochs of the server's own training in a round, `E_s`.
+    pub epochs: u32,
+    /// The weight of its loss, `lambda_s`.
+    pub weight: f64,
+    /// Shares of the clients' model, of the server's own and of the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<Vec<f64>>,
+}
+
+impl Default for ServerTable {
+    fn default() -> Self {
+        Self { epochs: 1, weight: 1.0, mix: None }
+    }
 }
 
 /// `[round]`

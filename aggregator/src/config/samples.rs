@@ -54,7 +54,7 @@ impl Combinations<'_> {
                 let (column, on_error) = (raw.data.label.clone(), raw.data.on_error);
                 let (classes, class_names) = (labels.classes(), labels.names().to_vec());
                 let reading = Reading { shape: Some(shape.clone()), labels, column, on_error };
-                let spec = DataSpec { shape, class_names, preparation };
+                let spec = DataSpec { shape, class_names, preparation, labels: raw.data.labels };
                 Some(Samples { spec, prepared, classes, reading })
             }
             Err(error) => {

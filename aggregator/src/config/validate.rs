@@ -2,19 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use shared::aggregation::Aggregation;
+use shared::aggregation::{Aggregation, Mixture};
 use shared::algorithm::{Axes, registry};
 use shared::data::glyphs;
 use shared::id::RunId;
-use shared::spec::{AlgorithmSpec, ClientEvaluation, RunSpec, Training, WirePrecision};
+use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, RunSpec, Training, WirePrecision};
 
 use crate::attack::Attackers;
 
 use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
-    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, Source,
-    StopPlan, model,
+    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, ServerPlan,
+    Source, StopPlan, model,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -31,6 +31,8 @@ pub struct Config {
     pub policy: RoundPolicy,
     /// What is learned from, and who has it.
     pub data: DataPlan,
+    /// What the server trains itself.
+    pub server: ServerPlan,
     /// Testing of the global model.
     pub evaluate: EvaluatePlan,
     /// When training ends before all rounds are over.
@@ -88,8 +90,15 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let architecture = samples
         .as_ref()
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
-    let axes = Axes { training: &training, aggregation: &aggregation, architecture: architecture.as_ref() };
-    let algorithm = algorithm(&mut raw, &axes, &mut checks);
+    let server = checks.server(&mut raw);
+    let axes = Axes {
+        training: &training,
+        aggregation: &aggregation,
+        architecture: architecture.as_ref(),
+        mixture: server.map_or(Mixture::CLIENTS, |server| server.mixture),
+    };
+    let data = samples.as_ref().map(|samples| &samples.spec);
+    let algorithm = algorithm(&mut raw, &axes, data, &mut checks);
     checks.aggregation(&aggregation);
     checks.enough(&raw);
     if let Some(architecture) = &architecture {
@@ -103,8 +112,8 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let attackers = checks.attackers(&raw);
     let policy = checks.policy(&raw);
 
-    let (Some(algorithm), Some(samples), Some(architecture), Some(source)) =
-        (algorithm, samples, architecture, source)
+    let (Some(algorithm), Some(samples), Some(architecture), Some(source), Some(server)) =
+        (algorithm, samples, architecture, source, server)
     else {
         let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
         return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
@@ -140,6 +149,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             clients: raw.data.clients as usize,
             partition: raw.data.partition,
         },
+        server,
         evaluate: EvaluatePlan { every: raw.evaluate.every, batch: raw.evaluate.batch as usize },
         stop: StopPlan { metric: raw.stop.metric, target: raw.stop.target, patience: raw.stop.patience },
         attackers,
@@ -148,7 +158,12 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
 }
 
 /// `None` if there is none, which is noted. Puts the defaults of its hyper-parameters into `raw`.
-fn algorithm(raw: &mut Raw, axes: &Axes<'_>, checks: &mut Combinations<'_>) -> Option<AlgorithmSpec> {
+fn algorithm(
+    raw: &mut Raw,
+    axes: &Axes<'_>,
+    data: Option<&DataSpec>,
+    checks: &mut Combinations<'_>,
+) -> Option<AlgorithmSpec> {
     if checks.findings.is_doubtful("algorithm") {
         return None;
     }
@@ -167,6 +182,15 @@ fn algorithm(raw: &mut Raw, axes: &Axes<'_>, checks: &mut Combinations<'_>) -> O
                 keys.extend(clashes.iter().map(|clash| (clash.key, clash.shown.clone())));
                 let reasons: Vec<&str> = clashes.iter().map(|clash| clash.reason).collect();
                 checks.refuse(&keys, &reasons.join("; "));
+            }
+            if let Some(data) = data
+                && let Err(reason) = algorithm.suits(data, axes.training)
+            {
+                let labels = match data.labels {
+                    LabelsAt::Device => ("data.set", format!("data.set = \"{}\"", raw.data.set)),
+                    LabelsAt::Server => ("data.labels", "data.labels = \"server\"".to_owned()),
+                };
+                checks.refuse(&[("algorithm", format!("[{key}]")), labels], &reason);
             }
             Some(spec)
         }
@@ -351,10 +375,10 @@ mod tests {
             "stop.target",
             "stop.patience",
         ];
-        assert_eq!(unset(&[]), [&["data.path"][..], &form, &normal, &rest].concat());
+        assert_eq!(unset(&[]), [&["data.path"][..], &form, &["data.labelled"], &normal, &rest].concat());
         assert_eq!(
             unset(&["data.set=mnist", "data.path=x"]),
-            [&form[..], &["data.limit"], &normal, &rest].concat()
+            [&form[..], &["data.limit", "data.labelled"], &normal, &rest].concat()
         );
     }
 

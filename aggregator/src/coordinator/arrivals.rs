@@ -94,7 +94,12 @@ impl Coordinator {
         if hello.shape != expected {
             return Err(Refusal::Shape { expected, found: hello.shape.clone() });
         }
-        if hello.classes as usize != architecture.classes {
+        // A device whose labels are not used may have any, or none.
+        let labels_count = self.spec.data.labels == LabelsAt::Device;
+        if labels_count && hello.classes == 0 {
+            return Err(Refusal::Unlabelled);
+        }
+        if labels_count && hello.classes as usize != architecture.classes {
             return Err(Refusal::Classes { expected: architecture.classes as u32, found: hello.classes });
         }
         if hello.samples > MAX_SAMPLES {

@@ -150,6 +150,11 @@ pub struct JoinArguments {
     /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog
     #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes)]
     pub classes: Labels,
+    /// Join with samples alone, for runs whose labels are at the server: files of labels need not be there and are not read
+    ///
+    /// Images may lie in one folder then. Without this, labels are read and not used in such a run.
+    #[arg(long, conflicts_with = "classes")]
+    pub unlabelled: bool,
     /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     pub shape: Option<Shape>,

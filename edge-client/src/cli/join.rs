@@ -27,7 +27,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed();
     let output = Output::new(arguments.json);
     let (format, reading) = reading(arguments)?;
-    let data = format.load(&arguments.samples.data, Split::Train, &reading)?;
+    let load = if arguments.unlabelled { Format::load_unlabelled } else { Format::load };
+    let data = load(format, &arguments.samples.data, Split::Train, &reading)?;
     let skipped = data.skipped().clone();
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();
@@ -38,7 +39,11 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         data,
-        tests: tests(format, arguments.samples.data.clone(), reading),
+        tests: if arguments.unlabelled {
+            TestSamples::none()
+        } else {
+            tests(format, arguments.samples.data.clone(), reading)
+        },
         backend: processor::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,
@@ -92,7 +97,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
 
 /// The format of the device's samples, and how they are read.
 fn reading(arguments: &JoinArguments) -> Result<(Format, Reading), DataError> {
-    let format = Format::detect(&arguments.samples.data, Split::Train)?;
+    let detect = if arguments.unlabelled { Format::detect_unlabelled } else { Format::detect };
+    let format = detect(&arguments.samples.data, Split::Train)?;
     let reading = Reading {
         shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
         labels: arguments.classes.clone(),

@@ -9,6 +9,9 @@
 //! | [`ServerOptimizer`] | `aggregation.server` | how the server steps along the outcome, the pseudo-gradient |
 //! | [`Buffers`] | `update.buffers` | whether statistics of normalisation layers are averaged or stay on the device |
 //!
+//! What comes of them may be mixed with a model that the server has trained itself, and with the one that the round began
+//! with ([`Mixture`]).
+//!
 //! Sums are exact ([`ExactSum`]): the outcome is bitwise the same for any order of arrival.
 
 mod assignment;
@@ -22,6 +25,7 @@ mod exact_sum;
 mod krum;
 mod matching;
 mod median;
+mod mixture;
 mod optimizer;
 mod rule;
 mod stored;
@@ -35,6 +39,7 @@ pub use buffers::Buffers;
 pub use chain::{Chain, NotAChain};
 pub use exact_sum::{EmptySum, ExactSum, Scale};
 pub(crate) use matching::Matching;
+pub use mixture::{Mixture, NotAMixture};
 pub use optimizer::{Adagrad, Adam, ServerOptimizer, ServerSgd, Yogi};
 pub use rule::Rule;
 pub use stored::{Chunk, Contributor, StoredError, StoredUpdates};

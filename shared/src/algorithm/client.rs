@@ -7,7 +7,7 @@ use models::{Backend, Batch, BatchError, Correction, Learner, ModelError, ParamS
 
 use super::measure;
 use crate::aggregation::Buffers;
-use crate::data::{PreparationError, View};
+use crate::data::{Preparation, PreparationError, View};
 use crate::message::{Metric, Metrics, Progress};
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
@@ -54,6 +54,26 @@ pub struct Client<'a> {
     /// The device's own buffers, if they stay on it.
     buffers: ParamSet,
     metrics: Metrics,
+}
+
+/// The samples of one step, as they lie on the device.
+pub struct Drawn<'d> {
+    data: &'d View,
+    positions: &'d [usize],
+    /// The client's in this epoch.
+    seed: Seed,
+}
+
+impl Drawn<'_> {
+    /// Appends the samples to `x`, each changed at random as `preparation` says. Copies of other names are other draws.
+    ///
+    /// # Panics
+    /// If the preparation does not suit the samples, see [`Preparation::shape`].
+    pub fn view(&self, preparation: &Preparation, name: &str, x: &mut Vec<f32>) {
+        let (mut samples, mut labels) = (Vec::new(), Vec::new());
+        preparation.training(self.data, self.positions, &self.seed.derive(name), &mut samples, &mut labels);
+        x.append(&mut samples);
+    }
 }
 
 impl<'a> Client<'a> {
@@ -236,6 +256,15 @@ impl<'a> Client<'a> {
         start: &ParamSet,
         mut step: impl FnMut(&mut Learner, &Batch) -> Result<f32, ModelError>,
     ) -> Result<ParamSet, TrainError> {
+        self.epochs_of(start, |learner, batch, _| Ok(step(learner, batch)?))
+    }
+
+    /// [`Client::epochs`] with steps that also see their samples otherwise than as they were prepared.
+    pub fn epochs_of(
+        &mut self,
+        start: &ParamSet,
+        mut step: impl FnMut(&mut Learner, &Batch, &Drawn<'_>) -> Result<f32, TrainError>,
+    ) -> Result<ParamSet, TrainError> {
         let training = self.spec.training;
         let start = self.start(start)?;
         let samples = self.data.len();
@@ -253,7 +282,9 @@ impl<'a> Client<'a> {
             shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
             for positions in order.chunks(size as usize).take(steps as usize) {
                 let batch = self.batch(positions, epoch, std::mem::take(&mut x), std::mem::take(&mut y))?;
-                let loss = step(&mut learner, &batch)?;
+                let seed = self.seed.derive_numbered("views of epoch", u64::from(epoch));
+                let drawn = Drawn { data: self.data, positions, seed };
+                let loss = step(&mut learner, &batch, &drawn)?;
                 (x, y) = batch.into_buffers();
                 self.advance(loss, total)?;
             }
@@ -313,7 +344,7 @@ impl<'a> Client<'a> {
         let seed = self.seed.derive("augmentation").derive_numbered("epoch", u64::from(epoch));
         self.spec.data.preparation.training(self.data, positions, &seed, &mut x, &mut y);
         let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
-        Ok(Batch::new(x, shape, y)?)
+        Ok(if y.is_empty() { Batch::unlabelled(x, shape)? } else { Batch::new(x, shape, y)? })
     }
 
     fn advance(&mut self, loss: f32, total: u64) -> Result<(), TrainError> {

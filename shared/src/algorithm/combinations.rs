@@ -13,7 +13,7 @@
 
 use models::Architecture;
 
-use crate::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
+use crate::aggregation::{Aggregation, Buffers, Mixture, Rule, ServerOptimizer, ServerSgd, Weights};
 use crate::spec::Training;
 
 /// Something that a configuration can choose and that not every algorithm goes with.
@@ -47,6 +47,8 @@ pub enum Choice {
     ClippedMean,
     /// Statistics of normalisation layers stay on the device.
     LocalBuffers,
+    /// What clients have learned is mixed with other models.
+    Mixed,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -61,6 +63,8 @@ pub struct Axes<'a> {
     pub aggregation: &'a Aggregation,
     /// What is learned; `None` if that is not known, and then nothing is said of it.
     pub architecture: Option<&'a Architecture>,
+    /// What the clients' model is mixed with.
+    pub mixture: Mixture,
 }
 
 /// A choice that was made and is refused.
@@ -76,7 +80,7 @@ pub struct Clash {
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Epochs,
         Self::Batches,
         Self::Momentum,
@@ -91,12 +95,13 @@ impl Choice {
         Self::Matched,
         Self::ClippedMean,
         Self::LocalBuffers,
+        Self::Mixed,
     ];
 
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
     pub fn made(self, axes: &Axes<'_>) -> Option<(&'static str, String)> {
-        let Axes { training, aggregation, architecture } = axes;
+        let Axes { training, aggregation, architecture, mixture } = axes;
         let number = |key, value: f64| (key, format!("{key} = {value}"));
         let text = |key, value: &str| (key, format!("{key} = {value:?}"));
         let table = |key: &'static str| (key, format!("[{key}]"));
@@ -149,6 +154,9 @@ impl Choice {
             Self::LocalBuffers if aggregation.buffers == Buffers::Local => {
                 Some(text("update.buffers", "local"))
             }
+            Self::Mixed if *mixture != Mixture::CLIENTS => {
+                Some(("server.mix", format!("server.mix = {:?}", mixture.shares())))
+            }
             _ => None,
         }
     }
@@ -189,6 +197,8 @@ mod tests {
                 let one = |measure| (Training { measure, ..plain }, mean);
                 ("measured", [true, false].map(measured).map(one).to_vec())
             }
+            // The mixture is that of the whole test.
+            Choice::Mixed => ("server-mix", vec![(plain, mean)]),
             // The network is that of the whole test.
             Choice::Bare => ("bare", vec![(plain, mean)]),
             Choice::UniformWeights => {
@@ -263,6 +273,7 @@ mod tests {
                         training: &training,
                         aggregation: &aggregation,
                         architecture: Some(&architecture),
+                        mixture: if choice == Choice::Mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS },
                     };
                     let (key, shown) = choice.made(&axes).expect("made");
                     let made: Vec<_> =

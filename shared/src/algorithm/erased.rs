@@ -12,7 +12,7 @@ use crate::aggregation::StoredUpdates;
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
 use crate::parcel::{Parcel, ParcelError, Portable};
-use crate::spec::RunSpec;
+use crate::spec::{DataSpec, RunSpec, Training};
 
 /// An algorithm's server state.
 pub struct Global(Box<dyn Any + Send>);
@@ -34,6 +34,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn name(&self) -> &'static str;
     /// What of these makes no sense with it ([`Algorithm::REFUSES`]).
     fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash>;
+    /// [`Algorithm::suits`].
+    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
     /// [`Algorithm::init`].
     fn init(&self, params: ParamSet) -> Global;
     /// The server state from its checkpoint.
@@ -74,6 +76,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn deployed(&self, global: &Global, update: Checked) -> Option<ParamSet>;
     /// [`Algorithm::close`], and the check that the new model is finite.
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
+    /// [`Algorithm::mixed`].
+    fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
     /// [`Algorithm::needs_every_update`].
     fn needs_every_update(&self, spec: &RunSpec) -> bool;
     /// [`Algorithm::close_stored`], and the check that the new model is finite.
@@ -104,6 +108,10 @@ where
 
     fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash> {
         combinations::clashes(A::REFUSES, axes)
+    }
+
+    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        Algorithm::suits(self, data, training)
     }
 
     fn init(&self, params: ParamSet) -> Global {
@@ -184,6 +192,10 @@ where
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::close(self, state, partial, round)?;
         finite(Algorithm::published(self, state))
+    }
+
+    fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {
+        Algorithm::mixed(self, global.0.downcast_mut().expect(FOREIGN))
     }
 
     fn is_personal(&self) -> bool {

@@ -122,6 +122,10 @@ impl Algorithm for FedNova {
         into.weight += other.weight;
     }
 
+    fn mixed<'a>(&self, server: &'a mut ServerModel) -> Option<&'a mut ParamSet> {
+        Some(&mut server.w)
+    }
+
     fn close(
         &self,
         server: &mut ServerModel,

@@ -32,6 +32,10 @@ impl Algorithm for Local {
         (Choice::Matched, ALONE),
         (Choice::ClippedMean, ALONE),
         (
+            Choice::Mixed,
+            "in local every client is alone, and there is no model to mix: leave server.mix and data.labelled out",
+        ),
+        (
             Choice::LocalBuffers,
             "in local the whole model stays on the device and is sent to be tested alone: leave update.buffers out",
         ),

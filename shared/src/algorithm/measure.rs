@@ -25,7 +25,8 @@ pub(super) fn alignment(client: &mut Client<'_>, w_k: &ParamSet, w_t: &ParamSet)
     let (mut x, mut y) = (Vec::new(), Vec::new());
     spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
     let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
-    let batch = Batch::new(x, shape, y)?;
+    // Representations need no labels.
+    let batch = Batch::unlabelled(x, shape)?;
     let network = |w: &ParamSet| Network::new(&spec.architecture, w, client.device());
     let (mut local, mut global) = (network(w_k)?, network(client.start(w_t)?.as_ref())?);
     let cosine = mean_cosine(local.represent(&batch)?, global.represent(&batch)?, batch.len());

@@ -88,6 +88,7 @@ mod client;
 pub mod combinations;
 mod erased;
 mod fedavg;
+mod fedmix;
 mod fednova;
 mod fedprox;
 mod fedsgd;
@@ -107,12 +108,13 @@ use serde::de::DeserializeOwned;
 use crate::aggregation::{EmptySum, NotAChain, StoredError, StoredUpdates};
 use crate::message::Rejection;
 use crate::parcel::Portable;
-use crate::spec::RunSpec;
+use crate::spec::{DataSpec, LabelsAt, RunSpec, Training};
 
-pub use client::{Client, TrainError};
+pub use client::{Client, Drawn, TrainError};
 pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fedavg::FedAvg;
+pub use fedmix::{FedMix, Perturbation};
 pub use fednova::FedNova;
 pub use fedprox::FedProx;
 pub use fedsgd::FedSgd;
@@ -149,6 +151,12 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Refuses samples that clients cannot learn from under it, with the reason and what to do instead. Most algorithms learn
+    /// from labels, which a device does not have whose labels are at the server.
+    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        needs_labels(Self::NAME, data, training)
+    }
+
     /// The server's state before the first round. The server alone initialises parameters.
     fn init(&self, params: ParamSet) -> Self::Global;
 
@@ -177,6 +185,13 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// Folds another partial result of the same round in.
     fn merge(&self, into: &mut Self::Partial, other: Self::Partial);
+
+    /// The model that clients are to go on from, if it may be mixed with others: the mean of what they have learned and not,
+    /// for example, one of several tensors that belong together. `None` if nothing can be mixed with it.
+    fn mixed<'a>(&self, global: &'a mut Self::Global) -> Option<&'a mut ParamSet> {
+        let _ = global;
+        None
+    }
 
     /// Ends the round: the folded updates become the new state.
     fn close(
@@ -221,6 +236,17 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
         let _ = (global, update);
         None
     }
+}
+
+/// Whether devices have the labels that are learned from, if anything is learned there.
+fn needs_labels(name: &str, data: &DataSpec, training: &Training) -> Result<(), String> {
+    if data.labels == LabelsAt::Device || training.epochs == 0 {
+        return Ok(());
+    }
+    Err(format!(
+        "clients learn from their labels under {name}, and devices without labels have none; use fedmix, or set \
+         training.epochs = 0 so that the server alone learns"
+    ))
 }
 
 /// Why a round could not be closed. Updates were checked, so a mismatch here is our bug.

@@ -4,11 +4,13 @@ use models::params::ParamSet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{AggregateError, Algorithm, Client, Contribution, Refused, Round, ServerModel, TrainError};
+use super::{
+    AggregateError, Algorithm, Client, Contribution, Refused, Round, ServerModel, TrainError, needs_labels,
+};
 use crate::aggregation::{StoredUpdates, WeightedSum};
 use crate::message::Rejection;
 use crate::parcel::Portable;
-use crate::spec::RunSpec;
+use crate::spec::{DataSpec, RunSpec, Training};
 
 /// What a client learns for: the client's half of an algorithm whose server averages.
 ///
@@ -34,6 +36,11 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// As [`Algorithm::validate`].
     fn validate(&self) -> Result<(), String> {
         Ok(())
+    }
+
+    /// As [`Algorithm::suits`].
+    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        needs_labels(Self::NAME, data, training)
     }
 
     /// The client's work: from the global model to the difference that it has learned.
@@ -66,6 +73,10 @@ impl<O: Objective> Algorithm for O {
 
     fn validate(&self) -> Result<(), String> {
         Objective::validate(self)
+    }
+
+    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        Objective::suits(self, data, training)
     }
 
     fn init(&self, params: ParamSet) -> ServerModel {
@@ -103,6 +114,10 @@ impl<O: Objective> Algorithm for O {
 
     fn merge(&self, into: &mut WeightedSum, other: WeightedSum) {
         into.merge(&other);
+    }
+
+    fn mixed<'a>(&self, server: &'a mut ServerModel) -> Option<&'a mut ParamSet> {
+        Some(&mut server.w)
     }
 
     fn close(

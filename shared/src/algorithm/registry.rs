@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Algorithm, ErasedAlgorithm, FedAvg, FedNova, FedProx, FedSgd, Local, Moon, Scaffold};
+use super::{Algorithm, ErasedAlgorithm, FedAvg, FedMix, FedNova, FedProx, FedSgd, Local, Moon, Scaffold};
 use crate::spec::AlgorithmSpec;
 
 /// A registered algorithm.
@@ -25,6 +25,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<Scaffold>("control variates against client drift (Karimireddy et al. 2020)"),
     entry::<FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
     entry::<Moon>("representations held near the global model's (Li et al. 2021)"),
+    entry::<FedMix>("pseudo-labels for devices without labels; the server has some (Wang et al. 2022)"),
     entry::<Local>("every client alone, the baseline without a federation"),
 ];
 

@@ -53,6 +53,11 @@ impl Algorithm for Scaffold {
     const NAME: &'static str = "scaffold";
     const REFUSES: &'static [Refused] = &[
         (
+            Choice::Mixed,
+            "scaffold's control variates stand for the steps that lead to its model, and not for what that is mixed with: leave \
+             server.mix and data.labelled out",
+        ),
+        (
             Choice::Momentum,
             "scaffold takes (w_t - w_k) / (tau eta) for the mean gradient of the local steps, which it is not with \
              momentum: set it to 0",

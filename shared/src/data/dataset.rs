@@ -75,6 +75,32 @@ impl Dataset {
         Self::checked(vec![length], Samples::Tokens(tokens), labels, length, classes)
     }
 
+    /// Samples whose labels are not known, not there or not to be read: of no classes. They may be images or features, and
+    /// text says its own labels.
+    ///
+    /// # Errors
+    /// [`DataError`] if there are none, the shape does not fit them, or a feature is not finite.
+    pub fn unlabelled(shape: Vec<usize>, samples: Samples) -> Result<Self, DataError> {
+        let length = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
+        let Some(length @ 1..) = length else { return Err(DataError::EmptyShape { found: shape }) };
+        if matches!(samples, Samples::Bytes(_)) && shape.len() != 3 {
+            return Err(DataError::Shape { found: shape });
+        }
+        let count = samples.len() / length;
+        if count == 0 {
+            return Err(DataError::Empty);
+        }
+        if u32::try_from(count).is_err() {
+            return Err(DataError::TooManySamples { found: count });
+        }
+        if count * length != samples.len() {
+            return Err(DataError::ValueCount { labels: 0, shape, values: samples.len() });
+        }
+        samples.check(length, 0)?;
+        let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
+        Ok(Self { shape, samples, labels: Vec::new(), count, classes: 0, authors, class_names, skipped })
+    }
+
     fn checked(
         shape: Vec<usize>,
         samples: Samples,
@@ -150,13 +176,14 @@ impl Dataset {
         self.samples.len() / self.count
     }
 
-    /// Number of classes, at least 1 and at most [`MAX_CLASSES`]. A class may have no sample.
+    /// Number of classes, at most [`MAX_CLASSES`], and 0 if the samples are [unlabelled](Self::unlabelled) alone. A class may
+    /// have no sample.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Labels of each sample: 1, or for text as many as it has positions.
+    /// Labels of each sample: 1, or for text as many as it has positions; 0 if they are unlabelled.
     #[must_use]
     pub fn labels_each(&self) -> usize {
         self.labels.len() / self.count
@@ -186,6 +213,12 @@ impl Dataset {
         let last = self.classes as u32 - 1;
         self.labels.iter_mut().for_each(|label| *label = last - *label);
         self
+    }
+
+    /// The same samples, unlabelled.
+    #[must_use]
+    pub fn without_labels(self) -> Self {
+        Self { labels: Vec::new(), classes: 0, class_names: Vec::new(), ..self }
     }
 
     /// Who each sample is by, as numbers from 0 without gaps in ascending order; empty if nobody knows. Text is by the role

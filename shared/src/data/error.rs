@@ -306,6 +306,15 @@ pub enum DataError {
     /// A class without samples.
     #[error("is the folder of a class and holds no image; put images into it or remove it")]
     EmptyClass,
+    /// Labels that cannot be left unread.
+    #[error(
+        "holds {format}, whose labels stand beside the samples in the same file: join without --unlabelled; where the run's \
+         labels are at the server, those here are not used"
+    )]
+    LabelsInside {
+        /// The format.
+        format: String,
+    },
     /// Nobody said which classes there are.
     #[error(
         "holds images by class: say the names of the classes, in the order that all clients of the run share"

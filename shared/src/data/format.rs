@@ -49,7 +49,26 @@ impl Format {
                 found.push(format);
             }
         }
-        if let [only] = found[..] {
+        Self::only(&found, directory, split)
+    }
+
+    /// The same where labels are not needed: images need no folders of classes then.
+    ///
+    /// # Errors
+    /// As [`Format::detect`].
+    pub fn detect_unlabelled(directory: &Path, split: Split) -> Result<Self, DataError> {
+        let flat = || -> Result<bool, DataError> {
+            let Some(folder) = images::folder(directory, split) else { return Ok(false) };
+            Ok(images::entries(&folder)?.iter().any(|file| images::is_image(file)))
+        };
+        match Self::detect(directory, split) {
+            Err(DataError::Unclear { .. }) if flat()? => Ok(Self::Images),
+            found => found,
+        }
+    }
+
+    fn only(found: &[Self], directory: &Path, split: Split) -> Result<Self, DataError> {
+        if let &[only] = found {
             return Ok(only);
         }
         let names = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
@@ -114,6 +133,26 @@ impl Format {
             Self::Images => images::load_split(directory, split, reading),
         }
     }
+
+    /// Reads the samples of a split without their labels. Labels in files or folders of their own need not be there.
+    ///
+    /// # Errors
+    /// As [`Format::load`], and [`DataError::LabelsInside`] where samples cannot be read without.
+    pub fn load_unlabelled(
+        self,
+        directory: &Path,
+        split: Split,
+        reading: &Reading,
+    ) -> Result<Dataset, DataError> {
+        match self {
+            Self::Idx => idx::load_unlabelled(directory, split),
+            Self::Cifar(cifar) => Ok(cifar.load_split(directory, split)?.without_labels()),
+            Self::Images => images::load_unlabelled(directory, split, reading),
+            Self::Safetensors | Self::Csv | Self::Text => {
+                Err(DataError::LabelsInside { format: self.to_string() }.in_file(directory))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Format {
@@ -154,6 +193,48 @@ mod tests {
             }
             assert_eq!(Format::detect(folder.path(), Split::Train).unwrap(), format, "{files:?}");
         }
+    }
+
+    #[test]
+    fn samples_are_read_without_labels_wherever_these_are_apart() {
+        let reading = Reading::default();
+        let load = |folder: &Path| {
+            let format = Format::detect_unlabelled(folder, Split::Train)?;
+            format.load_unlabelled(folder, Split::Train, &reading)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let pixels: Vec<u8> = (0..8).collect();
+        let labelled = Dataset::new(vec![1, 2, 2], pixels, [0_u8, 1], 2).unwrap();
+        idx::write_split(folder.path(), Split::Train, &labelled).unwrap();
+        let labels = folder.path().join("train-labels-idx1-ubyte");
+        std::fs::write(&labels, "damaged").unwrap();
+        assert_eq!(load(folder.path()).unwrap(), labelled.clone().without_labels(), "it is not read");
+        std::fs::remove_file(&labels).unwrap();
+        let unlabelled = load(folder.path()).unwrap();
+        assert_eq!((unlabelled.len(), unlabelled.classes(), unlabelled.labels_each()), (2, 0, 0));
+        let needs = Format::Idx.load(folder.path(), Split::Train, &reading).unwrap_err().to_string();
+        assert!(needs.contains("train-labels-idx1-ubyte"), "{needs}");
+
+        let image = image::GrayImage::from_fn(2, 2, |x, y| image::Luma([(2 * y + x) as u8]));
+        for places in
+            [&["1.png", "2.png"][..], &["cat/1.png", "what/2.png"], &["train/1.png", "train/dog/2.png"]]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            for place in places {
+                let path = folder.path().join(place);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                image.save(path).unwrap();
+            }
+            let found = load(folder.path()).unwrap();
+            assert_eq!((found.len(), found.shape()), (2, &[1, 2, 2][..]), "{places:?}");
+            assert_eq!(found.samples(), &super::super::Samples::Bytes(vec![0, 1, 2, 3, 0, 1, 2, 3]));
+        }
+
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("train.csv"), "a,label\n1,0\n").unwrap();
+        let inside = load(folder.path()).unwrap_err().to_string();
+        assert!(inside.contains("a CSV table") && inside.contains("join without --unlabelled"), "{inside}");
+        assert!(load(&folder.path().join("absent")).is_err());
     }
 
     #[test]

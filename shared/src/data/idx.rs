@@ -112,6 +112,15 @@ pub fn load_split(directory: &Path, split: Split, classes: usize) -> Result<Data
     })
 }
 
+/// Reads the images of one split from a directory, without their labels: the file of labels is not looked for.
+pub fn load_unlabelled(directory: &Path, split: Split) -> Result<Dataset, DataError> {
+    super::error::check_directory(directory)?;
+    let path = find(directory, split, Kind::Images)?;
+    let images = open(&path).and_then(images).map_err(|error| error.in_file(&path))?;
+    let samples = Samples::Bytes(images.pixels);
+    Dataset::unlabelled(vec![1, images.height, images.width], samples).map_err(|error| error.in_file(path))
+}
+
 /// Whether [`write_split`] can write these samples: grey images of at most 256 classes.
 #[must_use]
 pub fn fits(dataset: &Dataset) -> bool {

@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use super::error::check_directory;
 use super::idx::MAX_CONTENT;
 use super::reading::{Labels, Reading, Skipped};
-use super::{DataError, Dataset, Split};
+use super::{DataError, Dataset, Samples, Split};
 
 /// The largest file, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
@@ -78,10 +78,60 @@ pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<D
     };
     let mut skipped = Skipped::default();
     let files = list(&folder, reading, &mut skipped)?;
+    let Decoded { shape, pixels, labels } = decode_all(&folder, &files, reading, &mut skipped)?;
+    let dataset = Dataset::new(shape, pixels, labels, reading.labels.classes());
+    Ok(dataset
+        .map_err(|error| error.in_file(folder))?
+        .named(reading.labels.names().to_vec())
+        .leaving_out(skipped))
+}
+
+/// Reads the images of a split without their labels, whether they lie in the folder itself or in others within it, whose
+/// names are not looked at.
+///
+/// # Errors
+/// [`DataError`], which names the file or folder.
+pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+    check_directory(directory)?;
+    let Some(folder) = folder(directory, split) else {
+        return Err(DataError::NoFile { directory: directory.to_path_buf(), name: split.name().to_owned() });
+    };
+    let (mut files, mut skipped) = (Vec::new(), Skipped::default());
+    for entry in entries(&folder)? {
+        let within = if entry.is_dir() { entries(&entry)? } else { vec![entry] };
+        for file in within {
+            if is_image(&file) {
+                files.push((file, 0));
+            } else {
+                skipped.take(reading.on_error, DataError::NoImage.in_file(file))?;
+            }
+        }
+    }
+    let Decoded { shape, pixels, .. } = decode_all(&folder, &files, reading, &mut skipped)?;
+    let dataset =
+        Dataset::unlabelled(shape, Samples::Bytes(pixels)).map_err(|error| error.in_file(folder))?;
+    Ok(dataset.leaving_out(skipped))
+}
+
+/// Images that were read.
+struct Decoded {
+    shape: Vec<usize>,
+    pixels: Vec<u8>,
+    /// Those of the files that could be read.
+    labels: Vec<u32>,
+}
+
+/// Reads files, each with its class.
+fn decode_all(
+    folder: &Path,
+    files: &[(PathBuf, u32)],
+    reading: &Reading,
+    skipped: &mut Skipped,
+) -> Result<Decoded, DataError> {
     let shape = match (&reading.shape, files.first()) {
         (_, None) => return Err(DataError::Empty.in_file(folder)),
         (Some(shape), _) => shape.clone(),
-        (None, Some(_)) => natural(&files, reading)?,
+        (None, Some(_)) => natural(files, reading)?,
     };
     let &[channels @ (1 | 3), height, width] = &shape[..] else {
         return Err(DataError::ImageShape { shape }.in_file(folder));
@@ -107,7 +157,7 @@ pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<D
         })
         .collect();
     let (mut all, mut labels) = (Vec::with_capacity(total.unwrap_or(0)), Vec::with_capacity(files.len()));
-    for (pixels, (_, class)) in decoded.into_iter().zip(&files) {
+    for (pixels, (_, class)) in decoded.into_iter().zip(files) {
         match pixels {
             Ok(pixels) => {
                 all.extend(pixels);
@@ -116,11 +166,7 @@ pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<D
             Err(error) => skipped.take(reading.on_error, error)?,
         }
     }
-    let dataset = Dataset::new(shape, all, labels, reading.labels.classes());
-    Ok(dataset
-        .map_err(|error| error.in_file(folder))?
-        .named(reading.labels.names().to_vec())
-        .leaving_out(skipped))
+    Ok(Decoded { shape, pixels: all, labels })
 }
 
 /// The files of all classes with their class.

@@ -14,6 +14,8 @@ use super::error::DataError;
 pub struct View {
     dataset: Arc<Dataset>,
     indices: Arc<[u32]>,
+    /// Whether the labels are passed on.
+    labelled: bool,
 }
 
 impl View {
@@ -22,7 +24,7 @@ impl View {
     pub fn whole(dataset: Arc<Dataset>) -> Self {
         // A data set has at most `u32::MAX` samples.
         let indices = (0..dataset.len() as u32).collect();
-        Self { dataset, indices }
+        Self { dataset, indices, labelled: true }
     }
 
     /// The samples named by `indices`, in that order, such as one client's entry of
@@ -32,8 +34,14 @@ impl View {
         let samples = dataset.len();
         match indices.iter().find(|&&index| index as usize >= samples) {
             Some(&index) => Err(DataError::Index { index: index as usize, samples }),
-            None => Ok(Self { dataset, indices }),
+            None => Ok(Self { dataset, indices, labelled: true }),
         }
+    }
+
+    /// The same samples as whoever may not see their labels sees them: unlabelled.
+    #[must_use]
+    pub fn without_labels(self) -> Self {
+        Self { labelled: false, ..self }
     }
 
     /// Number of samples.
@@ -48,13 +56,14 @@ impl View {
         self.indices.is_empty()
     }
 
-    /// Labels of the sample at `position`: one, or for text one for each position of it.
+    /// Labels of the sample at `position`: one, or for text one for each position of it; none of unlabelled samples.
     ///
     /// # Panics
     /// If `position` is not below [`Self::len`].
     #[must_use]
     pub fn labels_of(&self, position: usize) -> &[u32] {
-        self.dataset.labels_of(self.indices[position] as usize)
+        let labels = self.dataset.labels_of(self.indices[position] as usize);
+        if self.labelled { labels } else { &[] }
     }
 
     /// Number of classes of the data set, whether or not this view holds a sample of each.
@@ -88,7 +97,7 @@ impl View {
     #[must_use]
     pub fn part(&self, positions: &[u32]) -> Self {
         let indices = positions.iter().map(|&position| self.indices[position as usize]).collect();
-        Self { dataset: self.dataset.clone(), indices }
+        Self { dataset: self.dataset.clone(), indices, labelled: self.labelled }
     }
 
     /// The view's samples as a data set of their own.
@@ -121,7 +130,7 @@ impl View {
         for &position in positions {
             let index = self.indices[position] as usize;
             self.dataset.samples().append(index, self.dataset.sample_len(), x);
-            y.extend_from_slice(self.dataset.labels_of(index));
+            y.extend_from_slice(self.labels_of(position));
         }
     }
 }
@@ -138,6 +147,7 @@ impl fmt::Debug for View {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Samples;
 
     fn three() -> Arc<Dataset> {
         Arc::new(Dataset::new(vec![1, 1, 2], vec![0, 51, 102, 153, 204, 255], [2_u8, 0, 2], 3).unwrap())
@@ -165,6 +175,29 @@ mod tests {
         text.fill(&[1, 0], &mut x, &mut y);
         assert_eq!((&x[..], &y[..]), (&[300.0, 2.0, 0.0, 1.0][..], &[2, 0, 1, 300][..]));
         assert_eq!(text.histogram().iter().sum::<usize>(), 4);
+    }
+
+    #[test]
+    fn labels_that_are_hidden_or_not_there_are_not_seen() {
+        let pixels = vec![0, 51, 102, 153, 204, 255];
+        let unlabelled = Dataset::unlabelled(vec![1, 1, 2], Samples::Bytes(pixels)).unwrap();
+        let view = View::select(three(), vec![2, 0]).unwrap();
+        let (mut expected, mut y) = (Vec::new(), Vec::new());
+        view.fill(&[0, 1], &mut expected, &mut y);
+        let blind = View::select(Arc::new(unlabelled), vec![2, 0]).unwrap();
+        for view in [view.clone().without_labels(), view.without_labels().part(&[0, 1]), blind] {
+            let mut x = Vec::new();
+            view.fill(&[0, 1], &mut x, &mut y);
+            assert_eq!((x, &y[..], view.labels_of(0)), (expected.clone(), &[][..], &[][..]));
+            assert!(view.histogram().iter().all(|&count| count == 0));
+        }
+        let refused = |shape: Vec<usize>, samples| Dataset::unlabelled(shape, samples).unwrap_err();
+        assert!(matches!(refused(vec![1, 1, 2], Samples::Bytes(Vec::new())), DataError::Empty));
+        assert!(matches!(refused(vec![2], Samples::Bytes(vec![0; 4])), DataError::Shape { .. }));
+        assert!(matches!(refused(vec![0], Samples::Floats(vec![0.0; 4])), DataError::EmptyShape { .. }));
+        assert!(matches!(refused(vec![3], Samples::Floats(vec![0.0; 4])), DataError::ValueCount { .. }));
+        let hole = Samples::Floats(vec![0.0, f32::NAN]);
+        assert!(matches!(refused(vec![1], hole), DataError::NotFinite { row: 1, column: 0 }));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod aggregation;
 mod axes;
+mod fedmix;
 mod matching;
 mod objectives;
 mod quadratics;
@@ -34,7 +35,17 @@ const MAX_ABS: f32 = 1000.0;
 
 /// The example run with `algorithm`: softmax regression on 1x2x2 samples of two classes.
 fn spec(algorithm: &str) -> RunSpec {
-    let specified = registry::specify(algorithm, toml::Table::new()).unwrap();
+    specified(algorithm, "")
+}
+
+/// The same with these hyper-parameters.
+fn specified(algorithm: &str, table: &str) -> RunSpec {
+    let mut table: toml::Table = table.parse().unwrap();
+    if algorithm == "fedmix" {
+        // Images of two pixels a side cannot be moved by more.
+        table.entry("shift").or_insert(1.into());
+    }
+    let specified = registry::specify(algorithm, table).unwrap();
     RunSpec { algorithm: specified, ..RunSpec::example(algorithm) }
 }
 

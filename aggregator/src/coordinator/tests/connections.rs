@@ -29,6 +29,7 @@ fn unfit_clients_are_refused_with_the_reason() {
             Refusal::Shape { expected: vec![1, 2, 2], found: vec![1, 3, 3] },
         ),
         (Hello { classes: 3, ..hello(1, None) }, Refusal::Classes { expected: 2, found: 3 }),
+        (Hello { classes: 0, ..hello(1, None) }, Refusal::Unlabelled),
         (Hello { samples: 0, ..hello(1, None) }, Refusal::NoSamples),
     ];
     for (hello, refusal) in cases {

@@ -81,6 +81,16 @@ pub enum PartitionError {
         /// Classes that have samples.
         classes: usize,
     },
+    /// A class has fewer samples than are to be drawn of it.
+    #[error("class {class} has {found} samples, and {needed} of it are needed: equally many of each class")]
+    TooFewOfClass {
+        /// The class.
+        class: usize,
+        /// How many are to be drawn.
+        needed: usize,
+        /// How many there are.
+        found: usize,
+    },
     /// A class has fewer samples than clients that should each get some of it.
     #[error(
         "class {class} has {samples} samples for {holders} clients; lower `per-client` or the number of clients, or use more \

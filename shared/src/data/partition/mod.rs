@@ -18,6 +18,7 @@
 //!
 //! The federation's data on real devices is not partitioned: it is where it is. These are for simulation.
 
+mod balanced;
 mod capped;
 mod classes;
 mod dirichlet;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use super::Dataset;
 use crate::seed::Seed;
 
+pub use balanced::balanced;
 pub use error::PartitionError;
 
 /// How samples are divided among clients.

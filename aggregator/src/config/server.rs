@@ -1,0 +1,135 @@
+//! What the server trains itself, and what becomes of it: the checks of `[server]` and of who has the labels.
+
+use shared::aggregation::Mixture;
+use shared::spec::LabelsAt;
+
+use super::combinations::Combinations;
+use super::{Raw, ServerPlan};
+use crate::attack::Attack;
+
+const KEYS: [&str; 5] = ["data.labels", "data.labelled", "server.epochs", "server.weight", "server.mix"];
+
+impl Combinations<'_> {
+    /// `None` if it cannot be said, which is noted. Puts the default of the mixture into `raw`.
+    pub(super) fn server(&mut self, raw: &mut Raw) -> Option<ServerPlan> {
+        if KEYS.iter().any(|key| self.findings.is_doubtful(key)) {
+            return None;
+        }
+        let labelled = raw.data.labelled.map(|count| count as usize);
+        let default = if labelled.is_some() { Mixture::PUBLISHED } else { Mixture::CLIENTS };
+        let shares = raw.server.mix.get_or_insert_with(|| default.shares().to_vec()).clone();
+        let mix = ("server.mix", format!("server.mix = {shares:?}"));
+        let mixture = match Mixture::of(&shares) {
+            Ok(mixture) => mixture,
+            Err(error) => {
+                self.refuse(&[mix], &error.to_string());
+                return None;
+            }
+        };
+        let none = ("data.labelled", "no data.labelled".to_owned());
+        let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
+        let labels = ("data.labels", "data.labels = \"server\"".to_owned());
+        match labelled {
+            None if mixture.beta > 0.0 => {
+                let reason = "the server has no labelled samples to train a model of its own on; say how many it keeps, \
+                              data.labelled = 1000, or give the second share to the others";
+                self.refuse(&[mix, none.clone()], reason);
+            }
+            Some(count) if raw.data.set.is_text() => {
+                let reason = "text labels itself, so that every client has labels; leave data.labelled out";
+                self.refuse(&[set.clone(), ("data.labelled", format!("data.labelled = {count}"))], reason);
+            }
+            _ => {}
+        }
+        if raw.data.labels == LabelsAt::Server {
+            if labelled.is_none() {
+                let reason =
+                    "then nobody has labels; say how many samples the server keeps, data.labelled = 1000";
+                self.refuse(&[labels.clone(), none], reason);
+            }
+            if raw.evaluate.clients > 0 {
+                let clients = ("evaluate.clients", format!("evaluate.clients = {}", raw.evaluate.clients));
+                self.refuse(
+                    &[labels.clone(), clients],
+                    "clients have no labels to test with; leave evaluate.clients out",
+                );
+            }
+            if raw.data.set.is_text() {
+                self.refuse(&[labels.clone(), set], "text labels itself; leave data.labels out");
+            }
+            if raw.simulation.attack == (Attack::LabelFlip {}) {
+                let attack = ("simulation.attack.label-flip", "simulation.attack.label-flip".to_owned());
+                self.refuse(&[labels, attack], "clients have no labels to flip; choose another attack");
+            }
+        }
+        Some(ServerPlan { labelled, epochs: raw.server.epochs, weight: raw.server.weight, mixture })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::id::RunId;
+
+    use super::*;
+    use crate::config::{Config, ConfigErrors};
+
+    fn read(overrides: &[&str]) -> Result<Config, ConfigErrors> {
+        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+        Config::validate(&Raw::layered(None, &overrides).expect("keys that exist"), RunId::from_bytes([1; 8]))
+    }
+
+    #[test]
+    fn a_server_with_labels_mixes_as_published() {
+        let plan = |overrides: &[&str]| read(overrides).expect("valid").server;
+        assert_eq!(plan(&[]).mixture, Mixture::CLIENTS);
+        let labelled = plan(&["data.labelled=100", "data.labels=server", "algorithm.fedmix={}"]);
+        assert_eq!(
+            (labelled.mixture, labelled.labelled, labelled.epochs),
+            (Mixture::PUBLISHED, Some(100), 1)
+        );
+        let own = plan(&["data.labelled=100", "server.mix=[0, 1, 0]", "server.weight=2", "server.epochs=3"]);
+        assert_eq!((own.mixture.beta, own.weight, own.epochs), (1.0, 2.0, 3));
+        let effective = read(&["data.labelled=100"]).expect("valid").effective;
+        assert_eq!(effective.server.mix, Some(vec![0.5, 0.3, 0.2]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_way_out() {
+        for (overrides, parts) in [
+            (&["data.labelled=100", "server.mix=[0.33, 0.33, 0.33]"][..], &["sum to 0.99", "server.mix"][..]),
+            (&["server.mix=[0.5, 0.5]"], &["three shares", "these are 2"]),
+            (&["server.mix=[2, -1, 0]"], &["from 0 to 1", "one is 2"]),
+            (
+                &["server.mix=[0.5, 0.5, 0]"],
+                &["no labelled samples", "no data.labelled", "data.labelled = 1000"],
+            ),
+            (&["data.labels=server", "algorithm.fedmix={}"], &["nobody has labels", "data.labelled = 1000"]),
+            (
+                &["data.labels=server", "data.labelled=50"],
+                &["[algorithm.fedavg]", "use fedmix", "training.epochs = 0"],
+            ),
+            (&["data.labelled=50", "algorithm.local={}"], &["[algorithm.local]", "server.mix"]),
+            (&["data.labelled=50", "algorithm.scaffold={}"], &["[algorithm.scaffold]", "control variates"]),
+            (
+                &[
+                    "data.labels=server",
+                    "data.labelled=50",
+                    "algorithm.fedmix={}",
+                    "simulation.attack.label-flip={}",
+                ],
+                &["no labels to flip"],
+            ),
+            (
+                &["data.set=shakespeare", "data.path=x", "model.name=char-lstm", "data.labelled=5"],
+                &["text labels itself"],
+            ),
+            (&["data.labelled=5990", "data.clients=20"], &["10 training samples", "data.clients = 20"]),
+        ] {
+            let refused = read(overrides).err().map(|errors| errors.to_string()).unwrap_or_default();
+            for part in parts {
+                assert!(refused.contains(part), "{overrides:?}: {part:?} is not in {refused}");
+            }
+        }
+        assert!(read(&["data.labels=server", "data.labelled=50", "training.epochs=0"]).is_ok(), "SL");
+    }
+}

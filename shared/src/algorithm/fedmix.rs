@@ -1,0 +1,245 @@
+//! `FedMix`, the client's half: learning from pseudo-labels where there are no labels.
+//!
+//! Wang et al.: *FedMix* (a federated semi-supervised learning with labels at the server), Computer Engineering 48(6), 2022.
+//!
+//! ```text
+//! client k:  psi_k = E_c epochs of minibatch SGD from omega_t on
+//!              L_u = lambda_1 CE(y_hat, f(u)) [max(y_bar) >= gate] + lambda_2 ||f(pi_1(u)) - f(pi_2(u))||^2
+//!            y_bar = mean of f over A perturbed copies of u,   y_hat_j = y_bar_j^(1/T) / sum_i y_bar_i^(1/T)
+//! server:    psi as FedAvg's mean, with any weights, rule and optimiser; then
+//!            omega_{t+1} = alpha psi + beta sigma_{t+1} + gamma omega_t
+//! ```
+//!
+//! where f is the softmax output of the model in training, `pi_1` a shift and `pi_2` a flip (a shift as well where a mirror
+//! image is another thing, as of digits). The gate looks at `y_bar` before it is sharpened and holds back the first term
+//! alone, whose sum is divided by the size of the batch, not by the number of samples that pass. No gradient flows through
+//! `y_hat`. The A copies are moved like `pi_1`, and mirrored every other time if `pi_2` is a flip.
+//!
+//! The weights of the terms are not published; with `lambda_2 >= 1` predictions collapsed to one in our trials.
+//!
+//! What the server trains, sigma, and the mix are axes of their own
+//! ([`Mixture`](crate::aggregation::Mixture)): they go with every objective, and this one goes without them.
+//!
+//! The loss that is reported is `L_u`, so a client whose samples stay behind the gate reports a small one. Beside it: the share
+//! of samples that passed, the share of classes that were predicted, and the mean entropy of `y_bar` divided by `log C`.
+
+use models::params::ParamSet;
+use models::{Batch, pseudo_label};
+use serde::{Deserialize, Serialize};
+
+use super::{Client, Drawn, Objective, TrainError};
+use crate::data::{Augmentation, Preparation};
+use crate::message::Metric;
+use crate::spec::{DataSpec, Training};
+
+/// Learning from pseudo-labels.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FedMix {
+    /// The weight of the cross-entropy with pseudo-labels.
+    pub lambda_1: f64,
+    /// The weight of the distance between the predictions of two perturbed copies.
+    pub lambda_2: f64,
+    /// A: so many perturbed copies are predicted for a pseudo-label.
+    pub predictions: u32,
+    /// The least mean probability of a class that makes a pseudo-label.
+    pub gate: f64,
+    /// T: 1 leaves pseudo-labels as they are predicted, 0 makes them one class.
+    pub temperature: f64,
+    /// `pi_1` and `pi_2`.
+    pub perturbations: [Perturbation; 2],
+    /// Pixels by which a shift moves at most, in each direction.
+    pub shift: u32,
+}
+
+/// A change of an image that leaves what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Perturbation {
+    /// Moved at random.
+    Shift,
+    /// Mirrored, left to right.
+    Flip,
+}
+
+impl Default for FedMix {
+    fn default() -> Self {
+        Self {
+            lambda_1: 1.0,
+            lambda_2: 0.1,
+            predictions: 5,
+            gate: 0.8,
+            temperature: 0.5,
+            perturbations: [Perturbation::Shift, Perturbation::Flip],
+            shift: 2,
+        }
+    }
+}
+
+impl FedMix {
+    /// The run's preparation with other random changes.
+    fn changed(run: &Preparation, change: impl FnOnce(&mut Augmentation)) -> Preparation {
+        let Augmentation { edge, crop, .. } = run.augmentation;
+        let mut augmentation = Augmentation { edge, crop, ..Augmentation::default() };
+        change(&mut augmentation);
+        Preparation { augmentation, normalisation: run.normalisation.clone() }
+    }
+
+    /// `pi_1` or `pi_2`.
+    fn perturbation(&self, run: &Preparation, which: Perturbation) -> Preparation {
+        Self::changed(run, |change| match which {
+            Perturbation::Shift => change.shift = self.shift,
+            Perturbation::Flip => change.flip = 1.0,
+        })
+    }
+
+    /// What a copy that is predicted for a pseudo-label goes through.
+    fn copy(&self, run: &Preparation) -> Preparation {
+        let flips = self.perturbations.contains(&Perturbation::Flip);
+        Self::changed(run, |change| {
+            change.shift = self.shift;
+            change.flip = if flips { 0.5 } else { 0.0 };
+        })
+    }
+}
+
+impl Objective for FedMix {
+    const NAME: &'static str = "fedmix";
+    type Local = ();
+
+    fn validate(&self) -> Result<(), String> {
+        for (name, lambda) in [("lambda-1", self.lambda_1), ("lambda-2", self.lambda_2)] {
+            if !(lambda.is_finite() && lambda >= 0.0) {
+                return Err(format!("{name} must be a number of at least 0, not {lambda}"));
+            }
+        }
+        if self.lambda_1 == 0.0 && self.lambda_2 == 0.0 {
+            return Err("lambda-1 and lambda-2 are both 0: clients would learn nothing".to_owned());
+        }
+        if self.predictions == 0 {
+            return Err("predictions must be at least 1: a pseudo-label is the mean of some".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.gate) {
+            return Err(format!("gate must be a probability from 0 to 1, not {}", self.gate));
+        }
+        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            return Err(format!("temperature must be a number of at least 0, not {}", self.temperature));
+        }
+        Ok(())
+    }
+
+    fn suits(&self, data: &DataSpec, _training: &Training) -> Result<(), String> {
+        let run = &data.preparation;
+        let [first, second] = self.perturbations;
+        let all = [self.perturbation(run, first), self.perturbation(run, second), self.copy(run)];
+        let unsuitable = all.iter().find_map(|preparation| preparation.shape(&data.shape).err());
+        let images = data.shape.len() == 3;
+        match unsuitable {
+            _ if !images => Err("fedmix shifts and flips images, and these samples are none".to_owned()),
+            Some(error) => Err(format!("the perturbations of fedmix do not suit the samples: {error}")),
+            None => Ok(()),
+        }
+    }
+
+    fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
+        let spec = client.spec();
+        // A server is not believed that this is so.
+        self.suits(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
+        let (run, classes) = (&spec.data.preparation, spec.architecture.classes);
+        let [pi_1, pi_2] = self.perturbations.map(|which| self.perturbation(run, which));
+        let (copy, input) = (self.copy(run), &spec.architecture.input);
+        let mut seen = Seen { predicted: vec![false; classes], ..Seen::default() };
+        let w_k = client.epochs_of(w_t, |learner, batch, drawn: &Drawn<'_>| {
+            let n = batch.len();
+            let shape = |samples: usize| [&[samples], &input[..]].concat();
+            let mut y_bar = vec![0.0; n * classes];
+            for number in 0..self.predictions {
+                let mut x = Vec::with_capacity(batch.x().len());
+                drawn.view(&copy, &format!("prediction {number}"), &mut x);
+                let logits = learner.predict(&Batch::unlabelled(x, shape(n))?)?;
+                pseudo_label::add_probabilities(logits, classes, &mut y_bar);
+            }
+            y_bar.iter_mut().for_each(|p| *p /= self.predictions as f32);
+            let passes = seen.look_at(&y_bar, self.gate as f32);
+            let mut y_hat = y_bar;
+            y_hat.chunks_exact_mut(classes).for_each(|row| pseudo_label::sharpen(row, self.temperature));
+
+            let mut x = batch.x().to_vec();
+            if self.lambda_2 > 0.0 {
+                drawn.view(&pi_1, "pi 1", &mut x);
+                drawn.view(&pi_2, "pi 2", &mut x);
+            }
+            let rows = if self.lambda_2 > 0.0 { 3 * n } else { n };
+            let (lambda_1, lambda_2) = (self.lambda_1 as f32, self.lambda_2 as f32);
+            let loss = learner.step_by(&Batch::unlabelled(x, shape(rows))?, &mut |network, by| {
+                let logits = network.logits();
+                by.representation.clear();
+                by.parameters.clear();
+                by.logits.clear();
+                by.logits.resize(logits.len(), 0.0);
+                let (u, views) = logits.split_at(n * classes);
+                let (by_u, by_views) = by.logits.split_at_mut(n * classes);
+                let mut loss =
+                    lambda_1 * pseudo_label::soft_cross_entropy(u, &y_hat, &passes, lambda_1, by_u);
+                if lambda_2 > 0.0 {
+                    let half = n * classes;
+                    let distance = pseudo_label::squared_distance(
+                        views.split_at(half),
+                        n,
+                        lambda_2,
+                        by_views.split_at_mut(half),
+                    );
+                    loss += lambda_2 * distance;
+                }
+                loss
+            })?;
+            Ok(loss)
+        })?;
+        seen.report(client);
+        client.delta(w_k, w_t)
+    }
+}
+
+/// What was predicted in a round.
+#[derive(Default)]
+struct Seen {
+    samples: u64,
+    passed: u64,
+    /// By class.
+    predicted: Vec<bool>,
+    entropy: f64,
+}
+
+impl Seen {
+    /// Takes note of the mean predictions of a batch; says which of them are sure enough.
+    fn look_at(&mut self, y_bar: &[f32], gate: f32) -> Vec<bool> {
+        let classes = self.predicted.len();
+        let look = |row: &[f32]| {
+            let (class, greatest) = (0..).zip(row).fold(
+                (0, f32::NEG_INFINITY),
+                |best: (usize, f32), (at, &p)| {
+                    if p > best.1 { (at, p) } else { best }
+                },
+            );
+            self.samples += 1;
+            self.predicted[class] = true;
+            self.entropy += pseudo_label::entropy(row);
+            let passes = greatest >= gate;
+            self.passed += u64::from(passes);
+            passes
+        };
+        y_bar.chunks_exact(classes).map(look).collect()
+    }
+
+    fn report(&self, client: &mut Client<'_>) {
+        if self.samples == 0 {
+            return;
+        }
+        let (samples, classes) = (self.samples as f64, self.predicted.len() as f64);
+        let predicted = self.predicted.iter().filter(|&&predicted| predicted).count();
+        client.report(Metric::Coverage(self.passed as f64 / samples));
+        client.report(Metric::ClassCoverage(predicted as f64 / classes));
+        // Of one class there is nothing to be unsure of.
+        client.report(Metric::Entropy(self.entropy / samples / classes.max(2.0).ln()));
+    }
+}

@@ -191,7 +191,7 @@ impl Objective for FedMix {
                     );
                     loss += lambda_2 * distance;
                 }
-                loss
+                Ok(loss)
             })?;
             Ok(loss)
         })?;

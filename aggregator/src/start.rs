@@ -77,6 +77,8 @@ pub fn start_on<T>(
     getrandom::fill(&mut bytes).map_err(StartError::Random)?;
     config.spec.run = RunId::from_bytes(bytes);
     let tests = data::test_set(&config).map_err(RunError::from)?;
+    // What cannot be had is said before there is a directory.
+    data::labelled(&config).map_err(RunError::from)?;
     let mut passed = Vec::new();
     let (mut prepare, mut prepared) = (Some(prepare), None);
     for number in 1.. {

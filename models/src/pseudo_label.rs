@@ -1,5 +1,5 @@
 //! Learning without labels: a network's own predictions as targets, and its agreement with itself (Wang et al. 2022,
-//! *FedMix*; the gate and the sharpening are those of Sohn et al. 2020, `FixMatch`, and Berthelot et al. 2019, `MixMatch`).
+//! `FedMix`; the gate and the sharpening are those of Sohn et al. 2020, `FixMatch`, and Berthelot et al. 2019, `MixMatch`).
 //!
 //! Rows are samples throughout. Sums over a row are taken in f64.
 
@@ -136,7 +136,9 @@ mod tests {
         let mut targets: Vec<f32> = noise(3 * CLASSES, 2).iter().map(|x| x.abs() + 0.1).collect();
         for row in targets.chunks_mut(CLASSES) {
             let sum: f32 = row.iter().sum();
-            row.iter_mut().for_each(|p| *p /= sum);
+            for p in row {
+                *p /= sum;
+            }
         }
         targets
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
 };
+use shared::spec::LabelsAt;
 
 use super::open_round::{Offer, Stage};
 use super::{Action, Coordinator, Link, Member, PeerId, State, UploadId};

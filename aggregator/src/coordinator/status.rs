@@ -24,6 +24,8 @@ pub struct Status {
     pub waiting_for: WaitingFor,
     /// For how long it has been waited for.
     pub waited: Duration,
+    /// The server's own training, if it is at work: steps done and to do. The coordinator does not know.
+    pub own: Option<(u64, u64)>,
 }
 
 /// What has to happen next.
@@ -109,6 +111,7 @@ impl Coordinator {
             known: self.members.len(),
             waiting_for,
             waited: now.saturating_sub(since),
+            own: None,
         }
     }
 }
@@ -145,8 +148,14 @@ impl fmt::Display for Status {
                     write!(out, ", {} not connected ({}{more})", away.len(), client.short())?;
                 }
             }
+            WaitingFor::Disk { round } if self.own.is_some() => {
+                write!(out, "round {round}: waiting for the server's own training")?;
+            }
             WaitingFor::Disk { round } => write!(out, "round {round}: writing to disk")?,
             WaitingFor::Nothing => write!(out, "the run is over")?,
+        }
+        if let Some((done, total)) = self.own {
+            write!(out, ", the server itself at {} %", 100 * u128::from(done) / u128::from(total.max(1)))?;
         }
         if self.waited >= Duration::from_secs(2) {
             write!(out, ", for {} s", self.waited.as_secs())?;

@@ -19,7 +19,7 @@ use shared::message::{ToClient, ToServer, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
-use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
+use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
 use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
@@ -56,6 +56,7 @@ pub async fn drive(
         notice(Notice::Round(&record));
     }
     let policy = run.config().policy;
+    let own = run.own_progress();
     let reopened = match &resume.open {
         Some(reopened) if reopened.decided().is_none() => {
             Some(run.broadcast(reopened.opening.round, reopened.opening.work)?)
@@ -91,7 +92,8 @@ pub async fn drive(
         driver.act(notice);
         let now = started.elapsed();
         if driver.outcome.is_some() || told.is_none_or(|told| now >= told + STATUS_PACE) {
-            notice(Notice::Status(&driver.coordinator.status(now)));
+            let status = Status { own: own.of(), ..driver.coordinator.status(now) };
+            notice(Notice::Status(&status));
             told = Some(now);
         }
         if driver.outcome.is_some() {
@@ -355,6 +357,14 @@ impl Driver {
             Done::Closed { round, enough } => Some(Event::Closed { round, enough }),
             Done::Settled(record) => {
                 notice(Notice::Round(&record));
+                if record.collapsed {
+                    notice(Notice::Alarm(format!(
+                        "the global model names few classes after round {}, whatever it is shown: it learns from its own \
+                         mistakes. A smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate \
+                         may help",
+                        record.round
+                    )));
+                }
                 None
             }
             Done::Failed(error) => return Err(error),

@@ -145,6 +145,7 @@ mod tests {
             bytes_up: 1_642_000,
             seconds: 1.21,
             waited_for: WaitedFor::Cohort,
+            collapsed: false,
         }
     }
 

@@ -93,6 +93,7 @@ mod tests {
             bytes_up: u64::MAX,
             seconds: 1.25,
             waited_for: WaitedFor::MaxTime,
+            collapsed: false,
         }
     }
 

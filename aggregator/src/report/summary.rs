@@ -138,6 +138,7 @@ mod tests {
             bytes_up: 10,
             seconds,
             waited_for: WaitedFor::Cohort,
+            collapsed: false,
         }
     }
 

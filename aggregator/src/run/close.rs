@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use models::{Evaluation, Precision};
-use shared::aggregation::Contributor;
-use shared::algorithm::{Global, Round};
+use models::{Evaluation, ParamSet, Precision};
+use shared::aggregation::{Contributor, Mixture};
+use shared::algorithm::{AggregateError, Global, Round};
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport};
 
+use super::collapse::Outlook;
 use super::opening::Decision;
 use super::stored::StoredRound;
+use super::supervised::OwnTraining;
 use super::{Run, RunError, SMALL, TestSet, Traffic};
 use crate::coordinator::{Closing, Tally};
 use crate::report::RoundRecord;
@@ -43,13 +45,19 @@ impl Run {
         };
         let this = self.round(&sums);
         let work = sums.opening.work;
+        let mut own_loss = None;
         if tally.void || sums.reports.is_empty() || !work.train {
             // Nothing counts, or nothing was learned: the model stays.
-        } else if self.stores_updates() {
-            let mut updates = self.stored(round, &sums.reports);
-            self.algorithm.close_stored(&mut global, &mut updates, &this)?;
-        } else if let Some(partial) = sums.partial {
-            self.algorithm.close(&mut global, partial, &this)?;
+        } else {
+            let mixture = self.config.server.mixture;
+            let omega = (mixture.gamma > 0.0).then(|| self.algorithm.published(&global).clone());
+            if self.stores_updates() {
+                let mut updates = self.stored(round, &sums.reports);
+                self.algorithm.close_stored(&mut global, &mut updates, &this)?;
+            } else if let Some(partial) = sums.partial {
+                self.algorithm.close(&mut global, partial, &this)?;
+            }
+            own_loss = self.mix(&mut global, sums.own.take(), omega)?;
         }
         let due = work.train && self.config.evaluate.after(round, self.config.spec.rounds);
         let evaluation = match (&self.tests, due) {
@@ -62,7 +70,7 @@ impl Run {
             _ => None,
         };
         let trained = work.train && !sums.reports.is_empty();
-        let record = RoundRecord {
+        let mut record = RoundRecord {
             round,
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
@@ -80,7 +88,18 @@ impl Run {
             bytes_up: traffic.up,
             seconds: decision.seconds,
             waited_for: tally.waited_for,
+            collapsed: false,
         };
+        if let Some(loss) = own_loss.filter(|loss| loss.is_finite()) {
+            record.metrics.insert("server-loss".to_owned(), loss);
+        }
+        if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
+            let spec = &self.config.spec;
+            let params = self.algorithm.published(&global);
+            let (preparation, batch) = (&spec.data.preparation, self.config.evaluate.batch);
+            Outlook::of(labelled, preparation, &spec.architecture, params, batch)?
+                .note(&mut record, &self.records);
+        }
         self.records.push(record.clone());
         let more =
             self.config.spec.work_after(round, self.ended().unwrap_or(self.config.spec.rounds)).is_some();
@@ -99,6 +118,28 @@ impl Run {
             self.checkpoint()?;
         }
         Ok(record)
+    }
+
+    /// Mixes what clients have learned with what the server has, and with the model before; gives the loss of the server's own
+    /// training.
+    fn mix(
+        &self,
+        global: &mut Global,
+        own: Option<OwnTraining>,
+        omega: Option<ParamSet>,
+    ) -> Result<Option<f64>, RunError> {
+        let mixture = self.config.server.mixture;
+        if mixture == Mixture::CLIENTS {
+            return Ok(None);
+        }
+        let own = own.map(OwnTraining::finish).transpose()?;
+        let psi = self.algorithm.mixed(global).ok_or(AggregateError::NoMixture)?;
+        let sigma = own.as_ref().map(|own| &own.params);
+        mixture.mix(psi, sigma, omega.as_ref()).map_err(AggregateError::from)?;
+        if let Some(tensor) = psi.first_non_finite() {
+            return Err(AggregateError::NotFinite { tensor: tensor.to_owned() }.into());
+        }
+        Ok(own.map(|own| own.loss))
     }
 
     /// The mean over the clients of this round, all alike, of what each of them would deploy; `None` without clients. One

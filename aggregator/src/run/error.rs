@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use models::ModelError;
 use models::model_file::ModelFileError;
-use shared::algorithm::AggregateError;
 use shared::algorithm::registry::RegistryError;
+use shared::algorithm::{AggregateError, TrainError};
 use shared::data::DataError;
 use shared::parcel::ParcelError;
+
+use crate::data::PlanError;
 
 /// Why a run cannot go on. Nothing that was accepted is lost: what is durable stays, and the same command
 /// continues once the cause is gone.
@@ -56,6 +58,15 @@ pub enum RunError {
     /// The model file cannot be written.
     #[error(transparent)]
     ModelFile(#[from] ModelFileError),
+    /// The server's own training failed.
+    #[error("the server's own training failed: {0}; lower training.optimizer.sgd.rate or server.weight")]
+    Supervised(TrainError),
+    /// The system gives no threads for it.
+    #[error("cannot start the threads of the server's own training: {0}")]
+    Threads(String),
+    /// The server's labelled samples cannot be had as asked.
+    #[error(transparent)]
+    Labelled(#[from] PlanError),
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),

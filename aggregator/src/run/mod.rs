@@ -24,11 +24,18 @@
 //! hold then rests on the two processes computing the same bits. Nothing else is needed: half-written files carry
 //! other names, and files of closed rounds are removed.
 //!
+//! # The server's own training
+//!
+//! If the server has labelled samples, it trains a model of its own while clients train (`supervised.rs`), and mixes it with
+//! what they have learned. Nothing of that is durable: it is computed again, to the same bits, by whoever finds the round
+//! open.
+//!
 //! # Memory
 //!
 //! Between opening and closing the server's state rests on disk, unless it is small: in memory are the sums and at most
 //! one update. When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
-//! read from its file by whoever sends it.
+//! read from its file by whoever sends it. A server that trains itself has one more model in memory, and when the round
+//! closes the one that it began with, if that has a share in the mixture.
 //!
 //! Under an aggregation rule that needs every update, none is summed up: `accepted-N/` is where they wait, and when the
 //! round closes the rule reads them from there, in step with each other and a few thousand values at a time (`stored.rs`,
@@ -43,6 +50,7 @@ mod begin;
 mod broadcast;
 mod checkpoint;
 mod close;
+mod collapse;
 mod conclude;
 pub mod directory;
 mod error;
@@ -51,6 +59,7 @@ mod opening;
 mod recovery;
 pub mod stopping;
 mod stored;
+mod supervised;
 mod update_file;
 mod upload;
 
@@ -61,6 +70,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::Scale;
 use shared::algorithm::{ErasedAlgorithm, Partial, Round, Template, registry};
+use shared::data::View;
 use shared::id::ClientId;
 use shared::message::TrainReport;
 use shared::parcel::Parcel;
@@ -68,16 +78,19 @@ use shared::spec::RunSpec;
 
 use crate::config::Config;
 use crate::coordinator::Opening;
+use crate::data;
 use crate::files::FileLayer;
 use crate::report::RoundRecord;
 
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
 use opening::Decision;
+use supervised::OwnTraining;
 
 pub use broadcast::Broadcast;
 pub use error::RunError;
 pub use evaluation::TestSet;
+pub use supervised::OwnProgress;
 pub use upload::Upload;
 
 /// A payload may exceed the plain encoding of the model by this much: headers and metadata.
@@ -109,6 +122,8 @@ struct Sums {
     decision: Option<Decision>,
     /// Whether accepted updates were in memory alone.
     fleeting: bool,
+    /// What the server itself trains in it.
+    own: Option<OwnTraining>,
 }
 
 /// A run on disk.
@@ -119,6 +134,12 @@ pub struct Run {
     algorithm: Box<dyn ErasedAlgorithm>,
     template: Template,
     tests: Option<TestSet>,
+    /// The samples whose labels the server has.
+    labelled: Option<View>,
+    /// How far the server's own training is.
+    own_progress: Arc<OwnProgress>,
+    /// Threads that it takes.
+    own_threads: usize,
     records: Vec<RoundRecord>,
     /// The last closed round.
     closed: u32,
@@ -145,6 +166,7 @@ impl Run {
         let algorithm = registry::build(&config.spec.algorithm)?;
         let specs = config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
         let template = Template::of_updates(specs, config.spec.aggregation.buffers);
+        let labelled = data::labelled(&config)?;
         Ok(Self {
             files,
             directory,
@@ -152,6 +174,9 @@ impl Run {
             algorithm,
             template,
             tests,
+            labelled,
+            own_progress: Arc::default(),
+            own_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             records: Vec::new(),
             closed: 0,
             open: None,
@@ -185,6 +210,17 @@ impl Run {
     pub fn expect(&mut self, clients: usize) {
         let policy = &mut self.config.policy;
         policy.start = policy.start.min(clients.max(1));
+    }
+
+    /// Other threads train as well: the server's own training takes this many and no more.
+    pub fn train_own_with(&mut self, threads: usize) {
+        self.own_threads = threads.max(1);
+    }
+
+    /// How far the server's own training is, also when the run is elsewhere.
+    #[must_use]
+    pub fn own_progress(&self) -> Arc<OwnProgress> {
+        self.own_progress.clone()
     }
 
     /// Where the run lives.
@@ -253,11 +289,12 @@ impl Run {
         }
     }
 
-    fn sums(&self, opening: &Opening) -> Sums {
+    fn sums(&self, opening: &Opening) -> Result<Sums, RunError> {
         let weights = self.config.spec.aggregation.weights;
         let largest = opening.roster.values().map(|&samples| weights.of(samples)).max().unwrap_or(1);
         let scale = Scale::agree(self.config.policy.max_abs, largest, opening.roster.len());
-        Sums {
+        let own = if opening.work.train { self.train_own(opening.round)? } else { None };
+        Ok(Sums {
             opening: opening.clone(),
             scale,
             partial: None,
@@ -266,6 +303,7 @@ impl Run {
             received: 0,
             decision: None,
             fleeting: false,
-        }
+            own,
+        })
     }
 }

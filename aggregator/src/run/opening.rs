@@ -39,7 +39,7 @@ impl Run {
         self.write_opening(opening, None)?;
         match &mut self.open {
             Some(sums) if sums.opening.round == opening.round => sums.opening = opening.clone(),
-            _ => self.open = Some(self.sums(opening)),
+            _ => self.open = Some(self.sums(opening)?),
         }
         self.broadcast(opening.round, opening.work)
     }

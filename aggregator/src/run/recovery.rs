@@ -104,7 +104,7 @@ impl Run {
         closing: Option<&Closing>,
     ) -> Result<BTreeSet<ClientId>, RunError> {
         let round = opening.round;
-        self.open = Some(self.sums(opening));
+        self.open = Some(self.sums(opening)?);
         let folder = self.directory.accepted(round);
         self.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
         let names = self.files.list(&folder).map_err(disk("list", &folder))?;

@@ -86,6 +86,8 @@ pub async fn simulate(
     // What a client of the open round kept counts if its update does.
     let store =
         |client: ClientId| ClientStore::new(&folder, client, closed + u32::from(accepted.contains(&client)));
+    // Every thread of the simulation has a client to train.
+    run.train_own_with(1);
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
     // Every client tests on the same samples, or on its own if the run holds some out.

@@ -1,6 +1,6 @@
 //! `FedMix`, the client's half: learning from pseudo-labels where there are no labels.
 //!
-//! Wang et al.: *FedMix* (a federated semi-supervised learning with labels at the server), Computer Engineering 48(6), 2022.
+//! Wang et al.: `FedMix` (a federated semi-supervised learning with labels at the server), Computer Engineering 48(6), 2022.
 //!
 //! ```text
 //! client k:  psi_k = E_c epochs of minibatch SGD from omega_t on
@@ -159,10 +159,14 @@ impl Objective for FedMix {
                 let logits = learner.predict(&Batch::unlabelled(x, shape(n))?)?;
                 pseudo_label::add_probabilities(logits, classes, &mut y_bar);
             }
-            y_bar.iter_mut().for_each(|p| *p /= self.predictions as f32);
+            for p in &mut y_bar {
+                *p /= self.predictions as f32;
+            }
             let passes = seen.look_at(&y_bar, self.gate as f32);
             let mut y_hat = y_bar;
-            y_hat.chunks_exact_mut(classes).for_each(|row| pseudo_label::sharpen(row, self.temperature));
+            for row in y_hat.chunks_exact_mut(classes) {
+                pseudo_label::sharpen(row, self.temperature);
+            }
 
             let mut x = batch.x().to_vec();
             if self.lambda_2 > 0.0 {

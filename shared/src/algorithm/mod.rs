@@ -275,6 +275,10 @@ pub enum AggregateError {
         /// How many there are.
         found: usize,
     },
+    /// What clients have learned is to be mixed, and this algorithm has no model to mix. A configuration that asks for it is
+    /// refused, so this is our bug.
+    #[error("internal error: this algorithm has no model to mix: the configuration should have been refused")]
+    NoMixture,
     /// The units of this network cannot be matched. A configuration with it is refused, so this is our bug.
     #[error("internal error: {0}: this configuration should have been refused; use another aggregation.rule")]
     NotAChain(#[from] NotAChain),

@@ -5,7 +5,7 @@ use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, ServerSgd, Weigh
 use shared::data::Partition;
 use shared::data::partition::Empty;
 use shared::schedule::Schedule;
-use shared::spec::{ClientEvaluation, Training};
+use shared::spec::{ClientEvaluation, LabelsAt, Training};
 
 use super::Report;
 use crate::config::{Config, Source, StopPlan};
@@ -44,12 +44,18 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             format!("SGD, rate {}{momentum}{decay}{}{}", sgd.rate, schedule(training), clip(training)),
         ),
         ("Updates count", weights.to_owned()),
+        ("Labels", labels(config)),
         ("Aggregation", format!("{rule}, {}", server(&spec.aggregation.server))),
         ("On the wire", format!("{} down, {} up", spec.precision.broadcast, spec.precision.update)),
         ("Seed", spec.seed.to_string()),
     ]);
     rows.extend(own_tests(&spec.evaluation).map(|tests| ("Clients test", tests)));
     rows.extend(stop(&config.stop).map(|stop| ("Training ends", stop)));
+    let collapsed = report.rounds.iter().filter(|record| record.collapsed).count();
+    if collapsed > 0 {
+        let what = "after which the model named few classes, whatever it was shown";
+        rows.push(("Collapsed", format!("{}, {what}", counted(collapsed, "round"))));
+    }
     html! {
         section.card {
             h2 { "Setting" }
@@ -80,6 +86,21 @@ fn stop(stop: &StopPlan) -> Option<String> {
         .patience
         .map(|patience| format!("after {} without a better {name}", counted(patience as usize, "test")));
     target.into_iter().chain(patience).reduce(|target, patience| format!("{target}, or {patience}"))
+}
+
+/// Who has the labels, and what the server does with its own.
+fn labels(config: &Config) -> String {
+    let devices = match config.spec.data.labels {
+        LabelsAt::Device => "on the devices",
+        LabelsAt::Server => "at the server alone",
+    };
+    let Some(labelled) = config.server.labelled else { return devices.to_owned() };
+    let [alpha, beta, gamma] = config.server.mixture.shares();
+    format!(
+        "{devices}; {} of the server, {} a round; mixed {alpha} clients, {beta} server, {gamma} before",
+        counted(labelled, "sample"),
+        counted(config.server.epochs as usize, "epoch")
+    )
 }
 
 /// How the rate falls, in words; nothing if it does not.

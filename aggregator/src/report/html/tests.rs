@@ -38,6 +38,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             bytes_up: 64_200 * (accepted + rejected + late) as u64,
             seconds: 1.2 + 0.4 * wobble + if late > 0 { 2.0 } else { 0.0 },
             waited_for: if late > 0 { WaitedFor::MaxTime } else { WaitedFor::Cohort },
+            collapsed: false,
         }
     };
     (1..=rounds).map(round).collect()

@@ -1,0 +1,169 @@
+//! Labels at the server through whole runs: what is mixed, and that nothing of it depends on what dies on the way.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::coordinator::{Outcome, Resume};
+use aggregator::data;
+use aggregator::files::Disk;
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Run, RunError};
+use aggregator::simulate::{SimulateError, Transport, simulate};
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use models::{Backend, ParamSet};
+use shared::aggregation::Mixture;
+use shared::algorithm::Client;
+use shared::seed::Seed;
+use shared::spec::{LabelsAt, RunSpec, Training};
+use tokio::sync::watch;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Four clients without labels, 40 labelled samples at the server.
+const UNLABELLED: [&str; 6] = [
+    "round.count.min=4",
+    "data.labels=server",
+    "data.labelled=40",
+    "algorithm.fedmix={gate=0.2, lambda-2=0.5}",
+    "aggregation.weights=loss",
+    "server.epochs=2",
+];
+
+fn scenario(more: &[&str]) -> Scenario {
+    Scenario::small(&[&UNLABELLED[..], more].concat())
+}
+
+fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
+    world.model()
+}
+
+fn calm(more: &[&str]) -> ParamSet {
+    run(&scenario(more), Weather::CALM, 0)
+}
+
+/// The initial model.
+fn initial(scenario: &Scenario) -> ParamSet {
+    let seed = Seed::root(scenario.config.initial_seed).derive("initial parameters");
+    scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap()
+}
+
+#[test]
+fn whatever_dies_the_server_trains_the_same_again() {
+    let still = calm(&[]);
+    for seed in 0..8 {
+        assert_eq!(run(&scenario(&[]), Weather::STORM, seed), still, "seed {seed}");
+    }
+    for other in ["server.mix=[1, 0, 0]", "server.mix=[0, 1, 0]", "server.epochs=1", "server.weight=0.5"] {
+        assert_ne!(calm(&[other]), still, "{other} does nothing");
+    }
+}
+
+/// SL is the same path with mix 0, 1, 0: whatever clients do, it is the server's own training and nothing else.
+#[test]
+fn the_servers_share_alone_is_supervised_learning() {
+    let only = ["server.mix=[0, 1, 0]", "server.weight=0.5"];
+    let scenario = scenario(&only);
+    let config = &scenario.config;
+    let labelled = data::labelled(config).unwrap().unwrap();
+    let spec = &config.spec;
+    let sgd = models::Sgd { rate: spec.training.sgd.rate * 0.5, ..spec.training.sgd };
+    let mut own = RunSpec { training: Training { epochs: 2, sgd, ..spec.training }, ..spec.clone() };
+    own.data.labels = LabelsAt::Device;
+    let mut sigma = initial(&scenario);
+    for round in 1..=spec.rounds {
+        let seed = spec.root_seed().derive_numbered("round", u64::from(round)).derive("server");
+        let mut monitor = |_| ControlFlow::Continue(());
+        let backend = Backend::cpu();
+        let mut server = Client::new(&own, round, seed, &labelled, &backend, &mut monitor);
+        sigma = server.sgd(&sigma).unwrap();
+    }
+    assert_eq!(run(&scenario, Weather::CALM, 0), sigma);
+    let idle = calm(&[&only[..], &["training.epochs=0"]].concat());
+    assert_eq!(idle, sigma, "clients that do not train change nothing");
+}
+
+#[test]
+fn the_clients_share_alone_is_the_plain_aggregation() {
+    let labelled = scenario(&["server.mix=[1, 0, 0]"]);
+    let mut plain = Scenario::small(&["round.count.min=4", UNLABELLED[3], UNLABELLED[4]]);
+    plain.shares.clone_from(&labelled.shares);
+    assert_eq!(run(&labelled, Weather::CALM, 0), run(&plain, Weather::CALM, 0));
+}
+
+#[test]
+fn a_round_is_the_mixture_of_its_three_models() {
+    let one = |mix: &str| calm(&["run.rounds=1", mix]);
+    let (mut psi, sigma) = (one("server.mix=[1, 0, 0]"), one("server.mix=[0, 1, 0]"));
+    let omega = initial(&scenario(&[]));
+    assert!(psi != sigma && psi != omega && sigma != omega);
+    assert_eq!(one("server.mix=[0, 0, 1]"), omega);
+    Mixture::PUBLISHED.mix(&mut psi, Some(&sigma), Some(&omega)).unwrap();
+    assert_eq!(one("server.mix=[0.5, 0.3, 0.2]"), psi);
+}
+
+async fn simulated(scenario: &Scenario, transport: Transport) -> Result<Run, SimulateError> {
+    let directory = tempfile::tempdir().unwrap();
+    let root = RunDirectory::new(directory.path().join("run"));
+    let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), None).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let (resume, shares) = (Resume::default(), scenario.shares.clone());
+    let (run, outcome) = simulate(run, resume, shares, transport, 2, stopped, &mut |_| {}).await?;
+    assert_eq!(outcome, Outcome::Completed);
+    Ok(run)
+}
+
+#[tokio::test]
+async fn every_transport_gives_the_same_bits_and_every_round_its_measurements() {
+    let scenario = scenario(&[]);
+    let expected = calm(&[]);
+    for transport in [Transport::Memory, Transport::Quic] {
+        let run = simulated(&scenario, transport).await.unwrap();
+        assert_eq!(run.published().unwrap(), expected, "{transport:?}");
+        for record in run.records() {
+            let found: Vec<&str> = record.metrics.keys().map(String::as_str).collect();
+            let names = [
+                "class-coverage",
+                "coverage",
+                "entropy",
+                "global-class-coverage",
+                "global-entropy",
+                "server-loss",
+            ];
+            assert_eq!(found, names);
+            assert!(record.metrics["server-loss"] > 0.0 && !record.collapsed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_diverges_says_so() {
+    let scenario = scenario(&["server.weight=1e30", "training.epochs=0"]);
+    let failed = simulated(&scenario, Transport::Memory).await;
+    let Err(SimulateError::Run(error @ RunError::Supervised(_))) = failed.map(|_| ()) else {
+        panic!("a model that is not finite")
+    };
+    assert!(error.to_string().contains("server.weight"), "{error}");
+}
+
+/// Everybody's pseudo-labels stay behind the gate: rounds go by, nothing changes, and the reports say why.
+#[tokio::test]
+async fn behind_the_gate_the_model_stays_what_it_is() {
+    let gated = ["algorithm.fedmix={gate=1, lambda-2=0}", "server.mix=[1, 0, 0]"];
+    for weights in ["loss", "samples"] {
+        let weights = format!("aggregation.weights={weights}");
+        let scenario = scenario(&[&gated[..], &[weights.as_str()]].concat());
+        let run = simulated(&scenario, Transport::Memory).await.unwrap();
+        assert_eq!(run.published().unwrap(), initial(&scenario));
+        for record in run.records() {
+            assert_eq!((record.accepted, record.train_loss), (4, Some(0.0)));
+            assert_eq!(record.metrics["coverage"], 0.0);
+        }
+    }
+}

@@ -166,15 +166,12 @@ mod tests {
 
     #[test]
     fn a_labelled_set_that_lacks_a_class_is_refused_with_its_number() {
-        let greedy = config(&["data.limit=200", "data.clients=3", "data.labelled=190"]);
-        let train = load(&greedy, Split::Train).expect("glyphs are drawn");
-        let few = train.labels().iter().filter(|&&label| label == 0).count();
-        for refused in [labelled(&greedy).err(), divide(&greedy, train).err()] {
+        let config = config(&["data.limit=200", "data.clients=3", "data.labelled=20"]);
+        let labels = (0..200_u32).map(|sample| sample % 9);
+        let train = Dataset::new(vec![1, 1, 1], vec![0; 200], labels, 10).expect("one pixel each");
+        for refused in [labelled_among(&config, &train, 20).err(), divide(&config, train).err()] {
             let refused = refused.map(|error| error.to_string()).unwrap_or_default();
-            assert!(
-                refused.contains("data.labelled = 190") && refused.contains("class "),
-                "{few}: {refused}"
-            );
+            assert!(refused.contains("data.labelled = 20") && refused.contains("class 9 has 0"), "{refused}");
         }
     }
 }

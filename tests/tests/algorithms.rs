@@ -46,7 +46,12 @@ fn survives(name: &str, more: &[&str]) -> ParamSet {
 /// The algorithm with its defaults; of those that compare representations with a network that has some.
 fn algorithm(name: &str) -> Vec<String> {
     let model = if name == "moon" { "mlp-2nn" } else { "linear" };
-    vec![format!("algorithm.{name}={{}}"), format!("model.name={model}")]
+    let mut overrides = vec![format!("algorithm.{name}={{}}"), format!("model.name={model}")];
+    if name == "fedmix" {
+        // Somebody must have labels.
+        overrides.extend(["data.labels=server", "data.labelled=40"].map(str::to_owned));
+    }
+    overrides
 }
 
 #[test]
@@ -74,6 +79,8 @@ fn every_axis_gives_the_bits_of_calm_weather_in_any() {
         &["aggregation.server.adam={}"],
         &["aggregation.server.yogi={}"],
         &["update.buffers=local", "aggregation.weights=loss"],
+        &["data.labelled=40", "aggregation.weights=uniform", "aggregation.rule.median={}"],
+        &["data.labelled=40", "server.mix=[0.6, 0, 0.4]", "aggregation.server.adam={}"],
     ] {
         assert_ne!(survives(&axis.join(" "), axis), plain, "{axis:?} does nothing");
     }

@@ -144,7 +144,7 @@ async fn every_transport_gives_the_same_bits_and_every_round_its_measurements() 
 
 #[tokio::test]
 async fn a_server_that_diverges_says_so() {
-    let scenario = scenario(&["server.weight=1e30", "training.epochs=0"]);
+    let scenario = scenario(&["training.optimizer.sgd.rate=1e20", "server.weight=1e20", "training.epochs=0"]);
     let failed = simulated(&scenario, Transport::Memory).await;
     let Err(SimulateError::Run(error @ RunError::Supervised(_))) = failed.map(|_| ()) else {
         panic!("a model that is not finite")

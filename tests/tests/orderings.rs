@@ -104,3 +104,25 @@ fn moon_is_as_accurate_as_fedavg_where_clients_are_alike() {
     let [fedavg, moon] = ["iid/fedavg", "iid/moon"].map(|name| accuracy(&found, name));
     assert!((moon - fedavg).abs() <= 0.015, "MOON {moon}, FedAvg {fedavg}");
 }
+
+#[test]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn unlabelled_devices_cost_the_server_nothing_and_do_not_collapse() {
+    let Some(found) = compared("fedmix-fashion-streaming") else { return };
+    let [sl, fedmix] = ["sl", "fedmix-fedloss"].map(|name| accuracy(&found, name));
+    assert!(fedmix >= sl - 0.005, "FedMix {fedmix}, the server alone {sl}");
+    for seed in line(&found, "fedmix-fedloss")["seeds"].as_array().expect("a list") {
+        // A collapsed model names one class of ten.
+        assert!(seed["accuracy"].as_f64().expect("a number") > 0.3, "{seed}");
+    }
+}
+
+#[test]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn skew_of_unlabelled_data_makes_little_difference() {
+    let Some(found) = compared("fedmix-mu") else { return };
+    let all = ["mu0_1", "mu1", "mu100"].map(|mu| accuracy(&found, &format!("{mu}/fedmix")));
+    let (least, most) =
+        all.iter().fold((f64::MAX, 0.0), |(least, most): (f64, f64), &x| (least.min(x), most.max(x)));
+    assert!(most - least <= 0.02, "{all:?}");
+}

@@ -164,7 +164,7 @@ pub const KEYS: &[Key] = &[
         "data.labelled",
         POSITIVE,
         "none",
-        "training samples that the server keeps, with labels, equally many of each class",
+        "labelled training samples of the server, equally many of each class",
     ),
     key(
         "data.normalise",
@@ -282,8 +282,8 @@ pub const KEYS: &[Key] = &[
     optional(
         "server.mix",
         Kind::Numbers,
-        "[0.5, 0.3, 0.2] with data.labelled, else [1, 0, 0]",
-        "shares of the clients' model, the server's own and the one before; they sum to 1",
+        "[1, 0, 0], or if labelled [0.5, 0.3, 0.2]",
+        "shares of clients', server's and last model, in all 1",
     ),
     key(
         "round.fraction",
@@ -487,9 +487,9 @@ mod tests {
         ];
         for alternative in alternatives {
             let text = format!(
-                "[run]\nname = \"x\"\n[round]\nstart = 1\ncount.max = 1\n[stop]\ntarget = 1\npatience = 1\n[update]\nbroadcast = \"f16\"\n\
+                "[run]\nname = \"x\"\n[server]\nmix = [1]\n[round]\nstart = 1\ncount.max = 1\n[stop]\ntarget = 1\npatience = 1\n[update]\nbroadcast = \"f16\"\n\
                  [model]\nname = \"x\"\nseed = 2\nnorm = \"batch\"\ninitialisation = \"he\"\n[model.layers]\n\
-                 [data]\npath = \"x\"\nlimit = 1\nshape = [1]\nclasses = 1\nclass-names = [\"x\"]\n\
+                 [data]\npath = \"x\"\nlimit = 1\nlabelled = 1\nshape = [1]\nclasses = 1\nclass-names = [\"x\"]\n\
                  mean = [0]\ndeviation = [1]\n{alternative}"
             );
             let raw: Raw = toml::from_str(&text).expect("every optional key set");

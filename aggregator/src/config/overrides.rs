@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(parse("data.limit=").expect("optional"), Override::Unset("data.limit"));
         let message = parse("training.epochs=").expect_err("not optional").to_string();
         assert!(
-            message.contains("training.epochs=") && message.contains("data.limit, data.mean"),
+            message.contains("training.epochs=") && message.contains("data.limit, data.labelled"),
             "{message}"
         );
     }

@@ -283,7 +283,7 @@ pub const KEYS: &[Key] = &[
         "server.mix",
         Kind::Numbers,
         "[1, 0, 0], or if labelled [0.5, 0.3, 0.2]",
-        "shares of clients', server's and last model, in all 1",
+        "shares of clients, server, past",
     ),
     key(
         "round.fraction",

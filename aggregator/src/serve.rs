@@ -107,7 +107,8 @@ pub async fn serve(
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
     let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
-    match drive(run, resume, from_peers, stop, notice).await {
+    // It holds the run: boxed, it is moved about as a pointer.
+    match Box::pin(drive(run, resume, from_peers, stop, notice)).await {
         Ok(Ended { run, outcome, latecomers }) => {
             Ok(Served { run, outcome, door: Door { latecomers, accepting } })
         }

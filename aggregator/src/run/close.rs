@@ -57,7 +57,7 @@ impl Run {
             } else if let Some(partial) = sums.partial {
                 self.algorithm.close(&mut global, partial, &this)?;
             }
-            own_loss = self.mix(&mut global, sums.own.take(), omega)?;
+            own_loss = self.mix(&mut global, sums.own.take(), omega.as_ref())?;
         }
         let due = work.train && self.config.evaluate.after(round, self.config.spec.rounds);
         let evaluation = match (&self.tests, due) {
@@ -126,7 +126,7 @@ impl Run {
         &self,
         global: &mut Global,
         own: Option<OwnTraining>,
-        omega: Option<ParamSet>,
+        omega: Option<&ParamSet>,
     ) -> Result<Option<f64>, RunError> {
         let mixture = self.config.server.mixture;
         if mixture == Mixture::CLIENTS {
@@ -135,7 +135,7 @@ impl Run {
         let own = own.map(OwnTraining::finish).transpose()?;
         let psi = self.algorithm.mixed(global).ok_or(AggregateError::NoMixture)?;
         let sigma = own.as_ref().map(|own| &own.params);
-        mixture.mix(psi, sigma, omega.as_ref()).map_err(AggregateError::from)?;
+        mixture.mix(psi, sigma, omega).map_err(AggregateError::from)?;
         if let Some(tensor) = psi.first_non_finite() {
             return Err(AggregateError::NotFinite { tensor: tensor.to_owned() }.into());
         }

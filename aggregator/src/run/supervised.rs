@@ -4,7 +4,7 @@
 //! run's seed alone, so that a process that finds the round open trains it again and gets the same bits; nothing of it is
 //! ever written down.
 //!
-//! The server trains as a client does: E_s epochs of minibatch SGD with the run's batches, rate, schedule and momentum, on
+//! The server trains as a client does: `E_s` epochs of minibatch SGD with the run's batches, rate, schedule and momentum, on
 //! `lambda_s` times the cross-entropy. A loss times a factor is a rate times it, as long as weight decay and the bound of the
 //! gradient's length are divided by it.
 

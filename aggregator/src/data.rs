@@ -174,4 +174,33 @@ mod tests {
             assert!(refused.contains("data.labelled = 20") && refused.contains("class 9 has 0"), "{refused}");
         }
     }
+
+    #[test]
+    fn files_without_labels_that_count_are_refused_with_their_names() {
+        use shared::data::idx;
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = format!("data.path={}", folder.path().display());
+        let config = config(&["data.set=mnist", &path, "data.clients=2", "data.labelled=10"]);
+        let refused = || labelled(&config).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused().contains("train-images-idx3-ubyte"), "absent: {}", refused());
+
+        let file = |name: &str, magic: u32, sizes: &[u32], content: &[u8]| {
+            let header = [&[magic], sizes].concat();
+            let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.extend_from_slice(content);
+            std::fs::write(folder.path().join(name), bytes).expect("written");
+        };
+        file("train-images-idx3-ubyte", 0x0803, &[0, 28, 28], &[]);
+        file("train-labels-idx1-ubyte", 0x0801, &[0], &[]);
+        assert!(refused().contains("holds no sample"), "empty: {}", refused());
+
+        file("train-images-idx3-ubyte", 0x0803, &[2, 28, 28], &[0; 2 * 28 * 28]);
+        file("train-labels-idx1-ubyte", 0x0801, &[2], &[3, 11]);
+        assert!(refused().contains("label 11, but with 10 classes"), "other classes: {}", refused());
+
+        let few = Dataset::new(vec![1, 28, 28], vec![0; 2 * 28 * 28], [3_u8, 4], 10).expect("two samples");
+        idx::write_split(folder.path(), Split::Train, &few).expect("written");
+        assert!(refused().contains("data.labelled = 10: class 0 has 0"), "too few: {}", refused());
+    }
 }

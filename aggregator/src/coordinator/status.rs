@@ -163,3 +163,37 @@ impl fmt::Display for Status {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_training_is_shown_and_waited_for() {
+        let status = |waiting_for, own| Status {
+            closed: 2,
+            rounds: 5,
+            connected: 4,
+            known: 4,
+            waiting_for,
+            waited: Duration::ZERO,
+            own,
+        };
+        let updates = || WaitingFor::Updates {
+            round: 3,
+            accepted: 1,
+            cohort: 4,
+            working: Vec::new(),
+            away: Vec::new(),
+        };
+        let said = |waiting_for, own| status(waiting_for, own).to_string();
+        assert_eq!(said(updates(), None), "round 3: 1 of 4 updates in");
+        assert_eq!(said(updates(), Some((30, 40))), "round 3: 1 of 4 updates in, the server itself at 75 %");
+        let disk = || WaitingFor::Disk { round: 3 };
+        assert_eq!(said(disk(), None), "round 3: writing to disk");
+        assert_eq!(
+            said(disk(), Some((u64::MAX - 1, u64::MAX))),
+            "round 3: waiting for the server's own training, the server itself at 99 %"
+        );
+    }
+}

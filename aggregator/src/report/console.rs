@@ -69,6 +69,9 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
     if matches!(record.waited_for, WaitedFor::MaxTime | WaitedFor::MinCount) {
         remarks.push(format!("waited for {}", record.waited_for));
     }
+    if record.collapsed {
+        remarks.push("the model names few classes".to_owned());
+    }
     if let Some(&own) = record.metrics.get(Criterion::OwnAccuracy.name()) {
         remarks.push(format!(
             "round {}'s model on the clients' own samples: {}",

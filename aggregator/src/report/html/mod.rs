@@ -6,6 +6,7 @@
 mod clients;
 mod document;
 mod own_tests;
+mod pseudo_labels;
 mod rounds;
 mod setting;
 #[cfg(test)]
@@ -136,6 +137,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
                 }
             }
             @if let Some(card) = own_tests::card(report.rounds) { (card) }
+            @if let Some(card) = pseudo_labels::card(report.rounds) { (card) }
             (setting::card(report))
         }
     }

@@ -51,11 +51,6 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     ]);
     rows.extend(own_tests(&spec.evaluation).map(|tests| ("Clients test", tests)));
     rows.extend(stop(&config.stop).map(|stop| ("Training ends", stop)));
-    let collapsed = report.rounds.iter().filter(|record| record.collapsed).count();
-    if collapsed > 0 {
-        let what = "after which the model named few classes, whatever it was shown";
-        rows.push(("Collapsed", format!("{}, {what}", counted(collapsed, "round"))));
-    }
     html! {
         section.card {
             h2 { "Setting" }

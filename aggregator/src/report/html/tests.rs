@@ -157,6 +157,29 @@ fn extreme_numbers_do_no_harm() {
 }
 
 #[test]
+fn a_collapse_is_shown_with_its_rounds() {
+    let mut rounds = run(6, 10);
+    let without = page(&config(&[]), &rounds, None);
+    assert!(!without.contains("<h2>Predictions</h2>"));
+    for record in &mut rounds {
+        record.metrics.insert("global-class-coverage".to_owned(), 0.75);
+        record.metrics.insert("coverage".to_owned(), 0.25);
+        record.collapsed = record.round == 4 || record.round == 5;
+    }
+    let found = page(&config(&["data.labelled=50"]), &rounds, None);
+    for part in [
+        "<h2>Predictions</h2>",
+        "Collapse",
+        "rounds 4, 5.",
+        "samples past the gate: 25.0 %",
+        "50 samples of the server",
+    ] {
+        assert!(found.contains(part), "{part}");
+    }
+    assert!(!found.contains("its entropy"), "what was not measured is not drawn");
+}
+
+#[test]
 fn histograms_add_up() {
     let clients = histograms(12);
     let total: usize = clients.iter().flat_map(|(_, counts)| counts).sum();

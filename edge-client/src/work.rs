@@ -178,7 +178,8 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
     let seed = seed.derive_bytes("client", task.client.as_bytes());
     let mut monitor = |progress| handle.step(progress);
     let data = task.spec.data_in(task.round, task.client, &task.data);
-    let mut client = Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor);
+    let mut client =
+        Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
     if task.work.evaluate {
         match tests(task) {
             Ok(tests) => {

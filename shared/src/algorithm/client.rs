@@ -8,6 +8,7 @@ use models::{Backend, Batch, BatchError, Correction, Learner, ModelError, ParamS
 use super::measure;
 use crate::aggregation::Buffers;
 use crate::data::{Preparation, PreparationError, View};
+use crate::id::ClientId;
 use crate::message::{Metric, Metrics, Progress};
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
@@ -54,6 +55,7 @@ pub struct Client<'a> {
     /// The device's own buffers, if they stay on it.
     buffers: ParamSet,
     metrics: Metrics,
+    id: Option<ClientId>,
 }
 
 /// The samples of one step, as they lie on the device.
@@ -99,7 +101,20 @@ impl<'a> Client<'a> {
             loss_sum: 0.0,
             buffers,
             metrics: Metrics::default(),
+            id: None,
         }
+    }
+
+    /// The same client, which knows who it is.
+    #[must_use]
+    pub fn with_id(self, id: ClientId) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// Who it is, if it knows.
+    #[must_use]
+    pub fn id(&self) -> Option<ClientId> {
+        self.id
     }
 
     /// The run's specification.

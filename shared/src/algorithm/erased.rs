@@ -5,9 +5,12 @@
 
 use std::any::Any;
 
+use models::Architecture;
 use models::params::ParamSet;
 
-use super::{AggregateError, Algorithm, Axes, Clash, Client, Contribution, Round, TrainError, combinations};
+use super::{
+    AggregateError, Algorithm, Answering, Axes, Clash, Client, Contribution, Round, TrainError, combinations,
+};
 use crate::aggregation::StoredUpdates;
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
@@ -36,6 +39,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash>;
     /// [`Algorithm::suits`].
     fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
+    /// [`Algorithm::network`].
+    fn network(&self, configured: Architecture) -> Result<Architecture, String>;
     /// [`Algorithm::init`].
     fn init(&self, params: ParamSet) -> Global;
     /// The server state from its checkpoint.
@@ -70,6 +75,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     );
     /// [`Algorithm::merge`].
     fn merge(&self, into: &mut Partial, other: Partial);
+    /// [`Algorithm::ensemble`].
+    fn ensemble(&self) -> Option<Answering>;
     /// [`Algorithm::is_personal`].
     fn is_personal(&self) -> bool;
     /// [`Algorithm::deployed`].
@@ -112,6 +119,10 @@ where
 
     fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         Algorithm::suits(self, data, training)
+    }
+
+    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
+        Algorithm::network(self, configured)
     }
 
     fn init(&self, params: ParamSet) -> Global {
@@ -196,6 +207,10 @@ where
 
     fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {
         Algorithm::mixed(self, global.0.downcast_mut().expect(FOREIGN))
+    }
+
+    fn ensemble(&self) -> Option<Answering> {
+        Algorithm::ensemble(self)
     }
 
     fn is_personal(&self) -> bool {

@@ -87,6 +87,7 @@
 mod client;
 pub mod combinations;
 mod erased;
+pub mod fafi;
 mod fedavg;
 mod fedmix;
 mod fednova;
@@ -101,6 +102,7 @@ mod round;
 mod scaffold;
 mod server_model;
 
+use models::Architecture;
 use models::params::{Mismatch, ParamSet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -113,6 +115,7 @@ use crate::spec::{DataSpec, LabelsAt, RunSpec, Training};
 pub use client::{Client, Drawn, TrainError};
 pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
+pub use fafi::{Answering, Fafi, Fusion};
 pub use fedavg::FedAvg;
 pub use fedmix::{FedMix, Perturbation};
 pub use fednova::FedNova;
@@ -155,6 +158,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// from labels, which a device does not have whose labels are at the server.
     fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         needs_labels(Self::NAME, data, training)
+    }
+
+    /// The network that it learns if this one is configured, or why it cannot.
+    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
+        Ok(configured)
     }
 
     /// The server's state before the first round. The server alone initialises parameters.
@@ -229,6 +237,13 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Whether clients deploy models of their own, so that these are tested in place of the global one.
     fn is_personal(&self) -> bool {
         false
+    }
+
+    /// How its result answers, if that is no model but those of the clients side by side. Then the server's state is not
+    /// tested, and every update that has tensors is the difference to what [`published`](Self::published) gives of a member
+    /// of the ensemble.
+    fn ensemble(&self) -> Option<Answering> {
+        None
     }
 
     /// The model that the client with this update would deploy, if it is not the global one.

@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Algorithm, ErasedAlgorithm, FedAvg, FedMix, FedNova, FedProx, FedSgd, Local, Moon, Scaffold};
+use super::{
+    Algorithm, ErasedAlgorithm, Fafi, FedAvg, FedMix, FedNova, FedProx, FedSgd, Local, Moon, Scaffold,
+};
 use crate::spec::AlgorithmSpec;
 
 /// A registered algorithm.
@@ -26,6 +28,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
     entry::<Moon>("representations held near the global model's (Li et al. 2021)"),
     entry::<FedMix>("pseudo-labels for devices without labels; the server has some (Wang et al. 2022)"),
+    entry::<Fafi>("one round, whose models are kept side by side and fused in use (Zeng et al. 2025)"),
     entry::<Local>("every client alone, the baseline without a federation"),
 ];
 
@@ -163,7 +166,13 @@ mod tests {
         let table = toml::Table::from_iter([("mu".to_owned(), toml::Value::Float(0.1))]);
         let key = specify("fedavg", table).expect_err("fedavg has no mu").to_string();
         assert!(key.contains("mu") && key.contains("fedavg"), "{key}");
-        for (name, key, value) in [("fedprox", "mu", -1.0), ("moon", "mu", f64::NAN), ("moon", "tau", 0.0)] {
+        for (name, key, value) in [
+            ("fedprox", "mu", -1.0),
+            ("moon", "mu", f64::NAN),
+            ("moon", "tau", 0.0),
+            ("fafi", "contrast", -1.0),
+            ("fafi", "temperature", 0.0),
+        ] {
             let table = toml::Table::from_iter([(key.to_owned(), toml::Value::Float(value))]);
             let reason = specify(name, table).expect_err("out of range").to_string();
             assert!(

@@ -4,6 +4,7 @@
 
 mod aggregation;
 mod axes;
+mod ensemble;
 mod fedmix;
 mod matching;
 mod objectives;
@@ -46,7 +47,13 @@ fn specified(algorithm: &str, table: &str) -> RunSpec {
         table.entry("shift").or_insert(1.into());
     }
     let specified = registry::specify(algorithm, table).unwrap();
-    RunSpec { algorithm: specified, ..RunSpec::example(algorithm) }
+    fitted(RunSpec { algorithm: specified, ..RunSpec::example(algorithm) })
+}
+
+/// The run with the network that its algorithm makes of its own.
+fn fitted(spec: RunSpec) -> RunSpec {
+    let architecture = registry::build(&spec.algorithm).unwrap().network(spec.architecture.clone()).unwrap();
+    RunSpec { architecture, ..spec }
 }
 
 fn with(spec: &RunSpec, training: Training) -> RunSpec {
@@ -89,7 +96,7 @@ fn train_monitored(
 ) -> Result<(Trained, TrainReport), TrainError> {
     let backend = Backend::cpu();
     let seed = client_seed(spec, round, client_id(index));
-    let mut client = Client::new(spec, round, seed, data, &backend, monitor);
+    let mut client = Client::new(spec, round, seed, data, &backend, monitor).with_id(client_id(index));
     let trained = registry::build(&spec.algorithm).unwrap().train(&mut client, broadcast, local)?;
     let (samples, steps, loss) = (client.samples(), client.steps(), client.loss());
     let metrics = client.metrics();

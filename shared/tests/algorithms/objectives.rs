@@ -27,7 +27,7 @@ fn deep(spec: RunSpec) -> RunSpec {
     spec.architecture.extractor = vec![models::Layer::Flatten, linear("fc", 6), models::Layer::Relu];
     spec.architecture.projection = vec![linear("fc", 3)];
     spec.architecture.head = vec![linear("fc", 2)];
-    spec
+    fitted(spec)
 }
 
 fn momentum(training: Training) -> Training {
@@ -234,7 +234,8 @@ fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
 
 #[test]
 fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
-    for algorithm in registry::names().into_iter().filter(|&name| name != "fedsgd") {
+    // What is measured is the second round, in which an ensemble learns nothing.
+    for algorithm in registry::names().into_iter().filter(|name| !["fedsgd", "fafi"].contains(name)) {
         let names = |alignment, drift| {
             let measure = Measures { alignment, drift };
             let found = measured(&deep(with(&spec(algorithm), Training { measure, ..training(2, 4) })));

@@ -1,0 +1,392 @@
+//! FAFI: one round, and the clients' models stay side by side.
+//!
+//! Zeng et al.: *Does One-shot Give the Best Shot? Mitigating Model Inconsistency in One-shot Federated Learning*, ICML 2025.
+//!
+//! ```text
+//! client m:  F_m, P_m = E epochs of minibatch SGD from F_0, P_0 on
+//!            w_ce CE(f_hat P^T, y) + w_con SupCon(f_hat, y) + w_proto CE(P P^T, identity),    f = F(x), f_hat = f / |f|
+//! server:    keeps every F_m;   P_g = mean_m P_m
+//! in use:    alpha_m = 1 - cos(F_m(x), F_m(noise)),   F = sum_m alpha_m / (sum alpha) F_m(x),   argmax_c cos(F, P_g,c)
+//! ```
+//!
+//! The supervised contrast is over two augmented views of each sample. Positives are found by the label, so that data which
+//! cannot be augmented may be learned from too: its two views are equal and the term gathers classes alone. That is why a run
+//! without `[augment]` is not refused; `contrast = 0` takes one view and saves half of the work.
+//!
+//! The network is the configured one with its last layer, without bias, as the prototypes ([`Algorithm::network`]): `F` is
+//! all before it. What is sent is the difference to the start, as everywhere, and the server adds the start again.
+//!
+//! A client whose model is among the members already says so and trains nothing: a second round, with a cohort of others or
+//! with clients that came late, extends the ensemble. The loss that is reported is the cross-entropy.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use models::params::ParamSet;
+use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
+use serde::{Deserialize, Serialize};
+
+use super::{AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, TrainError};
+use crate::aggregation::EmptySum;
+use crate::id::ClientId;
+use crate::message::Rejection;
+use crate::parcel::{Parcel, ParcelError, Portable};
+
+/// One-shot learning with prototypes, whose models are fused when they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Fafi {
+    /// The weight of the cross-entropy, `w_ce`.
+    pub classify: f64,
+    /// The weight of the supervised contrast, `w_con`; 0 is the ablation without it, which takes one view of each sample.
+    pub contrast: f64,
+    /// The weight of the separation of the prototypes, `w_proto`.
+    pub separate: f64,
+    /// The temperature of the contrast, and of the probabilities that cosines become.
+    pub temperature: f64,
+    /// How the members become one answer.
+    pub fusion: Fusion,
+}
+
+impl Default for Fafi {
+    fn default() -> Self {
+        Self { classify: 2.0, contrast: 1.0, separate: 1.0, temperature: 0.07, fusion: Fusion::default() }
+    }
+}
+
+/// How the members of an ensemble become one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fusion {
+    /// Features, each member's by how far it is from what the member makes of noise.
+    #[default]
+    Informative,
+    /// Features, by the members' numbers of samples.
+    Size,
+    /// Features, all alike.
+    Uniform,
+    /// The members' own answers, by their numbers of samples: the usual ensemble.
+    Logits,
+}
+
+impl Fusion {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Informative, Self::Size, Self::Uniform, Self::Logits];
+
+    /// Its name in a configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Informative => "informative",
+            Self::Size => "size",
+            Self::Uniform => "uniform",
+            Self::Logits => "logits",
+        }
+    }
+}
+
+impl fmt::Display for Fusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How an algorithm's ensemble answers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Answering {
+    /// How members become one answer, unless something else is asked for.
+    pub fusion: Fusion,
+    /// What cosines are divided by before they become probabilities.
+    pub temperature: f64,
+}
+
+/// `F_0` and `P_0`, and whose models are there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Invitation {
+    /// `F_0` and `P_0`.
+    pub start: ParamSet,
+    /// Whose models need not be learned any more.
+    pub members: BTreeSet<ClientId>,
+}
+
+impl Portable for Invitation {
+    fn pack(self) -> Parcel {
+        Parcel::with_scalars(self.start, &self.members)
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        let members = parcel.scalars("the members of an ensemble")?;
+        Ok(Self { start: parcel.tensors, members })
+    }
+}
+
+/// What a client sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Membership {
+    /// What it has learned: the difference to the start.
+    New(ParamSet),
+    /// It is a member already.
+    Old,
+}
+
+/// The scalars of [`Membership::Old`].
+const OLD: &[u8] = b"member";
+
+impl Portable for Membership {
+    fn pack(self) -> Parcel {
+        match self {
+            Self::New(tensors) => Parcel { tensors, scalars: Vec::new() },
+            Self::Old => Parcel { tensors: ParamSet::new(), scalars: OLD.to_vec() },
+        }
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        match (parcel.scalars.as_slice(), parcel.tensors.is_empty()) {
+            ([], _) => Ok(Self::New(parcel.tensors)),
+            (OLD, true) => Ok(Self::Old),
+            _ => Err(ParcelError::Scalars { expected: "a model or of a member of the ensemble" }),
+        }
+    }
+}
+
+/// Who has sent what in a round.
+#[derive(Debug, Default)]
+pub struct Joined {
+    new: BTreeSet<ClientId>,
+    answers: usize,
+}
+
+const SIDE_BY_SIDE: &str =
+    "fafi keeps the clients' models side by side and aggregates nothing: leave [aggregation] out";
+
+impl Algorithm for Fafi {
+    const NAME: &'static str = "fafi";
+    const REFUSES: &'static [Refused] = &[
+        (
+            Choice::Bare,
+            "fafi fuses representations, which are the samples themselves where nothing is learned below the last layer: \
+             use a model with hidden layers",
+        ),
+        (Choice::UniformWeights, SIDE_BY_SIDE),
+        (Choice::LossWeights, SIDE_BY_SIDE),
+        (Choice::ServerSgd, SIDE_BY_SIDE),
+        (Choice::AdaptiveServer, SIDE_BY_SIDE),
+        (Choice::Robust, SIDE_BY_SIDE),
+        (Choice::Matched, SIDE_BY_SIDE),
+        (Choice::ClippedMean, SIDE_BY_SIDE),
+        (Choice::Mixed, "fafi has no model that the server's could be mixed with: leave [server] out"),
+        (
+            Choice::LocalBuffers,
+            "in fafi every member is used with its own statistics, which have to be sent: leave update.buffers out",
+        ),
+    ];
+    type Global = Invitation;
+    type Local = ();
+    type Broadcast = Invitation;
+    type Update = Membership;
+    type Partial = Joined;
+
+    fn validate(&self) -> Result<(), String> {
+        let weights = [("classify", self.classify), ("contrast", self.contrast), ("separate", self.separate)];
+        for (name, weight) in weights {
+            if !(weight.is_finite() && weight >= 0.0) {
+                return Err(format!("{name} must be a number of at least 0, not {weight}"));
+            }
+        }
+        if self.classify == 0.0 && self.contrast == 0.0 {
+            return Err(
+                "classify and contrast are both 0, and nothing would be learned of the samples".to_owned()
+            );
+        }
+        if !(self.temperature.is_finite() && self.temperature > 0.0) {
+            return Err(format!("temperature must be a number greater than 0, not {}", self.temperature));
+        }
+        Ok(())
+    }
+
+    /// All but the last layer become what is fused, and the last, without bias, the prototypes.
+    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
+        if configured.vocabulary().is_some() || configured.predictions().is_ok_and(|each| each != 1) {
+            return Err("fafi fuses one representation of each image or vector, and this model reads text or predicts at \
+                        every position of a sequence: use a model of images"
+                .to_owned());
+        }
+        let mut network = configured;
+        let Some(Layer::Linear { name, out, .. }) = network.head.pop() else {
+            return Err("fafi takes the weights of the last layer as prototypes, and this model's is not linear: end it \
+                        with a linear layer"
+                .to_owned());
+        };
+        network.projection.append(&mut network.head);
+        network.head = vec![Layer::Linear { name, out, bias: false }];
+        match network.parameter_specs() {
+            Ok(_) => Ok(network),
+            Err(error) => Err(format!("fafi takes all before the last layer as one part: {error}")),
+        }
+    }
+
+    fn init(&self, params: ParamSet) -> Invitation {
+        Invitation { start: params, members: BTreeSet::new() }
+    }
+
+    /// The start, which is nobody's answer: what is in use is the ensemble.
+    fn published<'a>(&self, global: &'a Invitation) -> &'a ParamSet {
+        &global.start
+    }
+
+    fn broadcast(&self, global: &Invitation) -> Invitation {
+        global.clone()
+    }
+
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        Invitation { start, members }: Invitation,
+        (): &mut (),
+    ) -> Result<Membership, TrainError> {
+        if client.id().is_some_and(|id| members.contains(&id)) {
+            return Ok(Membership::Old);
+        }
+        let head = prototypes_of(&client.spec().architecture)
+            .ok_or_else(|| TrainError::Broadcast("its last layer is not linear without bias".to_owned()))?;
+        let loss = PrototypeLoss {
+            classify: self.classify as f32,
+            contrast: self.contrast as f32,
+            separate: self.separate as f32,
+            temperature: self.temperature as f32,
+        };
+        let spec = client.spec();
+        let trained = client.epochs_of(&start, |learner, first, drawn| {
+            let both;
+            let batch = if self.contrast == 0.0 {
+                first
+            } else {
+                let (mut x, mut shape) = (first.x().to_vec(), first.shape().to_vec());
+                drawn.view(&spec.data.preparation, "second view", &mut x);
+                shape[0] *= 2;
+                both = Batch::new(x, shape, first.y().repeat(2))?;
+                &both
+            };
+            let mut terms = PrototypeTerms::default();
+            learner.step_by(batch, &mut |network, gradients| {
+                let prototypes = network.parameter(&head)?;
+                let outputs = Prototyped {
+                    representation: network.representation(),
+                    logits: network.logits(),
+                    prototypes: prototypes.values(),
+                    labels: batch.y(),
+                };
+                terms = loss.of(outputs, &head, gradients);
+                Ok(loss.value(&terms))
+            })?;
+            Ok(terms.classification)
+        })?;
+        Ok(Membership::New(client.delta(trained, &start)?))
+    }
+
+    fn check(&self, round: &Round<'_>, update: &Membership) -> Result<(), Rejection> {
+        match update {
+            Membership::New(delta) => round.check(delta),
+            Membership::Old => Ok(()),
+        }
+    }
+
+    fn begin(&self, _round: &Round<'_>) -> Joined {
+        Joined::default()
+    }
+
+    fn fold(&self, partial: &mut Joined, contribution: Contribution<Membership>) {
+        partial.answers += 1;
+        if let Membership::New(_) = contribution.update {
+            partial.new.insert(contribution.client);
+        }
+    }
+
+    fn merge(&self, into: &mut Joined, other: Joined) {
+        into.answers += other.answers;
+        into.new.extend(other.new);
+    }
+
+    fn close(
+        &self,
+        global: &mut Invitation,
+        partial: Joined,
+        _round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        if partial.answers == 0 {
+            return Err(EmptySum.into());
+        }
+        global.members.extend(partial.new);
+        Ok(())
+    }
+
+    fn ensemble(&self) -> Option<Answering> {
+        Some(Answering { fusion: self.fusion, temperature: self.temperature })
+    }
+}
+
+/// The name of the tensor that holds the prototypes of a network whose last layer is linear and has no bias.
+#[must_use]
+pub fn prototypes_of(network: &Architecture) -> Option<String> {
+    match network.head.as_slice() {
+        [Layer::Linear { name, bias: false, .. }] => Some(format!("head.{name}.weight")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_layer_becomes_the_prototypes_and_all_before_it_the_extractor() {
+        for (model, input, tensor, d) in [
+            ("lenet-5", [3, 32, 32], "head.fc3.weight", 84),
+            ("moon-cnn", [3, 32, 32], "head.fc.weight", 256),
+            ("resnet-9", [3, 32, 32], "head.fc.weight", 512),
+            ("mlp-2nn", [1, 28, 28], "head.fc3.weight", 200),
+        ] {
+            let configured = Architecture::by_name(model, &input, 10).unwrap();
+            let network = Fafi::default().network(configured.clone()).unwrap();
+            assert_eq!(prototypes_of(&network).as_deref(), Some(tensor));
+            let specs = network.parameter_specs().unwrap();
+            let last = specs.last().unwrap();
+            assert_eq!((last.name.as_str(), &last.shape[..]), (tensor, &[10, d][..]));
+            // Nothing but the bias of the last layer is gone.
+            let bias = if model == "resnet-9" { 0 } else { 10 };
+            assert_eq!(network.parameters().unwrap() + bias, configured.parameters().unwrap(), "{model}");
+            assert_eq!(Fafi::default().network(network.clone()), Ok(network), "once is enough");
+        }
+    }
+
+    #[test]
+    fn networks_without_one_representation_of_a_sample_are_refused() {
+        let text = Architecture::by_name("char-lstm", &[80], 90).unwrap();
+        let reason = Fafi::default().network(text).unwrap_err();
+        assert!(reason.contains("text") && reason.contains("images"), "{reason}");
+        let mut other = Architecture::by_name("mlp-2nn", &[1, 28, 28], 10).unwrap();
+        other.head.push(Layer::Relu);
+        assert!(Fafi::default().network(other).unwrap_err().contains("end it with a linear layer"));
+    }
+
+    #[test]
+    fn what_is_sent_is_a_model_or_a_word() {
+        let mut tensors = ParamSet::new();
+        tensors.insert("w", models::Array::zeros([1]));
+        for sent in [Membership::New(tensors.clone()), Membership::Old] {
+            assert_eq!(Membership::unpack(sent.clone().pack()).unwrap(), sent);
+        }
+        let both = Parcel { tensors, scalars: OLD.to_vec() };
+        assert!(Membership::unpack(both).is_err());
+        assert!(Membership::unpack(Parcel { scalars: vec![1], ..Parcel::default() }).is_err());
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_configuration() {
+        for fusion in Fusion::ALL {
+            let value = toml::Value::try_from(fusion).unwrap();
+            assert_eq!(value.as_str(), Some(fusion.name()));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! FAFI's two halves: what a client learns, and who is a member.
+
+use super::*;
+use shared::algorithm::fafi::{Invitation, Membership};
+use shared::data::Augmentation;
+use shared::parcel::Portable;
+
+/// Images of 4x4 pixels whose class is their brighter half, a network with a hidden layer, and an augmentation.
+fn run(table: &str) -> RunSpec {
+    let linear = |name: &str, out| models::Layer::Linear { name: name.into(), out, bias: true };
+    let mut spec = spec("fafi");
+    spec.algorithm = registry::specify("fafi", table.parse().unwrap()).unwrap();
+    spec.data.shape = vec![1, 4, 4];
+    spec.architecture.input = vec![1, 4, 4];
+    spec.architecture.extractor = vec![models::Layer::Flatten, linear("fc", 8), models::Layer::Relu];
+    spec.architecture.head = vec![linear("out", 2)];
+    spec.data.preparation.augmentation = Augmentation { shift: 1, ..Augmentation::default() };
+    fitted(with(
+        &spec,
+        Training { sgd: Sgd { momentum: 0.9, ..Sgd::plain(0.05) }, clip: Some(1.0), ..training(15, 8) },
+    ))
+}
+
+fn halves(count: usize, salt: usize) -> View {
+    let mut rng = Seed::root(salt as u64).rng();
+    let labels: Vec<u8> = (0..count).map(|sample| (sample % 2) as u8).collect();
+    let pixels = labels.iter().flat_map(|&label| {
+        let bright = [200 * usize::from(label == 0) + 28, 200 * usize::from(label == 1) + 28];
+        let mut pixel = |place: usize| bright[place / 8] + shared::seed::below(28, &mut rng);
+        (0..16).map(|place| pixel(place) as u8).collect::<Vec<_>>()
+    });
+    View::whole(Arc::new(Dataset::new(vec![1, 4, 4], pixels.collect(), labels, 2).unwrap()))
+}
+
+fn accuracy(spec: &RunSpec, params: &ParamSet, data: &View) -> f64 {
+    let positions: Vec<usize> = (0..data.len()).collect();
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
+    let batch = Batch::new(x, [data.len(), 1, 4, 4], y).unwrap();
+    let mut network = models::Network::new(&spec.architecture, params, &Backend::cpu()).unwrap();
+    models::evaluate(&mut network, [&batch]).unwrap().accuracy
+}
+
+fn learned(spec: &RunSpec, data: &View) -> ParamSet {
+    let Membership::New(delta) = Membership::unpack(first_update(spec, data)).unwrap() else {
+        panic!("nobody is a member yet");
+    };
+    let mut params = initial(spec);
+    params.add(&delta).unwrap();
+    params
+}
+
+#[test]
+fn a_client_learns_its_classes_with_and_without_contrast() {
+    let (data, test) = (halves(40, 1), halves(100, 2));
+    for table in ["", "contrast = 0.0", "classify = 0.0", "separate = 0.0"] {
+        let spec = run(table);
+        let params = learned(&spec, &data);
+        if table != "classify = 0.0" {
+            assert!(accuracy(&spec, &params, &test) > 0.95, "{table}");
+        }
+        assert!(apart(&params, &initial(&spec)) > 1e-2, "{table}");
+    }
+}
+
+#[test]
+fn every_term_and_the_views_change_what_is_learned() {
+    let data = halves(20, 1);
+    let all = learned(&run(""), &data);
+    let plain = RunSpec {
+        data: shared::spec::DataSpec { preparation: shared::data::Preparation::default(), ..run("").data },
+        ..run("")
+    };
+    for other in
+        [run("contrast = 0.0"), run("separate = 0.0"), run("classify = 1.0"), run("temperature = 0.5"), plain]
+    {
+        assert!(apart(&learned(&other, &data), &all) > 1e-4, "{:?}", other.algorithm);
+    }
+}
+
+#[test]
+fn two_views_of_a_sample_are_drawn_apart() {
+    let spec = run("");
+    let (data, backend) = (halves(20, 1), Backend::cpu());
+    let mut monitor = |_| ControlFlow::Continue(());
+    let mut client = Client::new(&spec, 1, Seed::root(1), &data, &backend, &mut monitor);
+    let (mut equal, mut all) = (0, 0);
+    client
+        .epochs_of(&initial(&spec), |_, batch, drawn| {
+            let mut second = Vec::new();
+            drawn.view(&spec.data.preparation, "second view", &mut second);
+            for (a, b) in batch.x().chunks(16).zip(second.chunks(16)) {
+                equal += usize::from(a == b);
+                all += 1;
+            }
+            Ok(0.0)
+        })
+        .unwrap();
+    // One of nine shifts is that of the other view.
+    assert!(all == 15 * 20 && (10..60).contains(&equal), "{equal} of {all}");
+}
+
+#[test]
+fn fewer_samples_than_a_batch_and_a_single_class_train() {
+    let spec = run("");
+    for data in [halves(1, 1), halves(3, 1)] {
+        assert_eq!(learned(&spec, &data).first_non_finite(), None);
+    }
+}
+
+#[test]
+fn members_are_not_trained_again_and_others_join_them() {
+    let spec = run("");
+    let shares = [halves(10, 1), halves(10, 2), halves(10, 3)];
+    let mut federation = Federation::new(&spec, &shares);
+    // A first wave without the last client.
+    let updates: Vec<_> = (0..2).map(|index| federation.train(index)).collect();
+    federation.number = 1;
+    federation.state = federation.server.close(&federation.state, &updates, 1);
+    let members = |state: &Parcel| Invitation::unpack(state.clone()).unwrap().members;
+    assert_eq!(members(&federation.state), [client_id(0), client_id(1)].into());
+    let again = federation.updates();
+    for (index, (update, report)) in again.iter().enumerate() {
+        let is_new = index == 2;
+        assert_eq!(matches!(Membership::unpack(update.clone()), Ok(Membership::New(_))), is_new);
+        assert_eq!(report.steps > 0, is_new);
+    }
+    assert!(again[0].0.to_bytes(Precision::F32).len() < 100, "a word, and no model");
+    let start = federation.server.published(&federation.state);
+    federation.state = federation.server.close(&federation.state, &again, 2);
+    assert_eq!(members(&federation.state).len(), 3);
+    assert_eq!(federation.server.published(&federation.state), start, "everybody starts from the same");
+}
+
+#[test]
+fn training_is_measured_as_that_of_others() {
+    let spec = run("");
+    let measure = shared::spec::Measures { alignment: true, drift: true };
+    let spec = with(&spec, Training { measure, ..spec.training });
+    let shares = [halves(10, 1)];
+    let (update, report) = Federation::new(&spec, &shares).train(0);
+    let found: Vec<f64> = report.metrics.into_iter().flatten().map(shared::message::Metric::value).collect();
+    assert_eq!(found.len(), 2);
+    assert!(found[0] < 1.0 && (found[1] - update.tensors.l2_norm()).abs() < 1e-6, "{found:?}");
+}

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use models::Architecture;
 use shared::aggregation::{Aggregation, Mixture};
 use shared::algorithm::{Axes, registry};
 use shared::data::glyphs;
@@ -98,7 +99,10 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         mixture: server.map_or(Mixture::CLIENTS, |server| server.mixture),
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
-    let algorithm = algorithm(&mut raw, &axes, data, &mut checks);
+    let (algorithm, architecture) = match algorithm(&mut raw, &axes, data, &mut checks) {
+        Some((algorithm, network)) => (Some(algorithm), network),
+        None => (None, architecture),
+    };
     checks.aggregation(&aggregation);
     checks.enough(&raw);
     if let Some(architecture) = &architecture {
@@ -157,13 +161,14 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     })
 }
 
-/// `None` if there is none, which is noted. Puts the defaults of its hyper-parameters into `raw`.
+/// The algorithm and the network that it learns, which may be another than the configured one. `None` if there is none, which
+/// is noted. Puts the defaults of its hyper-parameters into `raw`.
 fn algorithm(
     raw: &mut Raw,
     axes: &Axes<'_>,
     data: Option<&DataSpec>,
     checks: &mut Combinations<'_>,
-) -> Option<AlgorithmSpec> {
+) -> Option<(AlgorithmSpec, Option<Architecture>)> {
     if checks.findings.is_doubtful("algorithm") {
         return None;
     }
@@ -192,7 +197,20 @@ fn algorithm(
                 };
                 checks.refuse(&[("algorithm", format!("[{key}]")), labels], &reason);
             }
-            Some(spec)
+            if algorithm.ensemble().is_some() && raw.evaluate.clients != 0 {
+                let tests = format!("evaluate.clients = {}", raw.evaluate.clients);
+                let reason = "its clients are sent no model that they could test: the ensemble stays with the aggregator, \
+                              which tests it (evaluate.every); set evaluate.clients = 0";
+                checks.refuse(&[("algorithm", format!("[{key}]")), ("evaluate.clients", tests)], reason);
+            }
+            let network = axes.architecture.and_then(|configured| {
+                let refused = |reason: String| {
+                    let model = ("model", format!("the model {}", configured.name));
+                    checks.refuse(&[("algorithm", format!("[{key}]")), model], &reason);
+                };
+                algorithm.network(configured.clone()).map_err(refused).ok()
+            });
+            Some((spec, network))
         }
         Err(source) => {
             checks.findings.add(ConfigError::Algorithm { origin: checks.origin(&key), source });
@@ -478,6 +496,29 @@ mod tests {
         handmade.run.rounds = 0;
         let message = made(&handmade, None).expect_err("no rounds").to_string();
         assert!(message.contains("run.rounds") && message.contains("the configuration"), "{message}");
+    }
+
+    #[test]
+    fn an_ensemble_is_learned_by_the_network_that_its_algorithm_makes() {
+        let spec = valid(&["algorithm.fafi={}", "model.name=lenet-5"]).spec;
+        assert_eq!(spec.architecture.parameters(), Ok(61_706 - 10), "the last layer has no bias");
+        let refused = |more: &[&str]| {
+            let overrides = [&["algorithm.fafi={}", "model.name=lenet-5"], more].concat();
+            made(&raw(&overrides), None).expect_err("it makes no sense").to_string()
+        };
+        for (more, says) in [
+            (&["model.name=linear"][..], "hidden layers"),
+            (&["data.set=shakespeare", "data.path=x", "model.name=char-lstm"], "model of images"),
+            (&["aggregation.weights=loss"], "leave [aggregation] out"),
+            (&["aggregation.weights=uniform", "aggregation.rule.median={}"], "side by side"),
+            (&["aggregation.server.adam={}"], "side by side"),
+            (&["update.buffers=local"], "own statistics"),
+            (&["evaluate.clients=1"], "set evaluate.clients = 0"),
+            (&["algorithm.fafi.classify=-1"], "classify"),
+        ] {
+            let message = refused(more);
+            assert!(message.contains(says) && message.contains("fafi"), "{more:?}: {message}");
+        }
     }
 
     #[test]

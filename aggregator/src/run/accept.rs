@@ -87,7 +87,7 @@ impl Run {
         path: &Path,
     ) -> Result<Result<(UpdateHeader, Option<Checked>), Rejection>, RunError> {
         let read = self.read_file(path)?;
-        if self.stores_updates() && read.is_ok() && !self.is_in_order(path)? {
+        if self.reads_in_order() && read.is_ok() && !self.is_in_order(path)? {
             // Updates that wait for each other are read in step, so none may have an order of its own.
             let reason = "its tensors are not in the order of their names".to_owned();
             return Ok(Err(Rejection::Malformed { reason }));
@@ -128,7 +128,12 @@ impl Run {
     /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's
     /// own model.
     fn keeps_files(&self) -> bool {
-        self.stores_updates() || self.algorithm.is_personal()
+        self.reads_in_order() || self.algorithm.is_personal()
+    }
+
+    /// Whether it does so a few values at a time.
+    fn reads_in_order(&self) -> bool {
+        self.stores_updates() || self.algorithm.ensemble().is_some()
     }
 
     /// Whether updates wait on disk for the round to close instead of being folded.

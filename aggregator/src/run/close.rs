@@ -9,6 +9,7 @@ use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport};
 
 use super::collapse::Outlook;
+use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::OwnTraining;
@@ -57,25 +58,27 @@ impl Run {
             } else if let Some(partial) = sums.partial {
                 self.algorithm.close(&mut global, partial, &this)?;
             }
+            if let Some(answering) = self.algorithm.ensemble() {
+                let start = self.algorithm.published(&global);
+                self.extend_ensemble(answering, start, round, &sums.reports)?;
+            }
             own_loss = self.mix(&mut global, sums.own.take(), omega.as_ref())?;
         }
+        let mut metrics = metrics(&sums.reports);
         let due = work.train && self.config.evaluate.after(round, self.config.spec.rounds);
-        let evaluation = match (&self.tests, due) {
-            (Some(tests), true) if self.algorithm.is_personal() => {
-                self.deployed(&global, &this, &sums.reports, tests)?
-            }
-            (Some(tests), true) => {
-                Some(tests.evaluate(&self.config.spec.architecture, self.algorithm.published(&global))?)
-            }
-            _ => None,
+        let tested = match self.tests.as_ref().filter(|_| due) {
+            Some(tests) => self.tested(&global, &this, &sums.reports, tests)?,
+            None => None,
         };
+        let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
+        metrics.extend(more.unwrap_or_default());
         let trained = work.train && !sums.reports.is_empty();
         let mut record = RoundRecord {
             round,
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
             train_loss: if trained { mean(&sums.reports) } else { None },
-            metrics: metrics(&sums.reports),
+            metrics,
             closing: !work.train,
             clients: if work.evaluate { clients(&sums.reports) } else { BTreeMap::new() },
             sampled: tally.sampled,
@@ -140,6 +143,25 @@ impl Run {
             return Err(AggregateError::NotFinite { tensor: tensor.to_owned() }.into());
         }
         Ok(own.map(|own| own.loss))
+    }
+
+    /// How what would be used now does on the test set; `None` if there is nothing yet.
+    fn tested(
+        &self,
+        global: &Global,
+        round: &Round<'_>,
+        reports: &BTreeMap<ClientId, TrainReport>,
+        tests: &TestSet,
+    ) -> Result<Option<Tested>, RunError> {
+        if let Some(answering) = self.algorithm.ensemble() {
+            return self.test_ensemble(answering, tests);
+        }
+        let evaluation = if self.algorithm.is_personal() {
+            self.deployed(global, round, reports, tests)?
+        } else {
+            Some(tests.evaluate(&self.config.spec.architecture, self.algorithm.published(global))?)
+        };
+        Ok(evaluation.map(|evaluation| Tested { evaluation, metrics: BTreeMap::new() }))
     }
 
     /// The mean over the clients of this round, all alike, of what each of them would deploy; `None` without clients. One

@@ -21,9 +21,13 @@ impl Run {
     }
 
     /// Writes `model.safetensors`, after the checkpoint that it comes from, and `best.safetensors` if an earlier model was
-    /// better.
+    /// better. An ensemble was written when its last round closed.
     pub fn write_model(&mut self) -> Result<PathBuf, RunError> {
         self.checkpoint()?;
+        let ensemble = self.directory.ensemble();
+        if self.files.length(&ensemble).map_err(disk("look at", &ensemble))?.is_some() {
+            return Ok(ensemble);
+        }
         let path = self.directory.model();
         self.write_params(&path, &self.published()?, self.closed)?;
         let best = self.directory.best();
@@ -76,10 +80,11 @@ impl Run {
         if complete {
             // Steps may have been left to the system. Folders are synced as files are.
             let (model, best) = (self.directory.model(), self.directory.best());
-            let rounds = self.directory.rounds();
+            let (ensemble, rounds) = (self.directory.ensemble(), self.directory.rounds());
             let places = [
                 model,
                 best,
+                ensemble,
                 rounds,
                 self.directory.config(),
                 path.clone(),

@@ -6,6 +6,7 @@
 //!     rounds.jsonl             one line per closed round
 //!     model.safetensors        the global model, when the run ends or is stopped
 //!     best.safetensors         the best of those that were tested, if that is not the last
+//!     ensemble.safetensors     in its place where the clients' models stay side by side; as of the last closed round
 //!     report.html              the same for people
 //!     state/
 //!         run.json             the run's identity; written last, so its presence makes the directory a run
@@ -72,6 +73,12 @@ impl RunDirectory {
     #[must_use]
     pub fn best(&self) -> PathBuf {
         self.root.join("best.safetensors")
+    }
+
+    /// The clients' models side by side.
+    #[must_use]
+    pub fn ensemble(&self) -> PathBuf {
+        self.root.join("ensemble.safetensors")
     }
 
     /// The report for people.

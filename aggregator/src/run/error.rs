@@ -11,6 +11,7 @@ use shared::data::DataError;
 use shared::parcel::ParcelError;
 
 use crate::data::PlanError;
+use crate::ensemble::EnsembleError;
 
 /// Why a run cannot go on. Nothing that was accepted is lost: what is durable stays, and the same command
 /// continues once the cause is gone.
@@ -67,6 +68,9 @@ pub enum RunError {
     /// The server's labelled samples cannot be had as asked.
     #[error(transparent)]
     Labelled(#[from] PlanError),
+    /// The ensemble cannot be read, written or used.
+    #[error(transparent)]
+    Ensemble(#[from] EnsembleError),
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use shared::data::{Preparation, Skipped, View};
 
 use super::RunError;
+use crate::ensemble::Question;
 
 /// A test set and how many of its samples are looked at at once.
 #[derive(Clone, Debug)]
@@ -31,6 +32,12 @@ impl TestSet {
     #[must_use]
     pub fn skipped(&self) -> &Skipped {
         self.view.dataset().skipped()
+    }
+
+    /// The question to an ensemble about these samples, by no fusion yet.
+    #[must_use]
+    pub fn question(&self) -> Question<'_> {
+        Question { view: &self.view, preparation: &self.preparation, batch: self.batch, fusions: &[] }
     }
 
     /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the

@@ -41,6 +41,9 @@
 //! round closes the rule reads them from there, in step with each other and a few thousand values at a time (`stored.rs`,
 //! a [`StoredUpdates`](shared::aggregation::StoredUpdates)). Memory is then that of one model and a little per update.
 //!
+//! Where the clients' models stay side by side, the accepted updates become members of `ensemble.safetensors`
+//! (`ensemble.rs`), which is written anew, a few values at a time.
+//!
 //! [`Action::Open`]: crate::coordinator::Action::Open
 //! [`Action::Fold`]: crate::coordinator::Action::Fold
 //! [`Action::Close`]: crate::coordinator::Action::Close
@@ -53,6 +56,7 @@ mod close;
 mod collapse;
 mod conclude;
 pub mod directory;
+mod ensemble;
 mod error;
 mod evaluation;
 mod opening;

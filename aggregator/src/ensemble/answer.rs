@@ -1,0 +1,250 @@
+//! What an ensemble says about samples.
+
+use std::collections::BTreeMap;
+
+use models::{Backend, Batch, Evaluation, Mode, ModelError, Network, ParamSet};
+use rayon::prelude::*;
+use shared::algorithm::Fusion;
+use shared::data::{Preparation, View};
+use shared::seed::{Seed, standard_normal};
+
+use super::fusion::{LARGEST, RowSums, cosine, information, largest, log_softmax};
+use super::{Bundle, EnsembleError};
+
+/// Bytes of running sums and samples that are in memory beside one member.
+const CHUNK: usize = 64 << 20;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// About these samples.
+    pub view: &'a View,
+    /// Prepared like this.
+    pub preparation: &'a Preparation,
+    /// So many at a time in one pass of a member.
+    pub batch: usize,
+    /// Which answers are wanted.
+    pub fusions: &'a [Fusion],
+}
+
+/// The answers for samples that follow each other.
+pub struct Answers<'a> {
+    /// The labels.
+    pub labels: &'a [u32],
+    /// For each fusion that was asked for and each sample, the fused vector: features, or mean logits.
+    pub fused: BTreeMap<Fusion, Vec<Fused>>,
+    /// For each member, how it does alone.
+    pub members: &'a [Evaluation],
+}
+
+/// What the members have become for one sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused {
+    /// `F(x)`, or the mean logits.
+    pub vector: Vec<f64>,
+    /// `log p` of each class.
+    pub log_probabilities: Vec<f64>,
+}
+
+impl Fused {
+    /// The class with the largest probability, the first of equals.
+    #[must_use]
+    pub fn class(&self) -> usize {
+        largest(&self.log_probabilities)
+    }
+}
+
+/// Samples that go through each member together.
+struct Part {
+    x: Vec<f32>,
+    noise: Vec<f32>,
+    labels: Vec<u32>,
+    sums: BTreeMap<Fusion, RowSums>,
+    members: Vec<Evaluation>,
+}
+
+impl Bundle {
+    /// Answers for all samples in order, some batches at a time. The members are gone through for each such chunk, so that
+    /// memory is that of one member and of what is summed up for the chunk, whatever the number of members and samples. The
+    /// answers depend neither on that nor on the number of threads.
+    pub fn answer(
+        &self,
+        question: &Question<'_>,
+        visit: &mut dyn FnMut(&Answers<'_>),
+    ) -> Result<(), EnsembleError> {
+        let positions: Vec<usize> = (0..question.view.len()).collect();
+        let batch = question.batch.max(1);
+        for chunk in positions.chunks(self.chunk(question).next_multiple_of(batch)) {
+            let mut parts: Vec<Part> =
+                chunk.par_chunks(batch).map(|positions| self.part(question, positions)).collect();
+            let classes = self.manifest().architecture.classes;
+            let mut labels = parts.iter().flat_map(|part| &part.labels);
+            if let Some(&label) = labels.find(|&&label| label as usize >= classes) {
+                return Err(ModelError::Label { label, classes }.into());
+            }
+            for member in 0..self.manifest().members.len() {
+                let params = self.member(member)?;
+                self.ask(member, &params, question, &mut parts)?;
+            }
+            for part in &parts {
+                let of = |(&fusion, sums): (&Fusion, &RowSums)| (fusion, self.conclude(fusion, sums));
+                let fused = part.sums.par_iter().map(of).collect();
+                visit(&Answers { labels: &part.labels, fused, members: &part.members });
+            }
+        }
+        Ok(())
+    }
+
+    /// How it does on labelled samples: by each fusion that is asked for, and each member alone.
+    pub fn evaluate(
+        &self,
+        question: &Question<'_>,
+    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+        let none = Evaluation::default();
+        let mut by: BTreeMap<Fusion, Evaluation> =
+            question.fusions.iter().map(|&fusion| (fusion, none)).collect();
+        let mut members = vec![none; self.manifest().members.len()];
+        self.answer(question, &mut |answers| {
+            for (fusion, fused) in &answers.fused {
+                let rows = fused.iter().map(|fused| fused.log_probabilities.as_slice());
+                let part = evaluation(rows.zip(answers.labels));
+                by.entry(*fusion).and_modify(|whole| *whole = whole.merge(part));
+            }
+            for (whole, part) in members.iter_mut().zip(answers.members) {
+                *whole = whole.merge(*part);
+            }
+        })?;
+        Ok((by, members))
+    }
+
+    /// Samples whose sums are in memory together.
+    fn chunk(&self, question: &Question<'_>) -> usize {
+        let classes = self.manifest().architecture.classes;
+        let input: usize = self.manifest().architecture.input.iter().product();
+        let wide = |fusion: &Fusion| if *fusion == Fusion::Logits { classes } else { self.dimensions() };
+        let sums: usize = question.fusions.iter().map(|fusion| 16 * (1 + wide(fusion))).sum();
+        (CHUNK / (sums + 8 * input)).max(1)
+    }
+
+    fn part(&self, question: &Question<'_>, positions: &[usize]) -> Part {
+        let (mut x, mut labels, mut noise) = (Vec::new(), Vec::new(), Vec::new());
+        question.preparation.evaluation(question.view, positions, &mut x, &mut labels);
+        if question.fusions.contains(&Fusion::Informative) {
+            let values = x.len() / positions.len();
+            let seed = Seed::root(self.manifest().noise_seed).derive("fusion noise");
+            for &position in positions {
+                let mut rng = seed.derive_numbered("sample", position as u64).rng();
+                noise.extend((0..values).map(|_| standard_normal(&mut rng) as f32));
+            }
+        }
+        let (n, classes) = (positions.len(), self.manifest().architecture.classes);
+        let sums = |&fusion: &Fusion| {
+            let d = if fusion == Fusion::Logits { classes } else { self.dimensions() };
+            (fusion, RowSums::new(n, d))
+        };
+        Part { x, noise, labels, sums: question.fusions.iter().map(sums).collect(), members: Vec::new() }
+    }
+
+    /// Adds what a member says to the sums.
+    fn ask(
+        &self,
+        member: usize,
+        params: &ParamSet,
+        question: &Question<'_>,
+        parts: &mut [Part],
+    ) -> Result<(), EnsembleError> {
+        let architecture = &self.manifest().architecture;
+        let network = || Network::new(architecture, params, &Backend::cpu());
+        network()?;
+        let network = || network().expect("the same network was made a moment ago");
+        let members = &self.manifest().members;
+        let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
+        // Shares of the largest. Nobody counts for nothing, or an ensemble of such had no answer.
+        let size = members[member].samples.max(1) as f64 / largest as f64;
+        parts.par_iter_mut().try_for_each_init(network, |network, part| {
+            let n = part.labels.len();
+            let shape = [&[n], &architecture.input[..]].concat();
+            network.forward(&part.x, &shape, Mode::Evaluation)?;
+            let features = network.representation().to_vec();
+            let d = features.len() / n;
+            if !features.iter().all(|value| value.abs() <= LARGEST) {
+                return Err(self.not_finite(member));
+            }
+            // A member's own answer is f_hat P_m^T.
+            let lengths = features.chunks(d).map(|row| {
+                row.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt().max(1e-8)
+            });
+            let rows = network.logits().chunks(architecture.classes).zip(lengths);
+            let logits: Vec<f32> = rows
+                .flat_map(|(row, length)| row.iter().map(move |&v| (f64::from(v) / length) as f32))
+                .collect();
+            if !logits.iter().all(|value| value.abs() <= LARGEST) {
+                return Err(self.not_finite(member));
+            }
+            let own: Vec<Vec<f64>> = logits
+                .chunks(architecture.classes)
+                .map(|row| log_softmax(&row.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()))
+                .collect();
+            part.members.push(evaluation(own.iter().map(Vec::as_slice).zip(&part.labels)));
+            if question.fusions.contains(&Fusion::Informative) {
+                let noise = Batch::new(std::mem::take(&mut part.noise), shape, part.labels.clone())?;
+                let of_noise = network.represent(&noise)?;
+                if !of_noise.iter().all(|value| value.abs() <= LARGEST) {
+                    return Err(self.not_finite(member));
+                }
+                let alpha: Vec<f64> = features
+                    .chunks(d)
+                    .zip(of_noise.chunks(d))
+                    .map(|(x, noise)| information(x, noise))
+                    .collect();
+                (part.noise, _) = noise.into_buffers();
+                if let Some(sums) = part.sums.get_mut(&Fusion::Informative) {
+                    sums.add(&features, |row| alpha[row]);
+                }
+            }
+            for (fusion, sums) in &mut part.sums {
+                match fusion {
+                    Fusion::Informative => {}
+                    Fusion::Size => sums.add(&features, |_| size),
+                    Fusion::Uniform => sums.add(&features, |_| 1.0),
+                    Fusion::Logits => sums.add(&logits, |_| size),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn not_finite(&self, member: usize) -> EnsembleError {
+        let client = self.manifest().members[member].client.to_string();
+        EnsembleError::Features { path: self.path().to_owned(), member, client }
+    }
+
+    /// What the sums over all members say.
+    fn conclude(&self, fusion: Fusion, sums: &RowSums) -> Vec<Fused> {
+        let (d, temperature) = (self.dimensions(), self.manifest().answering.temperature);
+        let conclude = |vector: Vec<f64>| {
+            let log_probabilities = if fusion == Fusion::Logits {
+                log_softmax(&vector)
+            } else {
+                let cosine = |row: &[f32]| {
+                    cosine(vector.iter().copied(), row.iter().map(|&value| f64::from(value))) / temperature
+                };
+                log_softmax(&self.prototypes().chunks(d).map(cosine).collect::<Vec<_>>())
+            };
+            Fused { vector, log_probabilities }
+        };
+        sums.means().map(conclude).collect()
+    }
+}
+
+/// Loss and accuracy of what is said about samples, and their labels.
+fn evaluation<'a>(answers: impl Iterator<Item = (&'a [f64], &'a u32)>) -> Evaluation {
+    let mut whole = Evaluation::default();
+    for (log_probabilities, &label) in answers {
+        whole.loss -= log_probabilities[label as usize];
+        whole.correct += usize::from(largest(log_probabilities) == label as usize);
+        whole.samples += 1;
+    }
+    let samples = whole.samples.max(1) as f64;
+    Evaluation { loss: whole.loss / samples, accuracy: whole.correct as f64 / samples, ..whole }
+}

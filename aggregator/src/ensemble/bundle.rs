@@ -1,0 +1,236 @@
+//! An ensemble's file, opened.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use models::params::codec::TensorStream;
+use models::{Array, Limits, ParamSet, Precision};
+use shared::algorithm::fafi::prototypes_of;
+
+use super::error::disk;
+use super::{EnsembleError, Manifest, Values};
+use crate::files::{FileLayer, Reading};
+
+/// The name of the fused prototypes. It comes after those of all members.
+pub(super) const PROTOTYPES: &str = "prototypes";
+
+/// What is read of an ensemble's header: 500 members of a deep network have one of some 20 MB.
+const LIMITS: Limits = Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20 };
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 16;
+
+/// What the names of a member's tensors begin with.
+pub(super) fn prefix(member: usize) -> String {
+    format!("member.{member:06}.")
+}
+
+/// Names and shapes of a member's parameters, ordered by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) tensors: Vec<(String, Vec<usize>)>,
+    /// The tensor of a member's own prototypes, and its shape.
+    pub(super) prototypes: (String, Vec<usize>),
+}
+
+impl Layout {
+    pub(super) fn of(manifest: &Manifest) -> Result<Self, String> {
+        let specs = manifest.architecture.parameter_specs().map_err(|error| error.to_string())?;
+        let mut tensors: Vec<_> = specs.into_iter().map(|spec| (spec.name, spec.shape)).collect();
+        tensors.sort();
+        let name = prototypes_of(&manifest.architecture)
+            .ok_or_else(|| "the last layer of its architecture is not linear without bias".to_owned())?;
+        let found = tensors.iter().find(|(tensor, _)| *tensor == name).cloned();
+        let prototypes = found.ok_or_else(|| format!("its architecture has no tensor `{name}`"))?;
+        Ok(Self { tensors, prototypes })
+    }
+
+    /// Values of one member.
+    pub(super) fn values(&self) -> usize {
+        self.tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// All tensors of an ensemble of so many members, in the order of their data.
+    pub(super) fn of_ensemble(&self, members: usize) -> impl Iterator<Item = (String, &[usize])> {
+        let member = |member| {
+            let prefix = prefix(member);
+            self.tensors.iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape.as_slice()))
+        };
+        let last = (PROTOTYPES.to_owned(), self.prototypes.1.as_slice());
+        (0..members).flat_map(member).chain([last])
+    }
+}
+
+/// An ensemble, of which the fused prototypes are in memory and the members in their file.
+pub struct Bundle {
+    files: Arc<dyn FileLayer>,
+    path: PathBuf,
+    manifest: Manifest,
+    layout: Layout,
+    prototypes: Vec<f32>,
+    /// Where the first member's values begin.
+    start: u64,
+}
+
+impl Bundle {
+    /// Opens the ensemble in this file, and checks everything but the members' values, which are checked when they are read.
+    pub fn open(files: Arc<dyn FileLayer>, path: &Path) -> Result<Self, EnsembleError> {
+        let mut input = Reading::open(&*files, path).map_err(disk("open", path))?;
+        let described = TensorStream::open_described(&mut input, LIMITS);
+        let (stream, metadata) = match described {
+            Ok(described) => described,
+            Err(source) => {
+                let source = input.judge(source).map_err(disk("read", path))?;
+                return Err(EnsembleError::NotSafetensors { path: path.to_owned(), source });
+            }
+        };
+        let no_ensemble = |reason| EnsembleError::NotAnEnsemble { path: path.to_owned(), reason };
+        let manifest = Manifest::of(&metadata).map_err(no_ensemble)?;
+        let layout = Layout::of(&manifest).map_err(no_ensemble)?;
+        check(&layout, manifest.members.len(), &stream)
+            .map_err(|reason| EnsembleError::Layout { path: path.to_owned(), reason })?;
+        let data = stream.into_parts().1.remaining();
+
+        let header = header_length(&*files, path)?;
+        let found = files.length(path).map_err(disk("look at", path))?.unwrap_or(0);
+        let expected = header + data;
+        if found != expected {
+            return Err(EnsembleError::Length { path: path.to_owned(), expected, found });
+        }
+        let mut bundle =
+            Self { files, path: path.to_owned(), manifest, layout, prototypes: Vec::new(), start: header };
+        let place = bundle.place(bundle.manifest.members.len());
+        let count = bundle.layout.prototypes.1.iter().product();
+        let mut values = bundle.open_at(place)?;
+        bundle.prototypes = values.take(count)?;
+        bundle.finite(&bundle.prototypes, || PROTOTYPES.to_owned())?;
+        Ok(bundle)
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `P_g`, `[classes, d]`.
+    #[must_use]
+    pub fn prototypes(&self) -> &[f32] {
+        &self.prototypes
+    }
+
+    /// Values of a member's representation of one sample.
+    #[must_use]
+    pub fn dimensions(&self) -> usize {
+        self.prototypes.len() / self.manifest.architecture.classes.max(1)
+    }
+
+    /// One member's model.
+    ///
+    /// # Panics
+    /// If there are not so many members.
+    pub fn member(&self, member: usize) -> Result<ParamSet, EnsembleError> {
+        assert!(member < self.manifest.members.len(), "member {member} of {}", self.manifest.members.len());
+        let mut values = self.open_at(self.place(member))?;
+        let mut params = ParamSet::new();
+        for (name, shape) in &self.layout.tensors {
+            let values = values.take(shape.iter().product())?;
+            self.finite(&values, || format!("{}{name}", prefix(member)))?;
+            let array = Array::new(shape.clone(), values).expect("as many values as the shape says");
+            params.insert(name.clone(), array);
+        }
+        Ok(params)
+    }
+
+    /// Hands a member's values on, in the order of its tensors and a few at a time.
+    pub(super) fn pass(&self, member: usize, visit: &mut Values<'_>) -> Result<(), EnsembleError> {
+        let mut input = self.open_at(self.place(member))?;
+        for (name, shape) in &self.layout.tensors {
+            let count: usize = shape.iter().product();
+            let mut left = count;
+            while left > 0 {
+                let values = input.take(left.min(CHUNK / 4))?;
+                self.finite(&values, || format!("{}{name}", prefix(member)))?;
+                visit(name, &values)?;
+                left -= values.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, member: usize) -> u64 {
+        self.start + 4 * (member * self.layout.values()) as u64
+    }
+
+    fn finite(&self, values: &[f32], tensor: impl FnOnce() -> String) -> Result<(), EnsembleError> {
+        if values.iter().all(|value| value.is_finite()) {
+            return Ok(());
+        }
+        Err(EnsembleError::NotFinite { path: self.path.clone(), tensor: tensor() })
+    }
+
+    fn open_at(&self, place: u64) -> Result<Numbers<'_>, EnsembleError> {
+        let input = Reading::open_at(&*self.files, &self.path, place).map_err(disk("open", &self.path))?;
+        Ok(Numbers { input, path: &self.path })
+    }
+}
+
+/// Values as they stand in a file.
+struct Numbers<'a> {
+    input: Reading,
+    path: &'a Path,
+}
+
+impl Numbers<'_> {
+    /// The next so many. The file was found to be long enough, so memory for them is there.
+    fn take(&mut self, count: usize) -> Result<Vec<f32>, EnsembleError> {
+        let mut values = Vec::with_capacity(count);
+        let mut bytes = vec![0; CHUNK.min(4 * count)];
+        while values.len() < count {
+            let left = (4 * (count - values.len())).min(CHUNK);
+            let bytes = &mut bytes[..left];
+            self.input.read_exact(bytes).map_err(disk("read", self.path))?;
+            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
+        }
+        Ok(values)
+    }
+}
+
+/// Bytes before the first value.
+fn header_length(files: &dyn FileLayer, path: &Path) -> Result<u64, EnsembleError> {
+    let mut length = [0; 8];
+    let mut input = Reading::open(files, path).map_err(disk("open", path))?;
+    input.read_exact(&mut length).map_err(disk("read", path))?;
+    Ok(8 + u64::from_le_bytes(length))
+}
+
+/// Compares what stands in a file with what has to.
+fn check<R: std::io::Read>(layout: &Layout, members: usize, stream: &TensorStream<R>) -> Result<(), String> {
+    let mut found = stream.tensors();
+    for (name, shape) in layout.of_ensemble(members) {
+        match found.next() {
+            Some((tensor, ..)) if tensor != name => {
+                return Err(format!("tensor `{name}` is missing, where `{tensor}` stands"));
+            }
+            Some((_, other, _)) if other != shape => {
+                return Err(format!("tensor `{name}` has the shape {other:?} instead of {shape:?}"));
+            }
+            Some((_, _, precision)) if precision != Precision::F32 => {
+                return Err(format!("tensor `{name}` is in {precision} and not in 32 bits"));
+            }
+            Some(_) => {}
+            None => return Err(format!("tensor `{name}` is missing")),
+        }
+    }
+    match found.next() {
+        Some((tensor, ..)) => Err(format!("tensor `{tensor}` is too many")),
+        None => Ok(()),
+    }
+}

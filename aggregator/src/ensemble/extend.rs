@@ -1,0 +1,75 @@
+//! One ensemble out of two.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use shared::id::ClientId;
+
+use super::bundle::Bundle;
+use super::writing::{Origin, write};
+use super::{EnsembleError, Manifest, Member};
+use crate::files::FileLayer;
+
+/// What an ensemble was extended by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// Members that it has now.
+    pub members: usize,
+    /// Clients that are new in it.
+    pub added: usize,
+    /// Clients whose model was replaced by a newer one.
+    pub replaced: usize,
+}
+
+/// Writes to `path` the members of `bundle` and of `with`. Of a client that is in both, the model in `with` counts, the newer
+/// one. Nobody is trained again: the prototypes are the mean of everybody's.
+pub fn extend(
+    files: &dyn FileLayer,
+    bundle: &Bundle,
+    with: &Bundle,
+    path: &Path,
+) -> Result<Extended, EnsembleError> {
+    if let Some(reason) = strangers(bundle.manifest(), with.manifest()) {
+        let (into, with) = (bundle.path().to_owned(), with.path().to_owned());
+        return Err(EnsembleError::Strangers { into, with, reason });
+    }
+    let mut members: BTreeMap<ClientId, (Member, Box<dyn Origin + '_>)> = BTreeMap::new();
+    let (mut added, mut replaced) = (0, 0);
+    for (number, member) in bundle.manifest().members.iter().enumerate() {
+        members.insert(member.client, (member.clone(), Box::new((bundle, number))));
+    }
+    for (number, member) in with.manifest().members.iter().enumerate() {
+        let before = members.insert(member.client, (member.clone(), Box::new((with, number))));
+        *(if before.is_some() { &mut replaced } else { &mut added }) += 1;
+    }
+    let members: Vec<_> = members.into_values().collect();
+    write(files, path, bundle.manifest(), &members)?;
+    Ok(Extended { members: members.len(), added, replaced })
+}
+
+/// Why these two have nothing to do with each other, if they have not.
+fn strangers(a: &Manifest, b: &Manifest) -> Option<String> {
+    if a.architecture != b.architecture {
+        let names = [&a.architecture.name, &b.architecture.name];
+        let what = if names[0] == names[1] {
+            format!("their networks {} are of different layers", names[0])
+        } else {
+            format!("their networks are {} and {}", names[0], names[1])
+        };
+        return Some(format!("{what}; train the newcomers with the same [model]"));
+    }
+    if a.start != b.start {
+        let reason = "they were not trained from the same parameters, so that their prototypes have nothing in common; train \
+                      the newcomers with the same model.seed";
+        return Some(reason.to_owned());
+    }
+    if a.data.shape != b.data.shape || a.data.class_names != b.data.class_names {
+        return Some("their samples or classes differ; train the newcomers for the same [data]".to_owned());
+    }
+    if a.data.preparation.normalisation != b.data.preparation.normalisation {
+        let reason =
+            "their samples are normalised differently; train the newcomers with the same data.normalise";
+        return Some(reason.to_owned());
+    }
+    None
+}

@@ -1,0 +1,160 @@
+//! Sums over members that forget the members' order.
+
+/// 2^80: so many binary places are behind the point, and 47 before it. With weights up to 2 and values up to [`LARGEST`]
+/// there is room for tens of thousands of members.
+const PLACES: f64 = 1_208_925_819_614_629_174_706_176.0;
+
+/// The largest magnitude of a value that may be added.
+pub(super) const LARGEST: f32 = 1e9;
+
+/// A value in fixed point. Each is rounded once, and then sums are exact.
+fn fixed(value: f64) -> i128 {
+    (value * PLACES).round() as i128
+}
+
+fn real(fixed: i128) -> f64 {
+    fixed as f64 / PLACES
+}
+
+/// Weighted sums of rows, one for each sample, and of their weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RowSums {
+    sums: Vec<i128>,
+    weights: Vec<i128>,
+}
+
+impl RowSums {
+    /// The empty sums of `n` rows of `d` values.
+    pub(super) fn new(n: usize, d: usize) -> Self {
+        Self { sums: vec![0; n * d], weights: vec![0; n] }
+    }
+
+    /// Adds `weight(row)`, at most 2, times each row.
+    pub(super) fn add(&mut self, rows: &[f32], weight: impl Fn(usize) -> f64) {
+        let d = self.sums.len() / self.weights.len();
+        let places = self.sums.chunks_mut(d).zip(&mut self.weights);
+        for (index, (row, (sums, sum))) in rows.chunks(d).zip(places).enumerate() {
+            let weight = weight(index);
+            *sum += fixed(weight);
+            sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += fixed(weight * f64::from(value)));
+        }
+    }
+
+    /// The weighted mean of each row, in order.
+    pub(super) fn means(&self) -> impl Iterator<Item = Vec<f64>> {
+        let d = self.sums.len() / self.weights.len();
+        self.sums.chunks(d).zip(&self.weights).map(|(sums, &weight)| {
+            let weight = real(weight);
+            sums.iter().map(|&sum| real(sum) / weight).collect()
+        })
+    }
+}
+
+/// The cosine of two vectors; 0 if one of them has no direction.
+pub(super) fn cosine(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
+    let (mut product, mut left, mut right) = (0.0, 0.0, 0.0);
+    for (a, b) in a.zip(b) {
+        product += a * b;
+        left += a * a;
+        right += b * b;
+    }
+    let lengths = f64::sqrt(left) * f64::sqrt(right);
+    if lengths < 1e-30 { 0.0 } else { product / lengths }
+}
+
+/// The least weight of a member: one to which everything looks like noise counts next to nothing, and if all are so they
+/// count alike.
+const LEAST: f64 = 1e-6;
+
+/// `1 - cos(F(x), F(noise))`: how much more than noise a member finds in a sample.
+pub(super) fn information(features: &[f32], of_noise: &[f32]) -> f64 {
+    let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<_>>();
+    (1.0 - cosine(wide(features).into_iter(), wide(of_noise).into_iter())).max(LEAST)
+}
+
+/// `log softmax(scores)`.
+pub(super) fn log_softmax(scores: &[f64]) -> Vec<f64> {
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total = max + scores.iter().map(|score| (score - max).exp()).sum::<f64>().ln();
+    scores.iter().map(|score| score - total).collect()
+}
+
+/// The position of the largest value, the first of equals.
+pub(super) fn largest(values: &[f64]) -> usize {
+    (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
+}
+
+/// The mean of vectors, which come in parts.
+#[derive(Debug)]
+pub(super) struct MeanSum {
+    sums: Vec<i128>,
+}
+
+impl MeanSum {
+    pub(super) fn new(length: usize) -> Self {
+        Self { sums: vec![0; length] }
+    }
+
+    /// Adds values from `offset` on; false if there are not so many places.
+    pub(super) fn add(&mut self, offset: usize, values: &[f32]) -> bool {
+        let Some(places) = self.sums.get_mut(offset..offset + values.len()) else { return false };
+        places.iter_mut().zip(values).for_each(|(sum, &value)| *sum += fixed(f64::from(value)));
+        true
+    }
+
+    pub(super) fn mean(&self, terms: usize) -> Vec<f32> {
+        self.sums.iter().map(|&sum| (real(sum) / terms as f64) as f32).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_exact_and_know_no_order() {
+        let rows = [[0.1f32, -7e8, 3.0, 1e-9], [0.7, 0.3, -2.5, 4e-9], [1e7, 9.0, 0.2, 0.0]];
+        let weights = [0.3, 1.7, 1e-6];
+        let sum = |order: [usize; 3]| {
+            let mut sums = RowSums::new(2, 2);
+            for k in order {
+                sums.add(&rows[k], |row| weights[k] + row as f64);
+            }
+            sums
+        };
+        let first = sum([0, 1, 2]);
+        for order in [[2, 1, 0], [1, 2, 0], [0, 2, 1]] {
+            assert_eq!(sum(order), first);
+        }
+        let found: Vec<f64> = first.means().flatten().collect();
+        let expected = (0.3 * f64::from(0.1f32) + 1.7 * f64::from(0.7f32) + 1e-6 * 1e7) / (2.0 + 1e-6);
+        assert!((found[0] - expected).abs() < 1e-12, "{found:?}");
+        // One row is its own mean, whatever its weight.
+        for weight in [LEAST, 0.3, 2.0] {
+            let mut one = RowSums::new(1, 4);
+            one.add(&rows[0], |_| weight);
+            let mean: Vec<f32> = one.means().next().unwrap().into_iter().map(|value| value as f32).collect();
+            assert!(
+                mean.iter().zip(rows[0]).all(|(a, b)| (a - b).abs() <= 1e-6 * b.abs().max(1e-6)),
+                "{mean:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn information_is_one_minus_the_cosine() {
+        assert!((information(&[1.0, 0.0], &[0.0, 3.0]) - 1.0).abs() < 1e-12);
+        assert!((information(&[1.0, 1.0], &[-2.0, -2.0]) - 2.0).abs() < 1e-12);
+        assert!((information(&[1.0, 0.0], &[1.0, 1.0]) - (1.0 - 0.5f64.sqrt())).abs() < 1e-12);
+        assert!((information(&[1.0, 2.0], &[1.0, 2.0]) - LEAST).abs() < 1e-15, "all of it looks like noise");
+        assert!((information(&[0.0, 0.0], &[1.0, 2.0]) - 1.0).abs() < 1e-12, "no direction");
+    }
+
+    #[test]
+    fn the_mean_of_vectors_in_parts() {
+        let mut mean = MeanSum::new(3);
+        assert!(mean.add(0, &[1.0, 2.0]) && mean.add(2, &[3.0]) && mean.add(0, &[2.0, 0.0, -3.0]));
+        assert!(!mean.add(2, &[1.0, 1.0]));
+        assert_eq!(mean.mean(2), [1.5, 1.0, 0.0]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What an ensemble's file says of itself.
+
+use std::collections::BTreeMap;
+
+use models::model_file::ARCHITECTURE_KEY;
+use models::{Architecture, ParamSet};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use shared::algorithm::Answering;
+use shared::id::ClientId;
+use shared::spec::{DataSpec, SAMPLES_KEY};
+
+/// The metadata key of what belongs to ensembles alone.
+pub const MANIFEST_KEY: &str = "ensemble";
+
+/// The version of the format that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// The digest of parameters.
+#[must_use]
+pub fn digest(params: &ParamSet) -> String {
+    let mut hash = Sha256::new();
+    for (name, array) in params {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        for value in array.values() {
+            hash.update(value.to_le_bytes());
+        }
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whose model a member is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Member {
+    /// The client.
+    pub client: ClientId,
+    /// Samples that it was trained on.
+    pub samples: u64,
+    /// The name of the run that it was trained in.
+    pub run: String,
+}
+
+/// What an ensemble is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The network of every member; its last layer is linear without bias, the member's own prototypes.
+    pub architecture: Architecture,
+    /// What its samples are, and how they are prepared.
+    pub data: DataSpec,
+    /// How it answers.
+    pub answering: Answering,
+    /// What the noise that features are compared with is drawn from.
+    pub noise_seed: u64,
+    /// A digest of the parameters that all members were trained from: prototypes with another beginning are not to be
+    /// averaged.
+    pub start: String,
+    /// The members, ordered by client, each client at most once.
+    pub members: Vec<Member>,
+}
+
+/// The part of it under [`MANIFEST_KEY`].
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Own {
+    version: u32,
+    answering: Answering,
+    noise_seed: u64,
+    start: String,
+    members: Vec<Member>,
+}
+
+impl Manifest {
+    /// As the metadata of a file.
+    pub(super) fn metadata(&self) -> BTreeMap<String, String> {
+        let own = Own {
+            version: VERSION,
+            answering: self.answering,
+            noise_seed: self.noise_seed,
+            start: self.start.clone(),
+            members: self.members.clone(),
+        };
+        let json = [
+            (ARCHITECTURE_KEY, serde_json::to_string(&self.architecture)),
+            (SAMPLES_KEY, serde_json::to_string(&self.data)),
+            (MANIFEST_KEY, serde_json::to_string(&own)),
+        ];
+        let text = |(key, json): (&str, serde_json::Result<String>)| {
+            (key.to_owned(), json.expect("numbers, names and ids are JSON"))
+        };
+        json.map(text).into()
+    }
+
+    /// Out of the metadata of a file, or what is wrong with that.
+    pub(super) fn of(metadata: &BTreeMap<String, String>) -> Result<Self, String> {
+        fn read<'a, T: Deserialize<'a>>(
+            metadata: &'a BTreeMap<String, String>,
+            key: &str,
+        ) -> Result<T, String> {
+            let json = metadata.get(key).ok_or_else(|| format!("it has no `{key}` in its metadata"))?;
+            serde_json::from_str(json).map_err(|error| format!("its `{key}` cannot be understood ({error})"))
+        }
+        let Own { version, answering, noise_seed, start, members } = read(metadata, MANIFEST_KEY)?;
+        if version != VERSION {
+            return Err(format!("it is of format {version}, and this program reads format {VERSION}"));
+        }
+        if members.is_empty() {
+            return Err("it has no members".to_owned());
+        }
+        if !members.is_sorted_by(|a, b| a.client < b.client) {
+            return Err("its members are not ordered by client, each at most once".to_owned());
+        }
+        if !(answering.temperature.is_finite() && answering.temperature > 0.0) {
+            return Err(format!("its temperature is {}", answering.temperature));
+        }
+        let (architecture, data) = (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
+        Ok(Self { architecture, data, answering, noise_seed, start, members })
+    }
+
+    /// Samples that all members were trained on.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.members.iter().map(|member| member.samples).sum()
+    }
+}

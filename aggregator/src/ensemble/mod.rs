@@ -1,0 +1,44 @@
+//! Ensembles: the models of many clients side by side, in one file, and their answers.
+//!
+//! ```text
+//! RUN/ensemble.safetensors
+//!     member.000000.extractor.conv1.weight ...   the first member's parameters, ordered by client
+//!     member.000001.extractor.conv1.weight ...
+//!     prototypes                                 P_g, the mean of the members' prototypes, [classes, d]
+//!     metadata: architecture, samples, and what a `Manifest` holds
+//! ```
+//!
+//! An ensemble is as large as all its members together, and is never in memory: [`Bundle`] holds the prototypes and knows
+//! where each member's parameters stand, [`write`] passes them on a few values at a time, and [`Bundle::answer`] goes through
+//! the members one after the other, with running sums for a chunk of samples. The sums are in fixed point, so that neither
+//! the order of the members nor the number of threads changes a bit.
+//!
+//! Which weights the members have is a [`Fusion`](shared::algorithm::Fusion):
+//!
+//! ```text
+//! informative   alpha_m = 1 - cos(F_m(x), F_m(noise))      F = sum_m alpha_m F_m(x) / sum alpha
+//! size          n_m                                        F = sum_m n_m F_m(x) / sum n
+//! uniform       1                                          F = mean_m F_m(x)
+//! logits        n_m, of the members' own answers           sum_m n_m f_hat_m P_m^T / sum n
+//! ```
+//!
+//! The first three answer with the class of the prototype in `P_g` nearest to `F` by the cosine, and their probabilities are
+//! the softmax of the cosines over the run's temperature.
+
+mod answer;
+mod bundle;
+mod error;
+mod extend;
+mod fusion;
+mod manifest;
+mod writing;
+
+pub use answer::{Answers, Fused, Question};
+pub use bundle::Bundle;
+pub use error::EnsembleError;
+pub use extend::{Extended, extend};
+pub use manifest::{MANIFEST_KEY, Manifest, Member, digest};
+pub use writing::{Origin, Values, write};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Writing an ensemble, a few values at a time.
+
+use std::io;
+use std::path::Path;
+
+use models::params::codec::{write_header, write_values};
+
+use super::bundle::{Bundle, Layout};
+use super::fusion::MeanSum;
+use super::{EnsembleError, Manifest, Member};
+use crate::files::{FileLayer, write_durably};
+
+/// Takes a member's values: a tensor's name and the next few of it, tensors in the order of their names.
+pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
+
+/// Where a member's values come from.
+pub trait Origin {
+    /// Hands all of them on.
+    fn pass(&self, visit: &mut Values<'_>) -> Result<(), EnsembleError>;
+}
+
+/// A member of an ensemble that is there already.
+impl Origin for (&Bundle, usize) {
+    fn pass(&self, visit: &mut Values<'_>) -> Result<(), EnsembleError> {
+        self.0.pass(self.1, visit)
+    }
+}
+
+/// Writes the ensemble of these members, which are ordered by client, in place of `manifest.members`. Atomic and durable,
+/// and with no more than a few values of one member in memory.
+pub fn write(
+    files: &dyn FileLayer,
+    path: &Path,
+    manifest: &Manifest,
+    members: &[(Member, Box<dyn Origin + '_>)],
+) -> Result<(), EnsembleError> {
+    let manifest =
+        Manifest { members: members.iter().map(|(member, _)| member.clone()).collect(), ..manifest.clone() };
+    let layout = Layout::of(&manifest)
+        .map_err(|reason| EnsembleError::NotAnEnsemble { path: path.to_owned(), reason })?;
+    let mut failure = None;
+    let written = write_durably(files, path, |out| {
+        pass_on(&manifest, &layout, members, out).map_err(|error| {
+            let text = error.to_string();
+            failure = Some(error);
+            io::Error::other(text)
+        })
+    });
+    match (written, failure) {
+        (Ok(()), _) => Ok(()),
+        // The disk's own failures are among these; where they happened is what is missing.
+        (Err(_), Some(EnsembleError::Disk { source, .. })) | (Err(source), None) => {
+            Err(EnsembleError::Disk { action: "write", path: path.to_owned(), source })
+        }
+        (Err(_), Some(failure)) => Err(failure),
+    }
+}
+
+fn pass_on(
+    manifest: &Manifest,
+    layout: &Layout,
+    members: &[(Member, Box<dyn Origin + '_>)],
+    out: &mut dyn io::Write,
+) -> Result<(), EnsembleError> {
+    let failed = |source| EnsembleError::Disk { action: "write", path: "".into(), source };
+    let tensors: Vec<_> = layout.of_ensemble(members.len()).collect();
+    let declared = tensors.iter().map(|(name, shape)| (name.as_str(), *shape));
+    write_header(declared, &manifest.metadata(), out).map_err(failed)?;
+    let (prototypes, shape) = &layout.prototypes;
+    let mut mean = MeanSum::new(shape.iter().product());
+    for (member, origin) in members {
+        let misfit = |reason: &str| EnsembleError::Update {
+            path: member.client.to_string().into(),
+            reason: format!("internal error: its model has {reason}; please report this"),
+        };
+        // What comes, and what has to.
+        let (mut expected, mut offset) = (layout.tensors.iter(), 0);
+        let mut current: Option<&(String, Vec<usize>)> = None;
+        origin.pass(&mut |tensor, values| {
+            if current.is_none_or(|(name, _)| name != tensor) {
+                if current.is_some_and(|(_, shape)| offset != shape.iter().product::<usize>()) {
+                    return Err(misfit("too few values"));
+                }
+                (current, offset) = (expected.next(), 0);
+                if current.is_none_or(|(name, _)| name != tensor) {
+                    return Err(misfit("other tensors"));
+                }
+            }
+            if tensor == prototypes && !mean.add(offset, values) {
+                return Err(misfit("too many values"));
+            }
+            offset += values.len();
+            write_values(values, out).map_err(failed)
+        })?;
+        let whole = current.is_some_and(|(_, shape)| offset == shape.iter().product::<usize>());
+        if !whole || expected.next().is_some() {
+            return Err(misfit("too few values"));
+        }
+    }
+    write_values(&mean.mean(members.len()), out).map_err(failed)
+}

@@ -1,0 +1,144 @@
+//! Members instead of a mean: the ensemble that a run's clients become.
+//!
+//! When a round closes, its accepted updates join `ensemble.safetensors`, or take the place of what their clients had in it.
+//! To do that twice is to do it once, so that a process that dies on the way changes nothing: the round is closed again, and
+//! the same updates give the same file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use models::params::codec::TensorStream;
+use models::{Evaluation, ParamSet};
+use shared::algorithm::{Answering, Fusion};
+use shared::id::ClientId;
+use shared::message::{TrainReport, reason};
+
+use super::error::disk;
+use super::{Run, RunError, TestSet, update_file};
+use crate::ensemble::{Bundle, EnsembleError, Manifest, Member, Origin, Question, Values, digest, write};
+use crate::files::{FileLayer, Reading};
+
+/// Values that are read of an update at once.
+const CHUNK: usize = 1 << 14;
+
+/// How what would be used now does; of an ensemble also how it would do otherwise, by name.
+pub(super) struct Tested {
+    pub(super) evaluation: Evaluation,
+    pub(super) metrics: BTreeMap<String, f64>,
+}
+
+/// An accepted update: the difference to the start.
+struct Update<'a> {
+    files: &'a dyn FileLayer,
+    path: PathBuf,
+    max_payload: u64,
+    start: &'a ParamSet,
+}
+
+impl Update<'_> {
+    fn failed(&self, reason: &dyn std::fmt::Display) -> EnsembleError {
+        EnsembleError::Update { path: self.path.clone(), reason: reason.to_string() }
+    }
+
+    fn open(&self) -> Result<TensorStream<Reading>, EnsembleError> {
+        let mut input = Reading::open(self.files, &self.path).map_err(|error| self.failed(&error))?;
+        let (_, limits) =
+            update_file::read_header(&mut input, self.max_payload).map_err(|error| self.failed(&error))?;
+        TensorStream::open(input, limits).map_err(|error| self.failed(&reason(&error)))
+    }
+
+    /// Whether it brings a model. A client that is a member already sends a word.
+    fn is_model(&self) -> Result<bool, EnsembleError> {
+        let stream = self.open()?;
+        let any = stream.tensors().next().is_some();
+        Ok(any)
+    }
+}
+
+impl Origin for Update<'_> {
+    fn pass(&self, visit: &mut Values<'_>) -> Result<(), EnsembleError> {
+        let (mut stream, mut values) = (self.open()?, Vec::new());
+        loop {
+            let next = stream.next(CHUNK, &mut values).map_err(|error| self.failed(&reason(&error)))?;
+            let Some((tensor, offset)) = next.map(|(tensor, offset)| (tensor.to_owned(), offset)) else {
+                return Ok(());
+            };
+            let start = self.start.get(&tensor).and_then(|array| array.values().get(offset..));
+            let start =
+                start.ok_or_else(|| self.failed(&format!("the start has no such values of {tensor}")))?;
+            values.iter_mut().zip(start).for_each(|(value, start)| *value += start);
+            visit(&tensor, &values)?;
+        }
+    }
+}
+
+impl Run {
+    /// Adds the models among a round's updates to the ensemble.
+    pub(super) fn extend_ensemble(
+        &self,
+        answering: Answering,
+        start: &ParamSet,
+        round: u32,
+        reports: &BTreeMap<ClientId, TrainReport>,
+    ) -> Result<(), RunError> {
+        let bundle = self.bundle()?;
+        let mut members: BTreeMap<ClientId, (Member, Box<dyn Origin + '_>)> = BTreeMap::new();
+        if let Some(bundle) = &bundle {
+            for (number, member) in bundle.manifest().members.iter().enumerate() {
+                members.insert(member.client, (member.clone(), Box::new((bundle, number))));
+            }
+        }
+        let mut came = false;
+        for (&client, report) in reports {
+            let (files, path) = (&*self.files, self.directory.accepted_update(round, client));
+            let update = Update { files, path, max_payload: self.max_payload(), start };
+            if update.is_model()? {
+                let member = Member { client, samples: report.samples, run: self.config.spec.name.clone() };
+                members.insert(client, (member, Box::new(update)));
+                came = true;
+            }
+        }
+        if !came {
+            return Ok(());
+        }
+        let spec = &self.config.spec;
+        let manifest = Manifest {
+            architecture: spec.architecture.clone(),
+            data: spec.data.clone(),
+            answering,
+            noise_seed: spec.seed,
+            start: digest(start),
+            members: Vec::new(),
+        };
+        let members: Vec<_> = members.into_values().collect();
+        Ok(write(&*self.files, &self.directory.ensemble(), &manifest, &members)?)
+    }
+
+    /// The ensemble as it is, if there is one.
+    pub fn bundle(&self) -> Result<Option<Bundle>, RunError> {
+        let path = self.directory.ensemble();
+        if self.files.length(&path).map_err(disk("look at", &path))?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Bundle::open(self.files.clone(), &path)?))
+    }
+
+    /// How the ensemble does, and how it would do otherwise: by every fusion, and its best member alone. `None` as long as
+    /// there is no ensemble.
+    pub(super) fn test_ensemble(
+        &self,
+        answering: Answering,
+        tests: &TestSet,
+    ) -> Result<Option<Tested>, RunError> {
+        let Some(bundle) = self.bundle()? else { return Ok(None) };
+        let question = Question { fusions: &Fusion::ALL, ..tests.question() };
+        let (by, members) = bundle.evaluate(&question)?;
+        let mut metrics: BTreeMap<String, f64> =
+            by.iter().map(|(fusion, evaluation)| (format!("fused-{fusion}"), evaluation.accuracy)).collect();
+        let alone = members.iter().map(|member| member.accuracy);
+        metrics.insert("best-member".to_owned(), alone.clone().fold(0.0, f64::max));
+        metrics.insert("mean-member".to_owned(), alone.sum::<f64>() / members.len() as f64);
+        metrics.insert("members".to_owned(), members.len() as f64);
+        Ok(by.get(&answering.fusion).map(|&evaluation| Tested { evaluation, metrics }))
+    }
+}

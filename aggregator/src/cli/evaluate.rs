@@ -1,22 +1,23 @@
-//! `aggregator evaluate`: a trained model on a data set.
+//! `aggregator evaluate`: a trained model, or an ensemble of them, on a data set.
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
-use shared::data::{Format, Split, View};
-use shared::spec::{DataSpec, SAMPLES_KEY};
+use models::Evaluation;
+use serde_json::json;
+use shared::algorithm::Fusion;
+use shared::data::{Split, View};
 
 use super::exit::Failure;
+use super::usable::{BATCH, FusionName, Usable, no_fusion};
 use super::{ConfigArgs, terminal};
-use crate::data;
+use crate::ensemble::{Bundle, Question};
 use crate::run::TestSet;
 
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
-    /// The model, as a run leaves it
+    /// The model or the ensemble, as a run leaves it
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
     /// Directory of samples in any known format; without it the test set of CONFIG
@@ -25,6 +26,9 @@ pub(super) struct EvaluateArgs {
     /// Test on the training split of the data instead
     #[arg(long)]
     train: bool,
+    /// How the members of an ensemble become one answer [default: as its run says]
+    #[arg(long, value_enum, value_name = "FUSION")]
+    fusion: Option<FusionName>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -32,59 +36,78 @@ pub(super) struct EvaluateArgs {
     config: ConfigArgs,
 }
 
-/// An error with what caused it, in one line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// Samples that are looked at together.
-const BATCH: usize = 500;
-
-/// What the model's samples are, if its file says so.
-fn samples(metadata: &BTreeMap<String, String>) -> Result<Option<DataSpec>, serde_json::Error> {
-    metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose()
-}
-
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let path = &arguments.model;
-    let mut file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
-    let (architecture, params, metadata) = models::read_model(&mut file)
-        .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
+    let usable = Usable::open(path)?;
     let split = if arguments.train { Split::Train } else { Split::Test };
-    let spec = samples(&metadata).map_err(|error| Failure::file("read the model", path, error))?;
-    let dataset = match &arguments.data {
-        Some(directory) => {
-            let reading = DataSpec::reading(spec.as_ref(), architecture.classes);
-            Format::detect(directory, split).and_then(|format| format.load(directory, split, &reading))
+    let (architecture, params) = match &usable {
+        Usable::Model(..) if arguments.fusion.is_some() => return Err(no_fusion(path)),
+        Usable::Model(architecture, params, _) => (architecture, params),
+        Usable::Ensemble(bundle) => {
+            let view = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
+            return ensemble(arguments, bundle, &view);
         }
-        None => data::load(&arguments.config.validated()?, split),
     };
-    let dataset = dataset.map_err(Failure::environment)?;
-    let preparation = spec.map(|spec| spec.preparation).unwrap_or_default();
-    let prepared = preparation.shape(dataset.shape()).ok();
-    if prepared.as_ref() != Some(&architecture.input) {
-        return Err(Failure::Environment(format!(
-            "the model {} takes samples of shape {:?}, the data has {:?}: name other data or another model",
-            path.display(),
-            architecture.input,
-            dataset.shape()
-        )));
-    }
-    let tests = TestSet::new(View::whole(Arc::new(dataset)), preparation, BATCH);
-    let evaluation = tests.evaluate(&architecture, &params)?;
+    let view = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
+    let tests = TestSet::new(view, usable.preparation(), BATCH);
+    let evaluation = tests.evaluate(architecture, params)?;
     if arguments.json {
         let json =
             serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;
         terminal::print(&format!("{json}\n"))
     } else {
-        terminal::print(&format!(
-            "{}: accuracy {:.2} % ({} of {}), loss {:.4}\n",
-            architecture.name,
-            100.0 * evaluation.accuracy,
-            evaluation.correct,
-            evaluation.samples,
-            evaluation.loss
-        ))
+        terminal::print(&format!("{}: {}\n", architecture.name, in_words(&evaluation)))
     }
+}
+
+fn in_words(evaluation: &Evaluation) -> String {
+    format!(
+        "accuracy {:.2} % ({} of {}), loss {:.4}",
+        100.0 * evaluation.accuracy,
+        evaluation.correct,
+        evaluation.samples,
+        evaluation.loss
+    )
+}
+
+/// Every fusion and the members alone, since the members have to be run for one of them anyway.
+fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View) -> Result<(), Failure> {
+    let manifest = bundle.manifest();
+    let chosen = arguments.fusion.map_or(manifest.answering.fusion, Fusion::from);
+    let preparation = &manifest.data.preparation;
+    let question = Question { view, preparation, batch: BATCH, fusions: &Fusion::ALL };
+    let (by, members) = bundle.evaluate(&question)?;
+    let evaluation = by.get(&chosen).copied().unwrap_or_default();
+    // The first of equals.
+    let best = members.iter().enumerate().reduce(|a, b| if b.1.accuracy > a.1.accuracy { b } else { a });
+    if arguments.json {
+        let fusions: serde_json::Map<_, _> =
+            by.iter().map(|(fusion, evaluation)| (fusion.to_string(), json!(evaluation))).collect();
+        let alone: Vec<_> = manifest
+            .members
+            .iter()
+            .zip(&members)
+            .map(|(member, evaluation)| json!({ "client": member.client, "samples": member.samples, "alone": evaluation }))
+            .collect();
+        let Evaluation { loss, accuracy, samples, correct } = evaluation;
+        let json = json!({
+            "accuracy": accuracy, "loss": loss, "samples": samples, "correct": correct,
+            "fusion": chosen, "fusions": fusions, "members": alone,
+        });
+        return terminal::print(&format!("{json}\n"));
+    }
+    let mut text = format!(
+        "{}, {} members, {chosen} fusion: {}\n",
+        manifest.architecture.name,
+        members.len(),
+        in_words(&evaluation)
+    );
+    for (fusion, evaluation) in by.iter().filter(|(fusion, _)| **fusion != chosen) {
+        let _ = writeln!(text, "  {:<22}{}", format!("{fusion} fusion"), in_words(evaluation));
+    }
+    if let Some((number, evaluation)) = best {
+        let name = format!("best member ({})", manifest.members[number].client.short());
+        let _ = writeln!(text, "  {name:<22}{}", in_words(evaluation));
+    }
+    terminal::print(&text)
 }

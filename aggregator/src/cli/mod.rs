@@ -3,13 +3,16 @@
 #[cfg(feature = "simulate")]
 mod compare;
 mod describe;
+mod ensemble;
 mod evaluate;
 mod exit;
 mod models;
+mod predict;
 mod rounds;
 mod split;
 mod terminal;
 mod texts;
+mod usable;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,8 +71,13 @@ enum Command {
     #[cfg(feature = "simulate")]
     #[command(after_long_help = texts::COMPARE)]
     Compare(compare::CompareArgs),
-    /// Test a trained model on a data set
+    /// Test a trained model, or an ensemble of them, on a data set
     Evaluate(evaluate::EvaluateArgs),
+    /// Show what a trained model, or an ensemble of them, says about each sample of a data set
+    Predict(predict::PredictArgs),
+    /// Look at and extend ensembles
+    #[command(subcommand)]
+    Ensemble(ensemble::EnsembleCommand),
     /// Look at and prepare data
     #[command(subcommand)]
     Data(DataCommand),
@@ -154,6 +162,8 @@ impl Cli {
             #[cfg(feature = "simulate")]
             Command::Compare(arguments) => compare::compare(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
+            Command::Predict(arguments) => predict::predict(&arguments),
+            Command::Ensemble(command) => ensemble::ensemble(&command),
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
             Command::Models(arguments) => models::models(&arguments),

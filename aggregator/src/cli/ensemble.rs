@@ -1,0 +1,87 @@
+//! `aggregator ensemble`: what is in one, and one out of two.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::exit::Failure;
+use super::terminal;
+use crate::ensemble::{Bundle, extend};
+use crate::files::Disk;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum EnsembleCommand {
+    /// List the members
+    Show {
+        /// The ensemble, as a run leaves it
+        #[arg(value_name = "ENSEMBLE")]
+        ensemble: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add the members of another ensemble, without training anybody again
+    ///
+    /// Clients that came too late for a run train in another of the same configuration; that run's ensemble is the
+    /// other one. Of a client in both, the model in the other counts.
+    Extend {
+        /// The ensemble, as a run leaves it
+        #[arg(value_name = "ENSEMBLE")]
+        ensemble: PathBuf,
+        /// The ensemble whose members are added
+        #[arg(long, value_name = "OTHER")]
+        with: PathBuf,
+        /// Where to write the result [default: in place of ENSEMBLE]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
+    let files = Arc::new(Disk);
+    match command {
+        EnsembleCommand::Show { ensemble, json } => {
+            terminal::print(&shown(&Bundle::open(files, ensemble)?, *json))
+        }
+        EnsembleCommand::Extend { ensemble, with, out } => {
+            let (bundle, other) =
+                (Bundle::open(files.clone(), ensemble)?, Bundle::open(files.clone(), with)?);
+            let out = out.as_ref().unwrap_or(ensemble);
+            let extended = extend(&*files, &bundle, &other, out)?;
+            terminal::print(&format!(
+                "{}: {} members, of which {} are new and {} were replaced\n",
+                out.display(),
+                extended.members,
+                extended.added,
+                extended.replaced
+            ))
+        }
+    }
+}
+
+fn shown(bundle: &Bundle, as_json: bool) -> String {
+    let manifest = bundle.manifest();
+    let (architecture, fusion) = (&manifest.architecture.name, manifest.answering.fusion);
+    if as_json {
+        let json = json!({
+            "architecture": architecture, "fusion": fusion, "dimensions": bundle.dimensions(),
+            "classes": manifest.architecture.classes, "samples": manifest.samples(), "members": manifest.members,
+        });
+        return format!("{json}\n");
+    }
+    let mut text = format!(
+        "{architecture}: {} members, {} samples, {} classes, {} features, {fusion} fusion\n",
+        manifest.members.len(),
+        manifest.samples(),
+        manifest.architecture.classes,
+        bundle.dimensions()
+    );
+    let _ = writeln!(text, "{:>8}  {:<32} {:>8}  run", "member", "client", "samples");
+    for (number, member) in manifest.members.iter().enumerate() {
+        let _ = writeln!(text, "{number:>8}  {:<32} {:>8}  {}", member.client, member.samples, member.run);
+    }
+    text
+}

@@ -1,0 +1,142 @@
+//! What `evaluate` and `predict` are given: a model or an ensemble, and samples for it.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use models::params::codec::TensorStream;
+use models::{Architecture, Limits, ParamSet};
+use shared::algorithm::Fusion;
+use shared::data::{Format, Preparation, Split, View};
+use shared::spec::{DataSpec, SAMPLES_KEY};
+
+use super::ConfigArgs;
+use super::exit::Failure;
+use crate::data;
+use crate::ensemble::{Bundle, EnsembleError, MANIFEST_KEY};
+use crate::files::Disk;
+
+/// Samples that are looked at together.
+pub(super) const BATCH: usize = 500;
+
+impl From<EnsembleError> for Failure {
+    fn from(error: EnsembleError) -> Self {
+        match error {
+            EnsembleError::Model(_) | EnsembleError::Batch(_) => Self::Internal(error.to_string()),
+            _ => Self::environment(error),
+        }
+    }
+}
+
+/// A file that answers.
+pub(super) enum Usable {
+    /// One model, and what its samples are if it says so.
+    Model(Box<Architecture>, ParamSet, Option<Box<DataSpec>>),
+    /// Many.
+    Ensemble(Box<Bundle>),
+}
+
+impl Usable {
+    /// Opens the file as what it is.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let open = || File::open(path).map_err(|error| Failure::file("open", path, error));
+        // Header alone; what is wrong with it is said by whoever reads the rest.
+        let limits = Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20 };
+        let described = TensorStream::open_described(BufReader::new(open()?), limits);
+        if described.is_ok_and(|(_, metadata)| metadata.contains_key(MANIFEST_KEY)) {
+            return Ok(Self::Ensemble(Box::new(Bundle::open(Arc::new(Disk), path)?)));
+        }
+        let (architecture, params, metadata) = models::read_model(&mut open()?)
+            .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
+        let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
+        let spec = spec.map_err(|error| Failure::file("read the model", path, error))?;
+        Ok(Self::Model(Box::new(architecture), params, spec))
+    }
+
+    pub(super) fn architecture(&self) -> &Architecture {
+        match self {
+            Self::Model(architecture, ..) => architecture,
+            Self::Ensemble(bundle) => &bundle.manifest().architecture,
+        }
+    }
+
+    /// What its samples are, if it says so.
+    pub(super) fn samples(&self) -> Option<&DataSpec> {
+        match self {
+            Self::Model(.., spec) => spec.as_deref(),
+            Self::Ensemble(bundle) => Some(&bundle.manifest().data),
+        }
+    }
+
+    pub(super) fn preparation(&self) -> Preparation {
+        self.samples().map(|spec| spec.preparation.clone()).unwrap_or_default()
+    }
+
+    /// The samples in `directory`, or those of a configuration. `path` is this file's.
+    pub(super) fn load(
+        &self,
+        path: &Path,
+        directory: Option<&PathBuf>,
+        config: &ConfigArgs,
+        split: Split,
+    ) -> Result<View, Failure> {
+        let architecture = self.architecture();
+        let dataset = match directory {
+            Some(directory) => {
+                let reading = DataSpec::reading(self.samples(), architecture.classes);
+                Format::detect(directory, split).and_then(|format| format.load(directory, split, &reading))
+            }
+            None => data::load(&config.validated()?, split),
+        };
+        let dataset = dataset.map_err(Failure::environment)?;
+        let prepared = self.preparation().shape(dataset.shape()).ok();
+        if prepared.as_ref() != Some(&architecture.input) {
+            return Err(Failure::Environment(format!(
+                "the model {} takes samples of shape {:?}, the data has {:?}: name other data or another model",
+                path.display(),
+                architecture.input,
+                dataset.shape()
+            )));
+        }
+        Ok(View::whole(Arc::new(dataset)))
+    }
+}
+
+/// An error with what caused it, in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// That a model alone was to be fused.
+pub(super) fn no_fusion(path: &Path) -> Failure {
+    Failure::Usage(format!(
+        "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
+        path.display()
+    ))
+}
+
+/// A fusion on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum FusionName {
+    /// Features, each member's by how much more than noise it finds in a sample
+    Informative,
+    /// Features, by the members' numbers of samples
+    Size,
+    /// Features, all alike
+    Uniform,
+    /// The members' own answers, by their numbers of samples
+    Logits,
+}
+
+impl From<FusionName> for Fusion {
+    fn from(name: FusionName) -> Self {
+        match name {
+            FusionName::Informative => Self::Informative,
+            FusionName::Size => Self::Size,
+            FusionName::Uniform => Self::Uniform,
+            FusionName::Logits => Self::Logits,
+        }
+    }
+}

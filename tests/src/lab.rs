@@ -255,8 +255,10 @@ fn rounds_in(run: &Path) -> Vec<RoundRecord> {
     jsonl::read(&text).expect("whole lines").records
 }
 
+/// The model, or what is there in its place.
 fn model_in(run: &Path) -> Vec<u8> {
-    let path = run.join("model.safetensors");
+    let ensemble = run.join("ensemble.safetensors");
+    let path = if ensemble.is_file() { ensemble } else { run.join("model.safetensors") };
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

@@ -126,3 +126,21 @@ fn skew_of_unlabelled_data_makes_little_difference() {
         all.iter().fold((f64::MAX, 0.0), |(least, most): (f64, f64), &x| (least.min(x), most.max(x)));
     assert!(most - least <= 0.02, "{all:?}");
 }
+
+#[test]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn one_shot_learning_beats_one_shot_averaging_its_best_member_and_the_usual_ensemble() {
+    let Some(found) = compared("fafi-fashion") else { return };
+    for cell in ["m5/a0_1", "m5/a0_3"] {
+        let [fafi, fedavg] =
+            ["fafi", "one-shot-fedavg"].map(|name| accuracy(&found, &format!("{cell}/{name}")));
+        let of_fafi = |metric: &str| {
+            let metrics = &line(&found, &format!("{cell}/fafi"))["metrics"];
+            metrics[metric]["mean"].as_f64().expect("a number")
+        };
+        let (best, usual) = (of_fafi("best-member"), of_fafi("fused-logits"));
+        assert!(fafi >= fedavg + 0.05, "{cell}: FAFI {fafi}, one-shot FedAvg {fedavg}");
+        assert!(fafi >= best, "{cell}: FAFI {fafi}, its best member {best}");
+        assert!(fafi >= usual - 0.01, "{cell}: FAFI {fafi}, the usual ensemble {usual}");
+    }
+}

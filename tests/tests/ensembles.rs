@@ -1,0 +1,241 @@
+//! One-shot learning through whole runs: the clients' models side by side, whatever dies on the way, and between processes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::coordinator::{Outcome, Resume};
+use aggregator::ensemble::Bundle;
+use aggregator::files::Disk;
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Run, TestSet};
+use aggregator::simulate::{Transport, simulate};
+use federation_tests::faulty_disk::Loss;
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use tokio::sync::watch;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Four clients in one round, unless more is said.
+const ONE_SHOT: [&str; 6] = [
+    "algorithm.fafi={}",
+    "model.name=mlp-2nn",
+    "run.rounds=1",
+    "round.count.min=4",
+    "training.batch=0",
+    "augment.shift=1",
+];
+
+fn scenario(more: &[&str]) -> Scenario {
+    Scenario::small(&[&ONE_SHOT[..], more].concat())
+}
+
+/// The ensemble that a run in this weather leaves.
+fn left(scenario: &Scenario, weather: Weather, seed: u64) -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
+    fs::read(world.run_directory().ensemble()).unwrap()
+}
+
+#[test]
+fn the_ensemble_is_the_same_in_any_weather() {
+    let scenario = scenario(&[]);
+    let calm = left(&scenario, Weather::CALM, 0);
+    for seed in 0..6 {
+        assert!(left(&scenario, Weather::STORM, seed) == calm, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_kill_at_any_operation_gives_the_same_ensemble() {
+    // Two rounds of two clients each, or of one who was there before.
+    let scenario = scenario(&["run.rounds=2", "round.fraction=0.5", "round.count.min=2"]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    let operations = world.disk().operations();
+    let calm = fs::read(world.run_directory().ensemble()).unwrap();
+    for (fatal, loss) in (0..operations).flat_map(|fatal| [(fatal, Loss::Nothing), (fatal, Loss::Everything)])
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
+        world.die_at(fatal, loss);
+        world.forgiving = loss != Loss::Nothing;
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{fatal} {loss:?}");
+        assert!(fs::read(world.run_directory().ensemble()).unwrap() == calm, "{fatal} {loss:?}");
+    }
+}
+
+async fn simulated(scenario: &Scenario, threads: usize) -> (tempfile::TempDir, Run) {
+    let tests = TestSet::new(scenario.shares[0].clone(), scenario.config.spec.data.preparation.clone(), 16);
+    let directory = tempfile::tempdir().unwrap();
+    let root = RunDirectory::new(directory.path().join("run"));
+    let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), Some(tests)).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let shares = scenario.shares.clone();
+    let simulated =
+        simulate(run, Resume::default(), shares, Transport::Memory, threads, stopped, &mut |_| {}).await;
+    let (run, outcome) = simulated.unwrap();
+    assert_eq!(outcome, Outcome::Completed);
+    (directory, run)
+}
+
+#[tokio::test]
+async fn a_second_wave_joins_without_the_first_being_trained_again() {
+    let waves = scenario(&["run.rounds=6", "round.fraction=0.5", "round.count.min=2", "evaluate.every=1"]);
+    let (_directory, run) = simulated(&waves, 2).await;
+    let members: Vec<f64> = run.records().iter().map(|record| record.metrics["members"]).collect();
+    assert_eq!((members[0], members[5]), (2.0, 4.0), "{members:?}");
+    assert!(members.is_sorted());
+    // A round that brings nobody new costs a word and changes nothing.
+    for (index, pair) in run.records().windows(2).enumerate() {
+        let (before, after) = (&pair[0], &pair[1]);
+        if members[index + 1] - members[index] < 0.5 {
+            assert!(after.bytes_up < 2000, "{after:?}");
+            assert_eq!((after.accuracy, after.loss), (before.accuracy, before.loss));
+        } else {
+            assert!(after.bytes_up > 100_000, "{after:?}");
+        }
+    }
+    let waves = run.bundle().unwrap().unwrap();
+    let clients: Vec<_> = waves.manifest().members.iter().map(|member| member.client).collect();
+    let at_once = scenario(&["evaluate.every=1"]);
+    let (_directory, run) = simulated(&at_once, 1).await;
+    let all = run.bundle().unwrap().unwrap();
+    assert_eq!(all.manifest().members.iter().map(|member| member.client).collect::<Vec<_>>(), clients);
+    // Who was in the first round of both has the same model in both.
+    let same = (0..4).filter(|&member| all.member(member).unwrap() == waves.member(member).unwrap()).count();
+    assert!(same >= 2, "{same}");
+}
+
+#[tokio::test]
+async fn the_record_has_the_accuracy_of_every_fusion() {
+    let mut accuracies = Vec::new();
+    for fusion in ["informative", "size", "uniform", "logits"] {
+        let chosen = format!("algorithm.fafi.fusion={fusion:?}");
+        let scenario = Scenario::small(&[&ONE_SHOT[1..], &[chosen.as_str(), "evaluate.every=1"]].concat());
+        let (_directory, run) = simulated(&scenario, 2).await;
+        let record = &run.records()[0];
+        assert_eq!(record.accuracy, Some(record.metrics[&format!("fused-{fusion}")]), "{fusion}");
+        assert!(record.loss.is_some_and(f64::is_finite));
+        assert!(record.metrics["best-member"] >= record.metrics["mean-member"]);
+        accuracies.push(record.metrics.clone());
+    }
+    assert!(accuracies.windows(2).all(|pair| pair[0] == pair[1]), "one training gives the whole table");
+}
+
+#[tokio::test]
+async fn a_round_whose_ensemble_was_damaged_says_so() {
+    let scenario = scenario(&[]);
+    let (_directory, run) = simulated(&scenario, 1).await;
+    let path = run.directory().ensemble();
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let error = run.bundle().err().unwrap().to_string();
+    assert!(error.contains("copy it again") && error.contains("ensemble.safetensors"), "{error}");
+    assert!(Bundle::open(Arc::new(Disk), &path).is_err());
+}
+
+#[cfg(unix)]
+mod processes {
+    use std::fs;
+    use std::process::Command;
+
+    use federation_tests::lab::Lab;
+    use federation_tests::process::{Ended, run};
+    use federation_tests::programs::programs;
+    use serde_json::Value;
+
+    use super::ONE_SHOT;
+
+    fn aggregator(arguments: &[&str]) -> Ended {
+        run(&programs().aggregator, arguments)
+    }
+
+    fn json(arguments: &[&str]) -> Value {
+        let output = Command::new(&programs().aggregator).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    #[test]
+    fn devices_become_an_ensemble_that_answers_and_is_extended() {
+        let one_shot =
+            [&ONE_SHOT[..3], &["training.batch=10", "augment.shift=1", "evaluate.every=1"]].concat();
+        let lab = Lab::new(3, &one_shot);
+        let server = lab.serve();
+        let devices = (0..3).map(|index| lab.join(index)).collect();
+        // The simulation's, byte for byte.
+        lab.assert_completed(server, devices);
+
+        let ensemble = lab.run().join("ensemble.safetensors").display().to_string();
+        let config = lab.name("run.toml");
+        let evaluation = json(&["evaluate", "--model", &ensemble, &config, "--json"]);
+        let record = &lab.rounds()[0];
+        assert_eq!(evaluation["accuracy"].as_f64(), record.accuracy, "the same noise, the same answers");
+        assert_eq!(evaluation["fusions"]["size"]["accuracy"].as_f64(), Some(record.metrics["fused-size"]));
+        let other = json(&["evaluate", "--model", &ensemble, &config, "--json", "--fusion", "logits"]);
+        assert_eq!(other["accuracy"], evaluation["fusions"]["logits"]["accuracy"]);
+
+        let predicted = aggregator(&["predict", "--model", &ensemble, &config, "--json", "--limit", "7"]);
+        assert_eq!(predicted.code, Some(0), "{}", predicted.text);
+        let lines: Vec<Value> =
+            predicted.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        assert_eq!((lines.len(), lines[7]["samples"].as_u64()), (8, Some(7)), "{}", predicted.text);
+        let table = aggregator(&["evaluate", "--model", &ensemble, &config]);
+        for part in ["3 members, informative fusion", "logits fusion", "best member"] {
+            assert!(table.text.contains(part), "{}", table.text);
+        }
+
+        // One who comes late trains in a run of its own.
+        let late = aggregator(&[
+            "simulate",
+            &config,
+            "--runs",
+            &lab.name("late"),
+            "--set",
+            "data.clients=4",
+            "--set",
+            "round.count.min=4",
+            "--set",
+            "run.name=late",
+        ]);
+        assert_eq!(late.code, Some(0), "{}", late.text);
+        let late = lab.path("late").join("late/ensemble.safetensors").display().to_string();
+        let out = lab.name("together.safetensors");
+        let extended = aggregator(&["ensemble", "extend", &ensemble, "--with", &late, "--out", &out]);
+        let says = "4 members, of which 1 are new and 3 were replaced";
+        assert!(extended.code == Some(0) && extended.text.contains(says), "{}", extended.text);
+        let shown = json(&["ensemble", "show", &out, "--json"]);
+        assert_eq!(shown["members"].as_array().map(Vec::len), Some(4));
+
+        // Each mistake is said, with a code for scripts, and nothing is destroyed.
+        let bytes = fs::read(&ensemble).unwrap();
+        fs::write(lab.path("cut.safetensors"), &bytes[..bytes.len() - 5]).unwrap();
+        let refused = aggregator(&["evaluate", "--model", &lab.name("cut.safetensors"), &config]);
+        assert!(
+            refused.code == Some(3) && refused.text.contains("not copied completely"),
+            "{}",
+            refused.text
+        );
+        let other =
+            ["--set", "model.name=cnn-small", "--set", "run.name=other", "--set", "training.epochs=1"];
+        let runs = lab.name("other");
+        let other = aggregator(&[&["simulate", &config, "--runs", &runs][..], &other].concat());
+        assert_eq!(other.code, Some(0), "{}", other.text);
+        let stranger = lab.path("other").join("other/ensemble.safetensors").display().to_string();
+        let refused = aggregator(&["ensemble", "extend", &ensemble, "--with", &stranger]);
+        assert!(
+            refused.code == Some(3) && refused.text.contains("mlp-2nn and cnn-small"),
+            "{}",
+            refused.text
+        );
+        assert!(fs::read(&ensemble).unwrap() == bytes);
+        let refused = aggregator(&["predict", "--model", &stranger, "--data", &lab.name("state-0")]);
+        assert_eq!(refused.code, Some(3), "{}", refused.text);
+    }
+}

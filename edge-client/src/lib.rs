@@ -11,14 +11,18 @@
 //! | [`mod@bench`] | the speed of training on this device |
 //! | [`memory`] | how much memory was used; giving freed memory back |
 //! | [`store`] | what must survive a restart |
+//! | [`personal`] | the personal model as a file |
 //! | [`predict`] | using a trained model |
+//! | [`evaluate`] | how good the personal model is |
 //! | [`cli`] | the command line |
 
 pub mod bench;
 pub mod cli;
 pub mod driver;
+pub mod evaluate;
 pub mod link;
 pub mod memory;
+pub mod personal;
 pub mod predict;
 pub mod quic;
 pub mod session;

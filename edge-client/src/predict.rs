@@ -5,10 +5,16 @@ use std::io::{self, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use models::{Architecture, Backend, Batch, BatchError, ModelError, ModelFileError, Network, read_model};
+use models::{
+    Architecture, Backend, Batch, BatchError, ModelError, ModelFileError, Network, ParamSet, Prediction,
+    read_model,
+};
 use shared::data::{DataError, Preparation, View};
+use shared::personalisation::{Incoherent, Misfit, Mix, Mixture};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 use thiserror::Error;
+
+use crate::personal::Personal;
 
 /// Samples in one forward pass: bounds memory, not the result.
 const BATCH: usize = 256;
@@ -70,6 +76,12 @@ pub enum PredictError {
     /// The network cannot be run: out of memory, or our bug.
     #[error("the network cannot be run")]
     Network(#[source] ModelError),
+    /// The personal model cannot be run. What is read from a file was checked, so this is our bug.
+    #[error("internal error: the personal model cannot be run; please report this")]
+    Personal(#[from] Incoherent),
+    /// A newer global model is of another network than the personal one.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
 }
 
 /// What a model says about one sample, or about one position of a text.
@@ -83,6 +95,8 @@ pub struct Row {
     pub probability: f32,
     /// The true class.
     pub label: u32,
+    /// The weight of the global model in the answer, 0 to 1, if it is a personal model's.
+    pub gate: Option<f32>,
 }
 
 /// How often the predictions were right.
@@ -105,29 +119,67 @@ impl Score {
 /// A trained model, ready to be used.
 #[derive(Debug)]
 pub struct Predictor {
-    network: Network,
+    answerer: Answerer,
     samples: Option<DataSpec>,
     preparation: Preparation,
+}
+
+#[derive(Debug)]
+enum Answerer {
+    Global(Box<Network>),
+    Personal(Box<Mixture>),
+}
+
+/// A global model's file.
+#[derive(Debug)]
+pub struct GlobalModel {
+    /// The network.
+    pub architecture: Architecture,
+    /// Its parameters.
+    pub params: ParamSet,
+    /// What its samples are, if the file says so.
+    pub samples: Option<DataSpec>,
+}
+
+impl GlobalModel {
+    /// Reads a model file, as a run leaves it.
+    pub fn open(path: &Path) -> Result<Self, PredictError> {
+        let file =
+            File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
+        let (architecture, params, metadata) = read_model(&mut BufReader::new(file))
+            .map_err(|problem| PredictError::Model { path: path.to_path_buf(), problem })?;
+        let samples =
+            metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose();
+        let samples =
+            samples.map_err(|problem| PredictError::Samples { path: path.to_path_buf(), problem })?;
+        Ok(Self { architecture, params, samples })
+    }
 }
 
 impl Predictor {
     /// Reads a model file, as a run leaves it.
     pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
-        let file =
-            File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
-        let (architecture, params, metadata) = read_model(&mut BufReader::new(file))
-            .map_err(|problem| PredictError::Model { path: path.to_path_buf(), problem })?;
-        let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose();
-        let spec = spec.map_err(|problem| PredictError::Samples { path: path.to_path_buf(), problem })?;
+        let GlobalModel { architecture, params, samples } = GlobalModel::open(path)?;
         let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;
-        let preparation = spec.as_ref().map(|spec| spec.preparation.clone()).unwrap_or_default();
-        Ok(Self { network, samples: spec, preparation })
+        let preparation = samples.as_ref().map(|spec| spec.preparation.clone()).unwrap_or_default();
+        Ok(Self { answerer: Answerer::Global(Box::new(network)), samples, preparation })
+    }
+
+    /// Answers with a personal model.
+    pub fn personal(personal: &Personal, backend: &Backend) -> Result<Self, PredictError> {
+        let mixture = Mixture::new(&personal.model, backend)?;
+        let preparation = personal.samples.preparation.clone();
+        let samples = Some(personal.samples.clone());
+        Ok(Self { answerer: Answerer::Personal(Box::new(mixture)), samples, preparation })
     }
 
     /// What the model is.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
-        self.network.architecture()
+        match &self.answerer {
+            Answerer::Global(network) => network.architecture(),
+            Answerer::Personal(mixture) => mixture.architecture(),
+        }
     }
 
     /// What its samples are, if the model's file says so.
@@ -143,18 +195,11 @@ impl Predictor {
         data: &View,
         row: &mut dyn FnMut(Row) -> ControlFlow<()>,
     ) -> Result<Score, PredictError> {
-        let expected = &self.network.architecture().input;
-        if self.preparation.shape(data.shape()).ok().as_ref() != Some(expected) {
-            return Err(PredictError::Shape { expected: expected.clone(), found: data.shape().to_vec() });
-        }
         let mut score = Score::default();
-        let positions: Vec<usize> = (0..data.len()).collect();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
-        for chunk in positions.chunks(BATCH) {
-            self.preparation.evaluation(data, chunk, &mut x, &mut y);
-            let shape = [&[chunk.len()], &self.network.architecture().input[..]].concat();
-            let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
-            let predictions = models::predict(&mut self.network, &batch).map_err(PredictError::Network)?;
+        let preparation = self.preparation.clone();
+        let input = self.architecture().input.clone();
+        for_each_batch(&preparation, &input, data, &mut |chunk, batch| {
+            let (predictions, gates) = self.answerer.answer(batch).map_err(PredictError::Network)?;
             let each = batch.y().len() / chunk.len();
             for (at, (&label, prediction)) in batch.y().iter().zip(&predictions).enumerate() {
                 let sample = chunk[at / each];
@@ -166,14 +211,62 @@ impl Predictor {
                 }
                 score.samples += 1;
                 score.correct += usize::from(class == label);
-                if row(Row { sample, class, probability, label }).is_break() {
-                    return Ok(score);
+                let gate = gates.as_ref().map(|gates| gates[at]);
+                if row(Row { sample, class, probability, label, gate }).is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
-            (x, y) = batch.into_buffers();
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(score)
     }
+}
+
+impl Answerer {
+    /// The predictions for a batch, and the weight of the global expert in each if there are two.
+    fn answer(&mut self, batch: &Batch) -> Result<(Vec<Prediction>, Option<Vec<f32>>), ModelError> {
+        match self {
+            Self::Global(network) => Ok((models::predict(network, batch)?, None)),
+            Self::Personal(mixture) => {
+                let answer = mixture.answer(batch)?;
+                let rows = answer.mixed.chunks_exact(mixture.architecture().classes);
+                let predictions = match mixture.mix() {
+                    Mix::Logits => rows.map(Prediction::of_logits).collect(),
+                    Mix::Probabilities => {
+                        rows.map(|row| Prediction::of_probabilities(row.to_vec())).collect()
+                    }
+                };
+                Ok((predictions, Some(answer.weights)))
+            }
+        }
+    }
+}
+
+/// What is done with a batch of samples at these positions; it may break to end early.
+type Work<'a> = dyn FnMut(&[usize], &Batch) -> Result<ControlFlow<()>, PredictError> + 'a;
+
+/// Hands the samples of `data`, prepared for a network of this input, to `work` batch by batch.
+pub(crate) fn for_each_batch(
+    preparation: &Preparation,
+    input: &[usize],
+    data: &View,
+    work: &mut Work<'_>,
+) -> Result<(), PredictError> {
+    if preparation.shape(data.shape()).ok().as_deref() != Some(input) {
+        return Err(PredictError::Shape { expected: input.to_vec(), found: data.shape().to_vec() });
+    }
+    let positions: Vec<usize> = (0..data.len()).collect();
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    for chunk in positions.chunks(BATCH) {
+        preparation.evaluation(data, chunk, &mut x, &mut y);
+        let shape = [&[chunk.len()], input].concat();
+        let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
+        if work(chunk, &batch)?.is_break() {
+            return Ok(());
+        }
+        (x, y) = batch.into_buffers();
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -183,8 +276,10 @@ mod tests {
 
     use models::{Array, ParamSet, write_model};
     use shared::data::Dataset;
+    use shared::personalisation::Method;
 
     use super::*;
+    use crate::personal::tests::personal;
 
     /// A model of 1x1x2 samples whose two logits are ten times the pixels, plus `bias`.
     fn model(folder: &Path, bias: [f32; 2]) -> PathBuf {
@@ -274,6 +369,33 @@ mod tests {
         assert!(
             matches!(&error, PredictError::Shape { expected, found } if *expected == [1, 1, 2] && *found == [1, 2, 1])
         );
+    }
+
+    #[test]
+    fn a_personal_model_answers_with_the_weight_of_the_global_one() {
+        // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
+        let data = view(&[1, 1, 2], vec![255, 0, 0, 255], vec![0, 1]);
+        let answers = |method: Method| {
+            let mut predictor = Predictor::personal(&personal(method), &Backend::cpu()).unwrap();
+            let mut rows = Vec::new();
+            predictor
+                .predict(&data, &mut |row| {
+                    rows.push((row.class, row.gate.unwrap()));
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            rows
+        };
+        let [(first, open), (second, shut)] = answers(Method::Mf)[..] else { panic!("two samples") };
+        assert_eq!((first, second), (0, 1));
+        assert!(open > 0.999 && shut < 0.001, "{open} {shut}");
+        assert_eq!(answers(Method::Fb), [(1, 0.0), (1, 0.0)]);
+        assert!(answers(Method::Fixed).iter().all(|&(_, gate)| (gate - 0.5).abs() < 1e-9));
+        let mut probabilities = personal(Method::Mf);
+        probabilities.model.mix = Mix::Probabilities;
+        let mut predictor = Predictor::personal(&probabilities, &Backend::cpu()).unwrap();
+        let score = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(score, Score { samples: 2, correct: 2 });
     }
 
     #[test]

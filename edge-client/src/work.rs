@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use models::{Backend, Limits};
+use models::{Backend, Limits, ParamSet};
 use shared::algorithm::registry::{self, RegistryError};
 use shared::algorithm::{Client, TrainError};
 use shared::data::{DataError, View};
@@ -15,8 +15,11 @@ use shared::evaluation;
 use shared::id::ClientId;
 use shared::message::{Metric, Progress, TrainReport, Work};
 use shared::parcel::{Parcel, ParcelError};
-use shared::spec::RunSpec;
+use shared::personalisation::{self, Device, PersonaliseError};
+use shared::spec::{LabelsAt, RunSpec};
 use tracing::warn;
+
+use crate::personal::Personal;
 
 /// A device's test samples: read when a run asks for tests, so that they cost nothing where none does.
 #[derive(Clone)]
@@ -83,6 +86,8 @@ pub struct Result {
     pub update: Bytes,
     /// For this client's next round, an encoded parcel.
     pub local: Option<Vec<u8>>,
+    /// For this device alone: its personal model, if it has made one, as a [`Personal`](crate::personal::Personal) file.
+    pub personal: Option<Vec<u8>>,
 }
 
 /// Why a task gave no update.
@@ -180,10 +185,16 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
     let data = task.spec.data_in(task.round, task.client, &task.data);
     let mut client =
         Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
+    let used = || -> std::result::Result<_, TaskError> { Ok(algorithm.used(received()?, local()?)?) };
+    let mut personal = None;
+    if task.work.personalise {
+        let mut monitor = |progress| handle.step(progress);
+        personal = personalise(task, &used()?, &mut monitor, &mut |metric| client.report(metric))?;
+    }
     if task.work.evaluate {
         match tests(task) {
             Ok(tests) => {
-                let params = algorithm.used(received()?, local()?)?;
+                let params = used()?;
                 let go_on = &mut || handle.go_on();
                 let found = evaluation::test(&task.spec, &params, &tests, &task.backend, go_on)?;
                 client.report(Metric::OwnAccuracy(found.accuracy));
@@ -207,7 +218,64 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
-    Ok(Result { work: task.work, report, update: update.to_bytes(task.spec.precision.update).into(), local })
+    let update = update.to_bytes(task.spec.precision.update).into();
+    Ok(Result { work: task.work, report, update, local, personal })
+}
+
+/// Makes the device's personal models from the one that it uses, and measures what the run allows to be told. If that fails,
+/// what it learns for the others counts all the same.
+fn personalise(
+    task: &Task,
+    used: &ParamSet,
+    monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    report: &mut dyn FnMut(Metric),
+) -> std::result::Result<Option<Vec<u8>>, TaskError> {
+    let Some(settings) = &task.spec.personalisation else {
+        warn!("round {}: the run says nothing of personal models; nothing is done about them", task.round);
+        return Ok(None);
+    };
+    if task.spec.data.labels == LabelsAt::Server {
+        warn!(
+            "round {}: personal models are learned from labels, and this run is for devices without",
+            task.round
+        );
+        return Ok(None);
+    }
+    let tests = match tests(task) {
+        Ok(tests) => Some(tests),
+        Err(error) => {
+            warn!("round {}: personal models are not tested here: {error}", task.round);
+            None
+        }
+    };
+    let data = task.spec.trained_on(task.client, &task.data);
+    let device = Device {
+        spec: &task.spec,
+        settings,
+        round: task.round,
+        client: task.client,
+        data: &data,
+        test: tests.as_ref(),
+        backend: &task.backend,
+    };
+    let outcome = match personalisation::personalise(&device, used, monitor) {
+        Ok(outcome) => outcome,
+        Err(PersonaliseError::Cancelled) => return Err(TrainError::Cancelled.into()),
+        Err(error) => {
+            warn!("round {}: no personal model was made: {error}", task.round);
+            return Ok(None);
+        }
+    };
+    outcome.measured(&settings.report).for_each(report);
+    let personal = outcome.model.map(|model| Personal {
+        model,
+        samples: task.spec.data.clone(),
+        run: task.spec.run,
+        name: task.spec.name.clone(),
+        round: task.round,
+        split: outcome.split,
+    });
+    Ok(personal.map(|personal| personal.to_bytes()))
 }
 
 /// What the device tests on: what the run holds out of its samples, or its test split.
@@ -222,8 +290,10 @@ fn tests(task: &Task) -> std::result::Result<View, Untested> {
 
 #[cfg(test)]
 mod tests {
-    use models::{Array, ParamSet, Precision};
+    use models::{Array, Layer, Precision};
     use shared::data::Dataset;
+    use shared::message::{ToServer, UpdateHeader};
+    use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 
     use super::*;
 
@@ -260,5 +330,117 @@ mod tests {
         }
         all.sort_unstable();
         assert_eq!(all, (0..11).collect::<Vec<u32>>());
+    }
+
+    /// A network of two layers, on 1x2x2 samples of two classes, whose clients make personal models.
+    fn personal_spec(report: Reports) -> Box<RunSpec> {
+        let mut spec = RunSpec::example("fedavg");
+        let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: true };
+        spec.architecture.extractor = vec![Layer::Flatten, linear("a", 3), Layer::Relu];
+        spec.architecture.head = vec![linear("fc", 2)];
+        let tuning = Tuning { rate: 0.5, ..Tuning::default() };
+        spec.personalisation = Some(Box::new(Personalisation {
+            methods: vec![Method::Mfe, Method::Mf],
+            every: 0,
+            expert_share: 0.75,
+            mix: Mix::Logits,
+            whole: tuning,
+            head: tuning,
+            gate: GateTraining { rate: 0.1, ..GateTraining::default() },
+            report,
+        }));
+        Box::new(spec)
+    }
+
+    fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
+        let spec = personal_spec(report);
+        let pixels = (0..4 * 20).map(|pixel| (pixel * 37 % 251) as u8).collect();
+        let labels: Vec<u8> = (0..20).map(|sample| sample % 2).collect();
+        let data = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()));
+        let params = spec.architecture.initialise(|name| spec.root_seed().derive(name).rng()).unwrap();
+        let broadcast = Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+        let client = ClientId::from_bytes([5; 16]);
+        let (backend, local) = (Backend::cpu(), Some(kept()).filter(|_| !work.train));
+        let task = Task { spec, round: 4, work, client, data, tests, backend, broadcast, local };
+        carry_out(&task, &Handle::default()).unwrap()
+    }
+
+    /// What federated averaging keeps: nothing.
+    fn kept() -> Vec<u8> {
+        Parcel::default().to_bytes(Precision::F32)
+    }
+
+    const PERSONALISE: Work = Work { train: false, evaluate: false, personalise: true };
+
+    fn samples() -> TestSamples {
+        let dataset = Dataset::new(vec![1, 2, 2], (0..16).collect(), vec![0_u8, 1, 1, 0], 2).unwrap();
+        TestSamples::of(View::whole(Arc::new(dataset)))
+    }
+
+    #[test]
+    fn head_gate_and_split_stay_on_the_device() {
+        let result = personalised(Reports::ALL, PERSONALISE, samples());
+        let personal = Personal::from_bytes(result.personal.as_ref().unwrap()).unwrap();
+        assert_eq!((personal.round, personal.split.samples(), personal.model.method), (4, 20, Method::Mfe));
+        assert_eq!(result.local, Some(kept()), "what the algorithm keeps stays as it is");
+        // All that crosses the network.
+        let sent = [
+            &shared::frame::encode(
+                &ToServer::Update(UpdateHeader { round: 4, report: result.report }),
+                result.update.len() as u64,
+            )[..],
+            &result.update,
+        ]
+        .concat();
+        assert_eq!(result.update, Parcel::default().to_bytes(Precision::F32));
+        let (weights, bias) = personal.model.gate.as_ref().unwrap().parts();
+        let head = personal.model.local.iter().flat_map(|(_, array)| array.values());
+        let values: Vec<f32> =
+            head.chain(weights).copied().chain([bias]).filter(|&value| value != 0.0).collect();
+        assert!(values.len() > 8);
+        for value in values {
+            assert!(!sent.windows(4).any(|four| four == value.to_le_bytes()), "{value} was sent");
+        }
+        let split: Vec<u8> = personal.split.gate.iter().map(|&position| position as u8).collect();
+        assert!(!sent.windows(split.len()).any(|found| found == split));
+    }
+
+    #[test]
+    fn the_server_is_told_what_it_may_know() {
+        let names = |report, tests| -> Vec<&str> {
+            let report = personalised(report, PERSONALISE, tests).report;
+            report.metrics.into_iter().flatten().flat_map(Metric::values).map(|(name, _)| name).collect()
+        };
+        let all = [
+            "local-test",
+            "global-test",
+            "mfe-local-test",
+            "mfe-global-test",
+            "mfe-gate",
+            "mf-local-test",
+            "mf-global-test",
+            "mf-gate",
+        ];
+        assert_eq!(names(Reports::ALL, samples()), all);
+        let nothing = Reports { local_test: false, global_test: false, gate: false };
+        assert_eq!(names(nothing, samples()), [""; 0]);
+        let local = Reports { local_test: true, ..nothing };
+        assert_eq!(names(local, samples()), ["local-test", "mfe-local-test", "mf-local-test"]);
+        // Without test samples it has a model all the same.
+        assert_eq!(names(Reports::ALL, TestSamples::none()), ["mfe-gate", "mf-gate"]);
+    }
+
+    #[test]
+    fn personalising_costs_the_round_nothing_but_time() {
+        let plain = personalised(Reports::ALL, Work::TRAIN, samples());
+        let both = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, samples());
+        assert_eq!((plain.update, plain.personal), (both.update.clone(), None));
+        let alone = personalised(Reports::ALL, PERSONALISE, samples());
+        assert!(both.personal.is_some() && both.personal == alone.personal);
+        // Samples that cannot be prepared: no personal model, and the round goes on.
+        let wide = Dataset::new(vec![1, 1, 4], vec![0; 4], vec![0_u8], 2).unwrap();
+        let tests = TestSamples::of(View::whole(Arc::new(wide)));
+        let result = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, tests);
+        assert_eq!((result.update, result.personal), (both.update, None));
     }
 }

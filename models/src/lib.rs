@@ -37,6 +37,7 @@
 // A test that unwraps fails as it should, and closed forms are compared exactly where they are exact.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp))]
 
+mod adam;
 pub mod architecture;
 mod batch;
 mod contrast;
@@ -61,6 +62,7 @@ mod threads;
 mod token;
 mod train;
 
+pub use adam::Adam;
 pub use architecture::{
     Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Initialisation, Layer, Norm, ParameterKind,
     ParameterSpec, Variant,
@@ -72,7 +74,7 @@ pub use device::Backend;
 pub use error::ModelError;
 pub use loss::cross_entropy;
 pub use masks::Masks;
-pub use metrics::{Evaluation, Prediction, evaluate, predict};
+pub use metrics::{Evaluation, Prediction, evaluate, largest, predict};
 pub use mode::Mode;
 pub use model_file::{ModelFileError, read_model, write_model};
 pub use network::{Network, OutputGradients};

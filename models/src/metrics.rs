@@ -51,6 +51,28 @@ pub struct Prediction {
     pub probabilities: Vec<f32>,
 }
 
+impl Prediction {
+    /// By the softmax of a logit for each class.
+    ///
+    /// # Panics
+    /// If there is no class.
+    #[must_use]
+    pub fn of_logits(logits: &[f32]) -> Self {
+        let log_total = log_total(logits);
+        let probabilities = logits.iter().map(|&logit| (f64::from(logit) - log_total).exp() as f32).collect();
+        Self { class: largest(logits) as u32, probabilities }
+    }
+
+    /// By the probability of each class.
+    ///
+    /// # Panics
+    /// If there is no class.
+    #[must_use]
+    pub fn of_probabilities(probabilities: Vec<f32>) -> Self {
+        Self { class: largest(&probabilities) as u32, probabilities }
+    }
+}
+
 /// Evaluates a network on batches. Sums are taken in `f64` on the host, in the order of the samples, so that the result
 /// does not depend on threads.
 ///
@@ -82,14 +104,9 @@ pub fn evaluate<B: Borrow<Batch>>(
 /// # Errors
 /// [`ModelError::Input`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
 pub fn predict(network: &mut Network, batch: &Batch) -> Result<Vec<Prediction>, ModelError> {
-    let prediction = |logits: &[f32]| {
-        let log_total = log_total(logits);
-        let probabilities = logits.iter().map(|&logit| (f64::from(logit) - log_total).exp() as f32).collect();
-        Prediction { class: largest(logits) as u32, probabilities }
-    };
     network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
     let classes = network.architecture().classes;
-    Ok(network.logits().chunks_exact(classes).map(prediction).collect())
+    Ok(network.logits().chunks_exact(classes).map(Prediction::of_logits).collect())
 }
 
 /// `log sum exp(logits)`, with the maximum taken out first so that nothing overflows.
@@ -100,7 +117,11 @@ fn log_total(logits: &[f32]) -> f64 {
 }
 
 /// The index of the largest value, the first of equals. NaN is never the largest.
-fn largest(logits: &[f32]) -> usize {
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn largest(logits: &[f32]) -> usize {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {
         if logit > logits[best] || (logits[best].is_nan() && !logit.is_nan()) {

@@ -357,6 +357,9 @@ fn check_shapes<'a>(
 
 #[cfg(test)]
 mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::SeedableRng;
+
     use super::*;
     use crate::architecture::{Initialisation, Layer};
     use crate::masks::Masks;
@@ -449,6 +452,26 @@ mod tests {
                 let found = network.gradients().unwrap();
                 assert_eq!(found.get("head.fc.weight").unwrap().values(), [1.0]);
             }
+        }
+    }
+
+    #[test]
+    fn the_classifier_gives_for_features_what_the_whole_gives_for_samples() {
+        for (name, input) in [("lenet-5", &[1, 28, 28][..]), ("moon-cnn", &[3, 32, 32]), ("char-lstm", &[7])]
+        {
+            let whole = Architecture::by_name(name, input, 10).unwrap();
+            let params = whole.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
+            let mut network = Network::new(&whole, &params, &Backend::cpu()).unwrap();
+            let x: Vec<f32> = (0..2 * input.iter().product::<usize>()).map(|at| (at % 7) as f32).collect();
+            network.forward(&x, &[&[2], input].concat(), Mode::Evaluation).unwrap();
+
+            let above = whole.classifier().unwrap();
+            let mut head = params.select("projection.");
+            head.insert_under("", params.select("head."));
+            let mut classifier = Network::new(&above, &head, &Backend::cpu()).unwrap();
+            let shape = [&[2], &above.input[..]].concat();
+            classifier.forward(network.features(), &shape, Mode::Evaluation).unwrap();
+            assert_eq!(classifier.logits(), network.logits(), "{name}");
         }
     }
 

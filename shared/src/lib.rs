@@ -10,6 +10,7 @@
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identities |
+//! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`] | how many a share of a whole is |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
@@ -23,6 +24,7 @@ pub mod frame;
 pub mod id;
 pub mod message;
 pub mod parcel;
+pub mod personalisation;
 pub mod schedule;
 pub mod seed;
 pub mod share;

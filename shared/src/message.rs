@@ -6,11 +6,13 @@
 //! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ClientId, RunId};
+use crate::personalisation::Method;
 use crate::spec::RunSpec;
 
 /// Characters of a reason that a message carries.
@@ -84,11 +86,19 @@ pub struct Work {
     pub train: bool,
     /// Test it, as it was sent, on the device's own test samples.
     pub evaluate: bool,
+    /// Make personal models from it, as it was sent, and test them: as [`RunSpec::personalisation`] says.
+    pub personalise: bool,
 }
 
 impl Work {
     /// Training alone.
-    pub const TRAIN: Self = Self { train: true, evaluate: false };
+    pub const TRAIN: Self = Self { train: true, evaluate: false, personalise: false };
+
+    /// Whether anything is measured of the model that clients are sent.
+    #[must_use]
+    pub fn tests(self) -> bool {
+        self.evaluate || self.personalise
+    }
 }
 
 /// Who is there, and what it still holds from before the connection.
@@ -153,7 +163,10 @@ pub struct TrainReport {
 }
 
 /// What a report has room for.
-pub type Metrics = [Option<Metric>; 12];
+pub type Metrics = [Option<Metric>; MAX_METRICS];
+
+/// Two of training, two of a test, and of personalisation the tests of the global model and of five others, and two gates.
+pub const MAX_METRICS: usize = 12;
 
 /// What a client measures of its local training if the run asks for it. New ones go last.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,47 +185,95 @@ pub enum Metric {
     ClassCoverage(f64),
     /// Mean entropy of the predictions, as a share of the greatest possible.
     Entropy(f64),
+    /// The tests of personalisation: of the model that it was sent, or of the one that it has made of it by this method. On the
+    /// device's test samples, once with classes as frequent as among its training samples (local test), and once as they are
+    /// (global test).
+    Tests(Option<Method>, Option<Fraction>, Option<Fraction>),
+    /// Mean weight of the global expert in the mixture of this method.
+    Gate(Method, f64),
+}
+
+/// A number from 0 to 1 in 32 bits, so that both tests of a model take no more room than any other metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fraction(NonZeroU32);
+
+impl Fraction {
+    /// The closest to a number.
+    #[must_use]
+    pub fn of(value: f64) -> Self {
+        Self(NonZeroU32::MIN.saturating_add((value.clamp(0.0, 1.0) * Self::PARTS).round() as u32))
+    }
+
+    /// The number, from 0 to 1.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        f64::from(self.0.get() - 1) / Self::PARTS
+    }
+
+    const PARTS: f64 = (u32::MAX - 1) as f64;
 }
 
 impl Metric {
-    /// Its name in `rounds.jsonl`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Alignment(_) => "alignment",
-            Self::Drift(_) => "drift",
-            Self::OwnAccuracy(_) => "own-accuracy",
-            Self::OwnLoss(_) => "own-loss",
-            Self::Coverage(_) => "coverage",
-            Self::ClassCoverage(_) => "class-coverage",
-            Self::Entropy(_) => "entropy",
-        }
+    /// Its numbers with their names in `rounds.jsonl`. A peer may have sent any.
+    pub fn values(self) -> impl Iterator<Item = (&'static str, f64)> {
+        let one = |name, value| [Some((name, value)), None];
+        let values = match self {
+            Self::Alignment(value) => one("alignment", value),
+            Self::Drift(value) => one("drift", value),
+            Self::OwnAccuracy(value) => one("own-accuracy", value),
+            Self::OwnLoss(value) => one("own-loss", value),
+            Self::Coverage(value) => one("coverage", value),
+            Self::ClassCoverage(value) => one("class-coverage", value),
+            Self::Entropy(value) => one("entropy", value),
+            Self::Tests(of, local, global) => {
+                let [of_local, of_global] = test_names(of);
+                let named = |name, test: Option<Fraction>| Some((name, test?.value()));
+                [named(of_local, local), named(of_global, global)]
+            }
+            Self::Gate(of, value) => one(gate_name(of), value),
+        };
+        values.into_iter().flatten()
     }
 
-    /// Whether it is of the model that the client was sent, as it is: of the round before, and not of the training.
+    /// Whether it is of the model that the client was sent, or of what it has made of that: of the round before, and not of the
+    /// training.
     #[must_use]
     pub fn is_of_model(self) -> bool {
-        matches!(self, Self::OwnAccuracy(_) | Self::OwnLoss(_))
+        match self {
+            Self::Alignment(_)
+            | Self::Drift(_)
+            | Self::Coverage(_)
+            | Self::ClassCoverage(_)
+            | Self::Entropy(_) => false,
+            Self::OwnAccuracy(_) | Self::OwnLoss(_) | Self::Tests(..) | Self::Gate(..) => true,
+        }
     }
 
     /// Whether a metric of this name is a share, in `[0, 1]`, of samples that were classified correctly.
     #[must_use]
     pub fn is_share(name: &str) -> bool {
-        name.ends_with("accuracy")
+        name.ends_with("accuracy") || name.ends_with("-test")
     }
+}
 
-    /// The number. A peer may have sent any.
-    #[must_use]
-    pub fn value(self) -> f64 {
-        match self {
-            Self::Alignment(value)
-            | Self::Drift(value)
-            | Self::OwnAccuracy(value)
-            | Self::OwnLoss(value)
-            | Self::Coverage(value)
-            | Self::ClassCoverage(value)
-            | Self::Entropy(value) => value,
-        }
+fn test_names(of: Option<Method>) -> [&'static str; 2] {
+    match of {
+        None => ["local-test", "global-test"],
+        Some(Method::Ft) => ["ft-local-test", "ft-global-test"],
+        Some(Method::Fb) => ["fb-local-test", "fb-global-test"],
+        Some(Method::Mf) => ["mf-local-test", "mf-global-test"],
+        Some(Method::Mfe) => ["mfe-local-test", "mfe-global-test"],
+        Some(Method::Fixed) => ["fixed-local-test", "fixed-global-test"],
+    }
+}
+
+fn gate_name(of: Method) -> &'static str {
+    match of {
+        Method::Ft => "ft-gate",
+        Method::Fb => "fb-gate",
+        Method::Mf => "mf-gate",
+        Method::Mfe => "mfe-gate",
+        Method::Fixed => "fixed-gate",
     }
 }
 

@@ -13,6 +13,7 @@ use crate::data::partition::{shuffled, stream};
 use crate::data::{Labels, Preparation, Reading, View};
 use crate::id::{ClientId, RunId};
 use crate::message::Work;
+use crate::personalisation::Personalisation;
 use crate::schedule::Schedule;
 use crate::seed::Seed;
 use crate::share;
@@ -42,6 +43,8 @@ pub struct RunSpec {
     pub precision: WirePrecision,
     /// What clients test.
     pub evaluation: ClientEvaluation,
+    /// How clients make models of their own, if they do.
+    pub personalisation: Option<Box<Personalisation>>,
     /// How often a client says that it is alive.
     pub heartbeat: Duration,
 }
@@ -188,14 +191,16 @@ impl RunSpec {
     /// round before.
     #[must_use]
     pub fn work_in(&self, round: u32) -> Work {
-        let every = self.evaluation.every;
-        Work { evaluate: every > 0 && round > 1 && (round - 1).is_multiple_of(every), ..Work::TRAIN }
+        let due = |every: u32| every > 0 && round > 1 && (round - 1).is_multiple_of(every);
+        let personalise = self.personalisation.as_ref().is_some_and(|settings| due(settings.every));
+        Work { train: true, evaluate: due(self.evaluation.every), personalise }
     }
 
     /// What all clients are asked for with the last model, after the training; `None` if for nothing.
     #[must_use]
     pub fn closing_work(&self) -> Option<Work> {
-        (self.evaluation.every > 0).then_some(Work { train: false, evaluate: true })
+        let (evaluate, personalise) = (self.evaluation.every > 0, self.personalisation.is_some());
+        Some(Work { train: false, evaluate, personalise }).filter(|work| work.tests())
     }
 
     /// What the round after `closed` is for, if training ends with round `last`; `None` if there is none.
@@ -219,12 +224,7 @@ impl RunSpec {
     /// samples alone.
     #[must_use]
     pub fn data_in(&self, round: u32, client: ClientId, data: &View) -> View {
-        let held_out = self.evaluation.held_out(data.len());
-        let data = if held_out == 0 {
-            data.clone()
-        } else {
-            data.part(&self.divided(client, data).split_off(held_out))
-        };
+        let data = self.trained_on(client, data);
         let data = match self.data.labels {
             LabelsAt::Device => data,
             LabelsAt::Server => data.without_labels(),
@@ -234,6 +234,15 @@ impl RunSpec {
         }
         let seed = self.root_seed().derive_bytes("client", client.as_bytes());
         data.part(&stream::slice(data.len(), self.training.slices, round, &seed))
+    }
+
+    /// What of a client's data it trains on in any round: all that it does not hold out.
+    #[must_use]
+    pub fn trained_on(&self, client: ClientId, data: &View) -> View {
+        match self.evaluation.held_out(data.len()) {
+            0 => data.clone(),
+            held_out => data.part(&self.divided(client, data).split_off(held_out)),
+        }
     }
 
     /// What of a client's data it holds out to test on: empty if nothing.
@@ -290,6 +299,7 @@ impl RunSpec {
             aggregation: Aggregation::default(),
             precision: WirePrecision { broadcast: Precision::F32, update: Precision::F32 },
             evaluation: ClientEvaluation::default(),
+            personalisation: None,
             heartbeat: Duration::from_secs(5),
         }
     }

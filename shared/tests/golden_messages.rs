@@ -18,9 +18,10 @@ use shared::data::{Augmentation, Edge, Normalisation, Preparation};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Held, Hello, Metric, Metrics, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport,
-    UpdateHeader, Verdict, Work,
+    Discard, Fraction, Held, Hello, Metric, Metrics, Progress, Refusal, Rejection, ToClient, ToServer,
+    TrainReport, UpdateHeader, Verdict, Work,
 };
+use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 use shared::schedule::Schedule;
 use shared::spec::{
     AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, Measures, RunSpec, Training, WirePrecision,
@@ -59,6 +60,15 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
     unlabelled.metrics[0] = Some(Metric::Coverage(0.25));
     unlabelled.metrics[1] = Some(Metric::ClassCoverage(0.75));
     unlabelled.metrics[2] = Some(Metric::Entropy(0.125));
+    let (low, high) = (Fraction::of(0.25), Fraction::of(1.0));
+    let personal = TrainReport {
+        metrics: metrics(&[
+            Metric::Tests(None, Some(low), Some(high)),
+            Metric::Tests(Some(Method::Mfe), None, Some(low)),
+            Metric::Gate(Method::Mfe, 0.75),
+        ]),
+        ..report
+    };
     vec![
         ("hello", ToServer::Hello(hello)),
         ("hello-holding", ToServer::Hello(holding)),
@@ -66,6 +76,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("heartbeat-idle", ToServer::Heartbeat(Progress::default())),
         ("update", ToServer::Update(UpdateHeader { round: 3, report })),
         ("update-unlabelled", ToServer::Update(UpdateHeader { round: 3, report: unlabelled })),
+        ("update-personal", ToServer::Update(UpdateHeader { round: 4, report: personal })),
         ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
         ("goodbye", ToServer::Goodbye),
     ]
@@ -116,6 +127,16 @@ fn spec() -> RunSpec {
         },
         precision: WirePrecision { broadcast: Precision::BF16, update: Precision::F16 },
         evaluation: ClientEvaluation { every: 6, hold_out: 0.125 },
+        personalisation: Some(Box::new(Personalisation {
+            methods: vec![Method::Mfe, Method::Fixed],
+            every: 2,
+            expert_share: 0.75,
+            mix: Mix::Probabilities,
+            whole: Tuning { epochs: 1, ..Tuning::default() },
+            head: Tuning::default(),
+            gate: GateTraining::default(),
+            report: Reports { gate: false, ..Reports::ALL },
+        })),
         heartbeat: Duration::from_millis(5_500),
     }
 }
@@ -138,7 +159,10 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("refused-unlabelled", ToClient::Refused(Refusal::Unlabelled)),
         ("refused-protocol", ToClient::Refused(Refusal::Protocol(text("it said hello twice")))),
         ("task", ToClient::Task { round: 300, work: Work::TRAIN }),
-        ("task-closing", ToClient::Task { round: 301, work: Work { train: false, evaluate: true } }),
+        (
+            "task-closing",
+            ToClient::Task { round: 301, work: Work { train: false, evaluate: true, personalise: false } },
+        ),
         ("receipt-accepted", receipt(Verdict::Accepted)),
         ("receipt-not-in-cohort", rejected(Rejection::NotInCohort { round: 3 })),
         ("receipt-unknown-round", rejected(Rejection::UnknownRound { round: 300, current: 4 })),

@@ -9,7 +9,7 @@ use edge_client::work::{self, Handle, Task, TestSamples};
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::{Held, ToServer, TrainReport};
+use shared::message::{Held, ToServer};
 
 /// What the device wants the world to do.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Trained {
     /// Which life of the device trained it.
     pub life: u32,
     held: Held,
-    result: Result<(TrainReport, Bytes, Option<Vec<u8>>), String>,
+    result: Result<work::Result, String>,
 }
 
 impl Trained {
@@ -73,6 +73,12 @@ impl Device {
     #[must_use]
     pub fn client(&self) -> ClientId {
         self.identity.client
+    }
+
+    /// Its personal model, as the bytes of a file.
+    #[must_use]
+    pub fn personal(&self) -> Option<&[u8]> {
+        self.store.personal().map(|(_, bytes)| bytes)
     }
 
     /// Its state machine, while its process is alive.
@@ -137,8 +143,12 @@ impl Device {
         }
         self.running = None;
         let round = trained.held.round;
-        let outcome = trained.result.map(|(report, payload, local)| {
-            self.store.keep(trained.held, &report, &payload, local.as_deref()).expect("memory does not fail");
+        let outcome = trained.result.map(|result| {
+            if let Some(personal) = &result.personal {
+                self.store.keep_personal(trained.held.run, personal).expect("memory does not fail");
+            }
+            let work::Result { report, update, local, .. } = result;
+            self.store.keep(trained.held, &report, &update, local.as_deref()).expect("memory does not fail");
             report
         });
         self.handle(now, Event::Trained { round, outcome })
@@ -172,7 +182,7 @@ impl Device {
                         .map(|mut result| {
                             // Wall time has no place in a world with its own clock.
                             result.report.duration = Duration::ZERO;
-                            (result.report, result.update, result.local)
+                            result
                         })
                         .map_err(|error| error.to_string());
                     effects.push(Effect::Train(Trained { life: self.life, held, result }));

@@ -71,9 +71,16 @@ impl Hosted {
                 let any = SocketAddr::from(([127, 0, 0, 1], 0));
                 let listener = Listener::bind(any, &identity, run.config().policy.lost_after);
                 let listener = change(listener.expect("some port is free"));
-                let served =
-                    serve(run, Resume::default(), listener, &identity, None, stopped.clone(), &mut notice)
-                        .await;
+                let served = Box::pin(serve(
+                    run,
+                    Resume::default(),
+                    listener,
+                    &identity,
+                    None,
+                    stopped.clone(),
+                    &mut notice,
+                ))
+                .await;
                 let Served { run, outcome, door } = served.expect("no peer ends a run");
                 door.close_after(Duration::ZERO, stopped).await;
                 let model = run.published().expect("the checkpoint can be read");

@@ -122,7 +122,7 @@ pub(super) fn serve(
     let Served { mut run, outcome, door } = runtime
         .block_on(async {
             let show = &mut |notice: crate::driver::Notice<'_>| display.show(&notice);
-            serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show).await
+            Box::pin(serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show)).await
         })
         .map_err(|error| match error {
             ServeError::Run(error) => error.into(),

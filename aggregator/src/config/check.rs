@@ -100,7 +100,16 @@ impl Check<'_> {
                 is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
             }
             (Kind::Flag, Value::Boolean(_)) => true,
-            (Kind::OneOf(names), Value::String(text)) => return self.name(key.path, key.path, text, names),
+            (Kind::OneOf(names) | Kind::SomeOf(names), Value::String(text)) => {
+                return self.name(key.path, key.path, text, names);
+            }
+            (Kind::SomeOf(names), Value::Array(values)) => {
+                let given: BTreeSet<&str> = values.iter().filter_map(Value::as_str).collect();
+                if let Some(unknown) = given.iter().find(|name| !names.contains(name)) {
+                    return self.name(key.path, key.path, unknown, names);
+                }
+                !values.is_empty() && given.len() == values.len()
+            }
             (Kind::Model, Value::String(text)) => {
                 return self.name(key.path, key.path, text, &keys::model_names());
             }

@@ -43,6 +43,8 @@ pub enum Kind {
     Model,
     /// A network as layers.
     Network,
+    /// One of these texts, or a list of different ones of them.
+    SomeOf(&'static [&'static str]),
     /// True or false.
     Flag,
     /// A table without keys.
@@ -82,6 +84,9 @@ const FINITE: Bound<f64> = Included(1e30);
 const RATE: Kind = Kind::Number(Excluded(0.0), FINITE);
 /// What is kept of a moving mean from step to step.
 const SHARE: Kind = Kind::Number(Included(0.0), Excluded(1.0));
+
+/// Ways to a personal model, and `none` for tests of the global one alone.
+const METHODS: &[&str] = &["none", "ft", "fb", "mf", "mfe", "fixed"];
 
 /// Of a Dirichlet distribution.
 const ALPHA: Kind = Kind::Number(Excluded(0.0), FINITE);
@@ -347,6 +352,47 @@ pub const KEYS: &[Key] = &[
         "no end",
         "tests in a row without a better model after which training ends",
     ),
+    optional(
+        "personalisation.method",
+        Kind::SomeOf(METHODS),
+        "no personal models",
+        "ways to models of the clients' own; of a list the first is kept",
+    ),
+    key(
+        "personalisation.every",
+        Kind::Whole(0, COUNT),
+        "rounds between personal models; 0: only of the last global model",
+    ),
+    key(
+        "personalisation.expert-share",
+        Kind::Number(Excluded(0.0), Excluded(1.0)),
+        "of a client's samples that its expert learns from; the rest is its gate's",
+    ),
+    key(
+        "personalisation.mix",
+        Kind::OneOf(&["logits", "probabilities"]),
+        "what a mixture of the global and the local expert is of",
+    ),
+    key("personalisation.head.epochs", Kind::Whole(0, COUNT), "of the local expert: all but ft"),
+    key("personalisation.head.batch", Kind::Whole(0, COUNT), "samples in a batch; 0 is all in one"),
+    key("personalisation.head.rate", RATE, "learning rate"),
+    key("personalisation.head.momentum", SHARE, "0 is plain SGD"),
+    key("personalisation.head.decay", Kind::Number(Included(0.0), FINITE), "weight decay (L2)"),
+    key("personalisation.whole.epochs", Kind::Whole(0, COUNT), "of the whole model: ft"),
+    key("personalisation.whole.batch", Kind::Whole(0, COUNT), "samples in a batch; 0 is all in one"),
+    key("personalisation.whole.rate", RATE, "learning rate"),
+    key("personalisation.whole.momentum", SHARE, "0 is plain SGD"),
+    key("personalisation.whole.decay", Kind::Number(Included(0.0), FINITE), "weight decay (L2)"),
+    key("personalisation.gate.epochs", Kind::Whole(0, COUNT), "of the gate: mf and mfe"),
+    key("personalisation.gate.batch", Kind::Whole(0, COUNT), "samples in a batch; 0 is all in one"),
+    key("personalisation.gate.rate", RATE, "learning rate of Adam"),
+    key(
+        "personalisation.report.local-test",
+        Kind::Flag,
+        "the server is told of accuracies on classes as frequent as a client has them",
+    ),
+    key("personalisation.report.global-test", Kind::Flag, "the server is told of plain accuracies"),
+    key("personalisation.report.gate", Kind::Flag, "the server is told how much the global expert counts"),
     key("connection.heartbeat", POSITIVE_TIME, "seconds between a client's signs of life"),
     key("connection.lost-after", POSITIVE_TIME, "seconds without one after which a client is lost"),
     key(
@@ -420,6 +466,9 @@ impl Kind {
             Self::Network => {
                 "a list of layers, or a table with such lists: extractor, projection and head".to_owned()
             }
+            Self::SomeOf(names) => {
+                format!("{}, or a list of different ones", Self::OneOf(names).accepts())
+            }
             Self::Flag => "true or false".to_owned(),
             Self::Empty => "an empty table, {}".to_owned(),
             Self::Algorithm => {
@@ -487,7 +536,7 @@ mod tests {
         ];
         for alternative in alternatives {
             let text = format!(
-                "[run]\nname = \"x\"\n[server]\nmix = [1]\n[round]\nstart = 1\ncount.max = 1\n[stop]\ntarget = 1\npatience = 1\n[update]\nbroadcast = \"f16\"\n\
+                "[run]\nname = \"x\"\n[server]\nmix = [1]\n[round]\nstart = 1\ncount.max = 1\n[stop]\ntarget = 1\npatience = 1\n[personalisation]\nmethod = \"ft\"\n[update]\nbroadcast = \"f16\"\n\
                  [model]\nname = \"x\"\nseed = 2\nnorm = \"batch\"\ninitialisation = \"he\"\n[model.layers]\n\
                  [data]\npath = \"x\"\nlimit = 1\nlabelled = 1\nshape = [1]\nclasses = 1\nclass-names = [\"x\"]\n\
                  mean = [0]\ndeviation = [1]\n{alternative}"
@@ -525,7 +574,7 @@ mod tests {
         let Some(Key { kind: Kind::OneOf(sets), .. }) = find("data.set") else { panic!("a list") };
         assert_eq!(*sets, DataSet::ALL.map(DataSet::name));
         for key in KEYS {
-            let Kind::OneOf(names) = key.kind else { continue };
+            let (Kind::OneOf(names) | Kind::SomeOf(names)) = key.kind else { continue };
             for name in names {
                 let given = format!("{}={name}", key.path);
                 assert!(Raw::layered(None, std::slice::from_ref(&given)).is_ok(), "{given}");

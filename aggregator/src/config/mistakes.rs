@@ -357,6 +357,14 @@ fn combinations_that_make_no_sense() {
         ),
         (&["data.clients=6001"], &["data.clients = 6001", "6000 training samples"]),
         (
+            &["personalisation.method=mfe", "model.name=linear"],
+            &["personalisation.method = \"mfe\" (--set)", "the model linear", "learns nothing", "use ft"],
+        ),
+        (
+            &["personalisation.method=[\"ft\", \"fb\"]", "algorithm.local={}"],
+            &["[algorithm.local]", "\"ft\", \"fb\"", "set personalisation.method = \"none\""],
+        ),
+        (
             &["data.partition.shards.per-client=601"],
             &["per-client = 601", "data.clients = 10", "6000 training samples"],
         ),

@@ -45,6 +45,7 @@ mod mistakes;
 mod model;
 mod network;
 mod overrides;
+mod personal;
 mod places;
 mod plan;
 mod raw;
@@ -58,6 +59,7 @@ pub(crate) use suggest::nearest as nearest_name;
 
 pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
+pub use personal::{Methods, PersonalisationTable, Way};
 pub use plan::{DataPlan, EvaluatePlan, RoundPolicy, ServerPlan, Source, StopPlan};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,

@@ -10,6 +10,7 @@ use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
 use shared::schedule::Schedule;
 use shared::spec::Measures;
 
+use super::personal::PersonalisationTable;
 use super::{AugmentTable, DataTable};
 use crate::attack::Attack;
 use crate::run::stopping::Criterion;
@@ -45,6 +46,8 @@ pub struct Raw {
     pub evaluate: EvaluateTable,
     /// When training ends before all rounds are over.
     pub stop: StopTable,
+    /// How clients make models of their own.
+    pub personalisation: Box<PersonalisationTable>,
     /// Signs of life.
     pub connection: ConnectionTable,
     /// What only a simulation can do.
@@ -66,6 +69,7 @@ impl Default for Raw {
             update: UpdateTable::default(),
             evaluate: EvaluateTable::default(),
             stop: StopTable::default(),
+            personalisation: Box::default(),
             connection: ConnectionTable::default(),
             simulation: SimulationTable::default(),
         }

@@ -15,7 +15,7 @@ use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
     ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, ServerPlan,
-    Source, StopPlan, model,
+    Source, StopPlan, model, personal,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -113,6 +113,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
     checks.stop(&raw);
+    let personalisation = personal::settings(&raw, architecture.as_ref(), &mut checks);
     let attackers = checks.attackers(&raw);
     let policy = checks.policy(&raw);
 
@@ -142,6 +143,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             aggregation,
             precision: WirePrecision { broadcast, update: raw.update.precision },
             evaluation: ClientEvaluation { every: raw.evaluate.clients, hold_out: raw.evaluate.hold_out },
+            personalisation,
             heartbeat: seconds(raw.connection.heartbeat),
         },
         initial_seed: raw.model.seed.unwrap_or(raw.run.seed).cast_unsigned(),
@@ -392,6 +394,7 @@ mod tests {
             "round.count.max",
             "stop.target",
             "stop.patience",
+            "personalisation.method",
         ];
         assert_eq!(unset(&[]), [&["data.path"][..], &form, &["data.labelled"], &normal, &rest].concat());
         assert_eq!(

@@ -6,7 +6,7 @@ use models::{Evaluation, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture};
 use shared::algorithm::{AggregateError, Global, Round};
 use shared::id::ClientId;
-use shared::message::{Rejection, TrainReport};
+use shared::message::{Metric, Rejection, TrainReport};
 
 use super::collapse::Outlook;
 use super::ensemble::Tested;
@@ -80,7 +80,7 @@ impl Run {
             train_loss: if trained { mean(&sums.reports) } else { None },
             metrics,
             closing: !work.train,
-            clients: if work.evaluate { clients(&sums.reports) } else { BTreeMap::new() },
+            clients: if work.tests() { clients(&sums.reports) } else { BTreeMap::new() },
             sampled: tally.sampled,
             accepted: tally.accepted,
             rejected: tally.rejected,
@@ -204,10 +204,10 @@ impl Run {
 /// The mean over the clients of every metric, by name. A peer may send any number: those that are none are left out.
 fn metrics(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    let all = reports.values().flat_map(|report| report.metrics).flatten();
-    for metric in all.filter(|metric| metric.value().is_finite()) {
-        let (sum, count) = sums.entry(metric.name().to_owned()).or_default();
-        *sum += metric.value();
+    let all = reports.values().flat_map(|report| report.metrics).flatten().flat_map(Metric::values);
+    for (name, value) in all.filter(|(_, value)| value.is_finite()) {
+        let (sum, count) = sums.entry(name.to_owned()).or_default();
+        *sum += value;
         *count += 1.0;
     }
     sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect()
@@ -220,8 +220,10 @@ fn clients(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<ClientId, BTre
             .metrics
             .into_iter()
             .flatten()
-            .filter(|metric| metric.is_of_model() && metric.value().is_finite());
-        all.map(|metric| (metric.name().to_owned(), metric.value())).collect()
+            .filter(|metric| metric.is_of_model())
+            .flat_map(Metric::values)
+            .filter(|(_, value)| value.is_finite());
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
     };
     let all = reports.iter().map(|(&client, report)| (client, measured(report)));
     all.filter(|(_, measured)| !measured.is_empty()).collect()

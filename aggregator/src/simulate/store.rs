@@ -20,6 +20,8 @@ pub(super) struct ClientStore {
     /// The update; a client's connection may be cut even here.
     memory: MemoryStore,
     slots: [PathBuf; 2],
+    /// The personal model: whoever makes it again makes the same.
+    personal: PathBuf,
     /// The last round that counts of what an earlier process left.
     limit: u32,
     newest: Newest,
@@ -39,7 +41,8 @@ impl ClientStore {
     /// The store of `client` in `folder`, which need not exist. Of what lies there, rounds up to `limit` count.
     pub(super) fn new(folder: &Path, client: ClientId, limit: u32) -> Self {
         let slot = |name: &str| folder.join(format!("{client}.{name}"));
-        Self { memory: MemoryStore::new(), slots: [slot("a"), slot("b")], limit, newest: Newest::Unknown }
+        let (slots, personal) = ([slot("a"), slot("b")], slot("personal.safetensors"));
+        Self { memory: MemoryStore::new(), slots, personal, limit, newest: Newest::Unknown }
     }
 
     fn newest(&mut self) -> Result<Option<usize>, StoreError> {
@@ -80,7 +83,7 @@ impl Store for ClientStore {
         // What counts is left alone until the new state is whole.
         let slot = self.newest()?.map_or(0, |slot| 1 - slot);
         let path = &self.slots[slot];
-        write(path, held.round, local).map_err(|error| failed("write", path, error))?;
+        write(path, &[&held.round.to_le_bytes(), local]).map_err(|error| failed("write", path, error))?;
         self.newest = Newest::Slot(slot);
         Ok(())
     }
@@ -105,6 +108,11 @@ impl Store for ClientStore {
         };
         read().map_err(|error| failed("read", path, error))
     }
+
+    fn keep_personal(&mut self, _: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = &self.personal;
+        write(path, &[bytes]).map_err(|error| failed("write", path, error))
+    }
 }
 
 /// Bytes of the round's number before the state.
@@ -120,12 +128,11 @@ fn round(path: &Path) -> io::Result<Option<u32>> {
     Ok(Some(u32::from_le_bytes(bytes)))
 }
 
-fn write(path: &Path, round: u32, local: &[u8]) -> io::Result<()> {
+fn write(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
     fs::create_dir_all(crate::files::parent(path))?;
     let partial = crate::files::partial(path);
     let mut file = File::create(&partial)?;
-    file.write_all(&round.to_le_bytes())?;
-    file.write_all(local)?;
+    pieces.iter().try_for_each(|piece| file.write_all(piece))?;
     drop(file);
     fs::rename(partial, path)
 }

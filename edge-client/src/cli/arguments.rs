@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use shared::data::{Labels, Split};
+use shared::id::RunId;
 
+use super::error::CliError;
 use super::samples::{SampleArguments, classes};
 use super::values::{Shape, fingerprint, parse_address, samples, seconds, shape, threads};
 use crate::trust::Fingerprint;
@@ -31,6 +33,9 @@ A typical session:
   Ctrl-C leaves the run; the same command joins again and goes on with what was finished. When the run is over, \
 copy its model.safetensors to the device and use it:
       edge-client predict --model model.safetensors --data ~/digits
+  If the run personalises, the device has a model of its own already, which answers without a connection:
+      edge-client predict --personal --data ~/digits
+      edge-client evaluate --data ~/digits
 
 Data:
   A directory in one of these formats; the client finds out which and says so:
@@ -48,6 +53,7 @@ State:
       server            fingerprint of the one server that this client trusts
       outbox/           a finished update that the server has not confirmed yet
       runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first
+      personal/         personal models, for the 8 runs that made one last; they never leave the device
       lock              held while a client runs: each client needs a state directory of its own
 
 Exit codes:
@@ -100,8 +106,19 @@ pub enum Command {
     Join(JoinArguments),
     /// Use a trained model on labelled samples
     ///
-    /// Prints the predicted class, its probability and the true label of each sample, and the accuracy.
+    /// Prints the predicted class, its probability and the true label of each sample, and the accuracy. The model is one that a
+    /// run has left (--model), or this device's own (--personal), which needs no connection.
     Predict(PredictArguments),
+    /// Test this device's personal model and the experts that it mixes
+    ///
+    /// Prints two tests of the global model, of the local expert and of the mixture: the accuracy on the test samples with
+    /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test).
+    Evaluate(EvaluateArguments),
+    /// Take a newer global model under this device's personal one
+    ///
+    /// The personal head and its gate stay as they are, and stand on the new model from then on. A model of another network is
+    /// refused, and nothing changes.
+    Refresh(RefreshArguments),
     /// Measure how fast this device trains
     ///
     /// Trains every known network, or those named, on noise, and prints a table: milliseconds per step of plain gradient
@@ -163,12 +180,66 @@ pub struct JoinArguments {
     pub json: bool,
 }
 
+/// Which of the personal models on this device.
+#[derive(Clone, Debug, Args)]
+pub struct PersonalArguments {
+    /// State directory; [`None`] for the default one.
+    #[arg(
+        long, value_name = "DIR", value_hint = ValueHint::DirPath,
+        help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
+    )]
+    pub state: Option<PathBuf>,
+    /// The personal model of this run [default: the one made last]
+    #[arg(long, value_name = "ID")]
+    pub run: Option<RunId>,
+}
+
+/// Arguments of `evaluate`.
+#[derive(Clone, Debug, Args)]
+pub struct EvaluateArguments {
+    /// Which model.
+    #[command(flatten)]
+    pub personal: PersonalArguments,
+    /// The device's own samples.
+    #[command(flatten)]
+    pub samples: SampleArguments,
+    /// Directory of the test samples [default: that of --data]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub test: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `refresh`.
+#[derive(Clone, Debug, Args)]
+pub struct RefreshArguments {
+    /// The newer global model, as a run leaves it (safetensors)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub model: PathBuf,
+    /// Which personal model.
+    #[command(flatten)]
+    pub personal: PersonalArguments,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `predict`.
 #[derive(Clone, Debug, Args)]
 pub struct PredictArguments {
     /// The model, as a run leaves it (safetensors)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub model: PathBuf,
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "personal")]
+    pub model: Option<PathBuf>,
+    /// Answer with this device's personal model, from its state directory
+    #[arg(long, conflicts_with = "model")]
+    pub personal: bool,
+    /// Which personal model.
+    #[command(flatten)]
+    pub of: PersonalArguments,
+    /// Print the weight of the global model in each answer of the personal one
+    #[arg(long, conflicts_with = "model")]
+    pub gate: bool,
     /// The samples.
     #[command(flatten)]
     pub samples: SampleArguments,
@@ -241,9 +312,15 @@ impl From<Half> for Split {
     }
 }
 
+/// Where state lies: where the user says, or in the default place.
+pub(super) fn state_directory(given: Option<&PathBuf>) -> Result<PathBuf, CliError> {
+    let default = || default_state(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
+    given.cloned().or_else(default).ok_or(CliError::NoStateDirectory)
+}
+
 /// Where state lies if nobody says so: the XDG base directory specification, which ignores relative paths.
 #[must_use]
-pub(super) fn default_state(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+fn default_state(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let state_home = state_home.and_then(absolute);
     let base = state_home.or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")))?;
@@ -318,6 +395,9 @@ mod tests {
             ("join lab:1 --data d --classes 0", "0"),
             ("predict --model m --data d --split all", "possible values: train, test"),
             ("predict --model m --data d --limit 0", "zero"),
+            ("predict --model m --personal --data d", "cannot be used with"),
+            ("predict --model m --gate --data d", "cannot be used with"),
+            ("evaluate --data d --run 12", "run"),
             ("completions powerhell", "powershell"),
         ] {
             let error = parse(line).unwrap_err();

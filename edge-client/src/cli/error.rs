@@ -136,7 +136,7 @@ impl CliError {
             Self::Refused(_) => Exit::Refused,
             Self::Architecture(_) => Exit::Usage,
             Self::InVain { .. } => Exit::InVain,
-            Self::Predict(PredictError::Batch(_) | PredictError::Network(_))
+            Self::Predict(PredictError::Batch(_) | PredictError::Network(_) | PredictError::Personal(_))
             | Self::Bench(_)
             | Self::Measuring { .. }
             | Self::Threads(_)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
-use shared::message::Verdict;
+use shared::message::{Verdict, Work};
 
 use super::status::Status;
 use super::{clock, screen};
@@ -178,13 +178,18 @@ fn notice_text(notice: &Notice) -> String {
         ),
         Notice::Receiving { round, .. } => format!("round {round}: receiving"),
         Notice::Training { round, work } => {
-            format!("round {round}: {}", if work.train { "training" } else { "testing the model" })
+            let what = match work {
+                Work { train: true, .. } => "training",
+                Work { personalise: true, .. } => "making a model of its own",
+                Work { .. } => "testing the model",
+            };
+            format!("round {round}: {what}")
         }
         Notice::Progress(progress) => format!("training: step {} of {}", progress.done, progress.total),
         Notice::Trained { round, work, report, bytes } => {
             let found = report.metrics.iter().flatten().filter(|metric| metric.is_of_model());
-            let found: Vec<String> =
-                found.map(|metric| format!("{} {:.4}", metric.name(), metric.value())).collect();
+            let found = found.flat_map(|metric| metric.values());
+            let found: Vec<String> = found.map(|(name, value)| format!("{name} {value:.4}")).collect();
             let mut said = Vec::new();
             if work.train {
                 said.push(format!(
@@ -254,7 +259,8 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 .metrics
                 .iter()
                 .flatten()
-                .map(|metric| (metric.name().to_owned(), metric.value().into()))
+                .flat_map(|metric| metric.values())
+                .map(|(name, value)| (name.to_owned(), value.into()))
                 .collect();
             json!({
                 "event": if work.train { "trained" } else { "tested" }, "round": round, "samples": report.samples,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use shared::data::{DataError, Format, Reading, Split, View};
 use tokio::sync::watch;
 
-use super::arguments::{JoinArguments, default_state};
+use super::arguments::{JoinArguments, state_directory};
 use super::error::CliError;
 use super::event::{Event, Output};
 use super::harvest::Harvest;
@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();
     let data = View::whole(Arc::new(data));
-    let store = DiskStore::open(&state_directory(arguments)?)?;
+    let store = DiskStore::open(&state_directory(arguments.state.as_ref())?)?;
     let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;
     let threads = threads(arguments);
     let participant = Participant {
@@ -189,11 +189,6 @@ impl Pinning {
         }
         Ok(())
     }
-}
-
-fn state_directory(arguments: &JoinArguments) -> Result<PathBuf, CliError> {
-    let default = || default_state(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
-    arguments.state.clone().or_else(default).ok_or(CliError::NoStateDirectory)
 }
 
 fn threads(arguments: &JoinArguments) -> usize {

@@ -12,6 +12,7 @@ mod generate;
 mod harvest;
 mod join;
 mod log;
+mod personal;
 mod predict;
 mod processor;
 mod samples;
@@ -20,7 +21,10 @@ mod signals;
 mod status;
 mod values;
 
-pub use arguments::{Arguments, BenchArguments, Command, JoinArguments, PredictArguments};
+pub use arguments::{
+    Arguments, BenchArguments, Command, EvaluateArguments, JoinArguments, PersonalArguments,
+    PredictArguments, RefreshArguments,
+};
 pub use error::{CliError, Exit};
 
 /// Carries out what the arguments say.
@@ -29,6 +33,8 @@ pub fn run(arguments: &Arguments) -> Result<(), CliError> {
     match &arguments.command {
         Command::Join(join) => join::run(join),
         Command::Predict(predict) => predict::run(predict),
+        Command::Evaluate(evaluate) => personal::evaluate(evaluate),
+        Command::Refresh(refresh) => personal::refresh(refresh),
         Command::Bench(bench) => bench::run(bench),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { out: None } => generate::page(),

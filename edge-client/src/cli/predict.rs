@@ -2,17 +2,13 @@
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use serde_json::json;
-use shared::data::{Format, Reading, View};
-use shared::spec::DataSpec;
 
 use super::arguments::PredictArguments;
 use super::error::CliError;
-use super::event::{left_out, printable};
+use super::personal::open;
 use super::processor;
-use super::screen;
 use crate::predict::{PredictError, Predictor, Row, Score};
 
 /// Rows of the table if no limit is given.
@@ -24,27 +20,22 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 }
 
 fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut predictor = Predictor::open(&arguments.model, &processor::best())?;
-    let classes = predictor.architecture().classes;
-    let (directory, split) = (&arguments.samples.data, arguments.split.into());
-    let reading = Reading {
-        column: arguments.samples.label.clone(),
-        on_error: arguments.samples.on_error.into(),
-        ..DataSpec::reading(predictor.samples(), classes)
+    let backend = processor::best();
+    let mut predictor = match &arguments.model {
+        Some(model) => Predictor::open(model, &backend)?,
+        None => Predictor::personal(&open(&arguments.of)?, &backend)?,
     };
-    let data = Format::detect(directory, split).and_then(|format| format.load(directory, split, &reading));
+    let classes = predictor.architecture().classes;
+    let data = arguments.samples.load(arguments.split.into(), predictor.samples(), classes);
     let data = data.map_err(PredictError::Data)?;
-    if data.skipped().count > 0 {
-        screen::print(&printable(&left_out(data.skipped())));
-    }
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
-    let view =
-        View::select(Arc::new(data), (0..limit as u32).collect::<Vec<_>>()).map_err(PredictError::Data)?;
+    let view = data.part(&(0..limit as u32).collect::<Vec<_>>());
     let shown = if arguments.json || arguments.limit.is_some() { limit } else { TABLE_ROWS };
 
     let mut written = Ok(());
     let (mut first, each) = (true, view.dataset().labels_each());
     let mut row = |row: Row| {
+        let row = if arguments.gate { row } else { Row { gate: None, ..row } };
         if row.sample < shown {
             let first = std::mem::take(&mut first);
             written = if arguments.json { write_json(&row, out) } else { write_row(&row, first, out) };
@@ -62,10 +53,13 @@ fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliErr
 
 fn write_row(row: &Row, first: bool, out: &mut dyn Write) -> io::Result<()> {
     if first {
-        writeln!(out, "{:>8} {:>6} {:>12} {:>6}", "sample", "class", "probability", "label")?;
+        let gate = row.gate.map_or(String::new(), |_| format!(" {:>8}", "gate"));
+        writeln!(out, "{:>8} {:>6} {:>12} {:>6}{gate}", "sample", "class", "probability", "label")?;
     }
     let mark = if row.class == row.label { "" } else { "  wrong" };
-    writeln!(out, "{:>8} {:>6} {:>12.4} {:>6}{mark}", row.sample, row.class, row.probability, row.label)
+    let gate = row.gate.map_or(String::new(), |gate| format!(" {gate:>8.4}"));
+    let Row { sample, class, probability, label, .. } = row;
+    writeln!(out, "{sample:>8} {class:>6} {probability:>12.4} {label:>6}{gate}{mark}")
 }
 
 fn write_score(score: Score, shown: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -77,13 +71,16 @@ fn write_score(score: Score, shown: usize, out: &mut dyn Write) -> io::Result<()
 }
 
 fn write_json(row: &Row, out: &mut dyn Write) -> io::Result<()> {
-    let line = json!({
+    let mut line = json!({
         "event": "prediction",
         "sample": row.sample,
         "class": row.class,
         "probability": row.probability,
         "label": row.label,
     });
+    if let Some(gate) = row.gate {
+        line["gate"] = gate.into();
+    }
     writeln!(out, "{line}")
 }
 

@@ -2,8 +2,14 @@
 
 use std::path::PathBuf;
 
+use std::sync::Arc;
+
 use clap::{Args, ValueEnum, ValueHint};
-use shared::data::{Labels, OnError};
+use shared::data::{DataError, Format, Labels, OnError, Reading, Split, View};
+use shared::spec::DataSpec;
+
+use super::event::{left_out, printable};
+use super::screen;
 
 /// Where samples lie.
 #[derive(Clone, Debug, Args)]
@@ -17,6 +23,27 @@ pub struct SampleArguments {
     /// What to do about a sample that cannot be used: a damaged image, a row without a label
     #[arg(long, value_enum, default_value_t = Unusable::Stop)]
     pub on_error: Unusable,
+}
+
+impl SampleArguments {
+    /// Reads a split for a model of so many classes, whose file may say what its samples are.
+    pub(super) fn load(
+        &self,
+        split: Split,
+        spec: Option<&DataSpec>,
+        classes: usize,
+    ) -> Result<View, DataError> {
+        let reading = Reading {
+            column: self.label.clone(),
+            on_error: self.on_error.into(),
+            ..DataSpec::reading(spec, classes)
+        };
+        let data = Format::detect(&self.data, split)?.load(&self.data, split, &reading)?;
+        if data.skipped().count > 0 {
+            screen::print(&printable(&left_out(data.skipped())));
+        }
+        Ok(View::whole(Arc::new(data)))
+    }
 }
 
 /// What to do about a sample that cannot be used.

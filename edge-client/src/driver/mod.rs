@@ -327,6 +327,12 @@ impl Driver {
         let (held, result) = self.training.ended(finished)?;
         let round = held.round;
         let kept = result.and_then(|result| {
+            if let Some(Err(error)) =
+                result.personal.as_deref().map(|personal| store.keep_personal(held.run, personal))
+            {
+                // The others have use for the update all the same.
+                warn!("the personal model of round {round} is lost: {error}");
+            }
             store
                 .keep(held, &result.report, &result.update, result.local.as_deref())
                 .map_err(|error| error.to_string())?;

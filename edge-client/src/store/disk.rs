@@ -10,6 +10,7 @@ use shared::message::{Held, TrainReport};
 use super::error::StoreError;
 use super::locals::Locals;
 use super::outbox::Outbox;
+use super::personal::PersonalModels;
 use super::pin::ServerPin;
 use super::{Store, SyncHandle, durable, identity};
 
@@ -45,6 +46,12 @@ impl DiskStore {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What the device has made for itself.
+    #[must_use]
+    pub fn personal_models(&self) -> PersonalModels {
+        PersonalModels::of(&self.directory)
     }
 
     /// Which server this client trusts.
@@ -86,6 +93,10 @@ impl Store for DiskStore {
             Some(newest) => Ok(Some(newest)),
             None => self.locals.read(run),
         }
+    }
+
+    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        self.personal_models().keep(run, bytes)
     }
 }
 

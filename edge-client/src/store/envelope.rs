@@ -33,8 +33,8 @@ pub(super) const VERSION: u8 = 3;
 const FIXED: usize = 20;
 /// Bytes before the checksum.
 const CHECKED: usize = 16;
-/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes, twelve metrics 120 more.
-const MAX_HEAD: usize = 256;
+/// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes, twelve metrics 192 more.
+const MAX_HEAD: usize = 512;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,8 @@ mod tests {
 
     use proptest::prelude::*;
     use shared::id::RunId;
-    use shared::message::{Held, Metric, TrainReport};
+    use shared::message::{Fraction, Held, Metric, TrainReport};
+    use shared::personalisation::Method;
 
     use super::*;
 
@@ -213,7 +214,11 @@ mod tests {
             steps: u64::MAX,
             loss: f64::MAX,
             duration: Duration::MAX,
-            metrics: [Some(Metric::Drift(f64::MAX)); 12],
+            metrics: [Some(Metric::Tests(
+                Some(Method::Fixed),
+                Some(Fraction::of(1.0)),
+                Some(Fraction::of(1.0)),
+            )); 12],
         };
         assert!(postcard::to_stdvec(&(held, report)).unwrap().len() <= MAX_HEAD);
     }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::personal::PersonalError;
+
 /// Why something could not be kept or read back. All but [`NothingHeld`](Self::NothingHeld) are for the
 /// person who runs the client.
 #[derive(Debug, Error)]
@@ -59,6 +61,29 @@ pub enum StoreError {
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
+    },
+    /// There is no personal model.
+    #[error(
+        "there is no such personal model in {}: take part in a run that personalises (edge-client join), name the state \
+         directory with --state, or use a global model with --model",
+        directory.display()
+    )]
+    NoPersonal {
+        /// Where it would be.
+        directory: PathBuf,
+    },
+    /// The personal model cannot be used.
+    #[error(
+        "the personal model {} cannot be used: {problem}; restore it from a backup, or take part in a run that \
+         personalises to have it made anew",
+        path.display()
+    )]
+    Personal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        problem: Box<PersonalError>,
     },
     /// The held update was whole when the store was opened and is not any more. It has been removed, so that
     /// the next start trains again.

@@ -15,6 +15,7 @@ pub struct MemoryStore {
     update: Option<(Held, TrainReport, Bytes)>,
     /// The most recently written run last.
     locals: VecDeque<(RunId, Vec<u8>)>,
+    personal: Option<(RunId, Vec<u8>)>,
 }
 
 impl MemoryStore {
@@ -22,6 +23,12 @@ impl MemoryStore {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The personal model that was kept last, and its run.
+    #[must_use]
+    pub fn personal(&self) -> Option<(RunId, &[u8])> {
+        self.personal.as_ref().map(|(run, bytes)| (*run, bytes.as_slice()))
     }
 }
 
@@ -63,5 +70,10 @@ impl Store for MemoryStore {
 
     fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.locals.iter().find(|(kept, _)| *kept == run).map(|(_, local)| local.clone()))
+    }
+
+    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        self.personal = Some((run, bytes.to_vec()));
+        Ok(())
     }
 }

@@ -22,6 +22,7 @@
 //!         update          the update: run, round, report, payload
 //!         local           what the algorithm keeps, as of this update
 //!     runs/RUN-ID/local   what the algorithm keeps, as of the last update that was forgotten
+//!     personal/RUN-ID.safetensors     the personal model that was made in a run, for use without a connection
 //! ```
 //!
 //! An update and the client state that goes with it are written to `outbox.partial/`, which is then renamed:
@@ -40,6 +41,7 @@ mod identity;
 mod locals;
 mod memory;
 mod outbox;
+mod personal;
 mod pin;
 
 use bytes::Bytes;
@@ -49,6 +51,7 @@ use shared::message::{Held, TrainReport};
 pub use disk::DiskStore;
 pub use error::StoreError;
 pub use memory::MemoryStore;
+pub use personal::PersonalModels;
 pub use pin::{ServerPin, parse_fingerprint};
 
 /// Runs whose client state is kept, the most recently used ones. A device takes part in one run at a time;
@@ -87,4 +90,7 @@ pub trait Store: Send {
 
     /// What the algorithm kept last in this run.
     fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Keeps the device's personal model of a run, durably, in place of an earlier one: a [`Personal`](crate::personal) file.
+    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
 }

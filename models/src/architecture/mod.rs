@@ -106,9 +106,33 @@ impl Architecture {
     /// architecture without [`Architecture::parameter_specs`].
     #[must_use]
     pub fn represents(&self) -> bool {
-        let learned =
-            |spec: &ParameterSpec| spec.kind != ParameterKind::Buffer && !spec.name.starts_with("head.");
+        self.learns_in("extractor") || self.learns_in("projection")
+    }
+
+    /// Whether anything is learned in a part. Not of an architecture without [`Architecture::parameter_specs`].
+    #[must_use]
+    pub fn learns_in(&self, part: &str) -> bool {
+        let learned = |spec: &ParameterSpec| {
+            let of_part = spec.name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
+            of_part && spec.kind != ParameterKind::Buffer
+        };
         self.parameter_specs().is_ok_and(|specs| specs.iter().any(learned))
+    }
+
+    /// What stands on the extractor as a network of its own: projection and head, whose samples are features. Its
+    /// parameters have the names that they have in the whole.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn classifier(&self) -> Result<Self, ArchitectureError> {
+        let classifier = Self {
+            name: format!("classifier of {}", self.name),
+            input: self.feature_shape()?,
+            extractor: Vec::new(),
+            ..self.clone()
+        };
+        classifier.parameter_specs()?;
+        Ok(classifier)
     }
 
     /// The three parts with the names that prefix their parameters, in the order they are applied.

@@ -139,7 +139,13 @@ fn training_is_measured_as_that_of_others() {
     let spec = with(&spec, Training { measure, ..spec.training });
     let shares = [halves(10, 1)];
     let (update, report) = Federation::new(&spec, &shares).train(0);
-    let found: Vec<f64> = report.metrics.into_iter().flatten().map(shared::message::Metric::value).collect();
+    let found: Vec<f64> = report
+        .metrics
+        .into_iter()
+        .flatten()
+        .flat_map(shared::message::Metric::values)
+        .map(|(_, value)| value)
+        .collect();
     assert_eq!(found.len(), 2);
     assert!(found[0] < 1.0 && (found[1] - update.tensors.l2_norm()).abs() < 1e-6, "{found:?}");
 }

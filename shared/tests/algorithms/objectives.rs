@@ -226,7 +226,9 @@ fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
     let mut means = BTreeMap::new();
     for (_, report) in federation.updates() {
         for metric in report.metrics.into_iter().flatten() {
-            *means.entry(metric.name()).or_default() += metric.value() / shares.len() as f64;
+            for (name, value) in metric.values() {
+                *means.entry(name).or_default() += value / shares.len() as f64;
+            }
         }
     }
     means

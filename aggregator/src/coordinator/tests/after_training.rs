@@ -4,7 +4,7 @@ use shared::spec::ClientEvaluation;
 
 use super::*;
 
-const TESTS: Work = Work { train: false, evaluate: true };
+const TESTS: Work = Work { train: false, evaluate: true, personalise: false };
 
 /// Of three rounds of training two are closed; the clients test the last model.
 fn tested() -> Bench {

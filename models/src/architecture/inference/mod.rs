@@ -24,6 +24,8 @@ struct Inference {
     /// Values that a pass of one sample keeps: what goes in and what every layer gives.
     activations: usize,
     layers: usize,
+    /// What the extractor gives for one sample.
+    features: Vec<usize>,
     output: Vec<usize>,
     initialisation: Initialisation,
     /// The names used in the part that is walked over.
@@ -73,6 +75,14 @@ impl Architecture {
         Ok(if let [positions, _] = output[..] { positions } else { 1 })
     }
 
+    /// The shape of one sample's features: of what the extractor gives.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn feature_shape(&self) -> Result<Vec<usize>, ArchitectureError> {
+        self.infer().map(|inference| inference.features)
+    }
+
     fn infer(&self) -> Result<Inference, ArchitectureError> {
         let mut inference = Inference { initialisation: self.initialisation, ..Inference::default() };
         let mut shape = self.input.clone();
@@ -80,6 +90,9 @@ impl Architecture {
         for (part, layers) in self.parts() {
             inference.names.clear();
             shape = inference.layers(part, part, layers, shape, 0)?;
+            if part == "extractor" {
+                inference.features.clone_from(&shape);
+            }
         }
         match shape[..] {
             [classes] | [_, classes] if classes == self.classes => {

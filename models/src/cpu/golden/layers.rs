@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Case, Golden};
+use crate::adam::Adam;
 use crate::architecture::Layer;
 use crate::cpu::operator::Shared;
 use crate::cpu::parameter::{Descent, Parameter};
@@ -137,6 +138,21 @@ fn descent() {
             for (found, expected) in parameter.values.values().iter().zip(&expected[(step + 1) * count..]) {
                 assert!((found - expected).abs() < 1e-6, "{} step {step}: {found} {expected}", case.name);
             }
+        }
+    }
+}
+
+#[test]
+fn adaptive_descent() {
+    let case = Golden::open("optimisers").cases().find(|case| case.name == "adam").unwrap();
+    let &[steps, count] = case.shape("gradients") else { panic!("one row a step") };
+    let (gradients, expected) = (&case.tensors["gradients"].1, case.values("parameters"));
+    let mut values = expected[..count].to_vec();
+    let mut adam = Adam::new(case.settings["lr"].as_f64().unwrap(), count);
+    for step in 0..steps {
+        adam.descend(&mut values, &gradients[step * count..][..count]);
+        for (found, expected) in values.iter().zip(&expected[(step + 1) * count..]) {
+            assert!((found - expected).abs() < 1e-6, "step {step}: {found} {expected}");
         }
     }
 }

@@ -1,0 +1,91 @@
+//! `edge-client evaluate` and `edge-client refresh`: the device's personal model.
+
+use std::io::{self, BufWriter, Write};
+
+use serde_json::json;
+use shared::data::Split;
+use shared::personalisation::Scores;
+
+use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
+use super::error::CliError;
+use super::processor;
+use super::samples::SampleArguments;
+use crate::evaluate::{Comparison, compare};
+use crate::personal::Personal;
+use crate::predict::{GlobalModel, PredictError};
+use crate::store::{DiskStore, PersonalModels};
+
+/// The personal model that the arguments name.
+pub(super) fn open(arguments: &PersonalArguments) -> Result<Personal, CliError> {
+    let state = state_directory(arguments.state.as_ref())?;
+    Ok(PersonalModels::of(&state).open(arguments.run)?)
+}
+
+pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
+    let personal = open(&arguments.personal)?;
+    let classes = personal.model.architecture.classes;
+    let own = &arguments.samples;
+    let data = arguments.test.clone().unwrap_or_else(|| own.data.clone());
+    let test = SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes)?;
+    let own = own.load(Split::Train, Some(&personal.samples), classes)?;
+    let comparison = compare(&personal, &own, &test, &processor::best())?;
+    let out = &mut BufWriter::new(io::stdout().lock());
+    let written = if arguments.json {
+        write_json(&personal, &comparison, out)
+    } else {
+        write_table(&personal, &comparison, out)
+    };
+    written.and_then(|()| out.flush()).map_err(CliError::Output)
+}
+
+pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), CliError> {
+    let state = state_directory(arguments.personal.state.as_ref())?;
+    let models = PersonalModels::of(&state);
+    // Found out before a state directory would be made for nothing.
+    models.open(arguments.personal.run)?;
+    let GlobalModel { architecture, params, .. } = GlobalModel::open(&arguments.model)?;
+    // A client that takes part in a run replaces personal models too.
+    let _lock = DiskStore::open(&state)?;
+    let mut personal = models.open(arguments.personal.run)?;
+    personal.model.refresh(&architecture, params).map_err(PredictError::Misfit)?;
+    models.keep(personal.run, &personal.to_bytes())?;
+    let (run, path) = (personal.run.to_string(), models.path(personal.run));
+    let line = if arguments.json {
+        json!({ "event": "refreshed", "run": run, "path": path }).to_string()
+    } else {
+        format!("the personal model {} stands on the new global model", path.display())
+    };
+    writeln!(io::stdout(), "{line}").map_err(CliError::Output)
+}
+
+fn rows(comparison: &Comparison) -> [(&'static str, &'static str, Scores); 3] {
+    let Comparison { global, local, mixture, .. } = *comparison;
+    [("global model", "global", global), ("local expert", "local", local), ("mixture", "mixture", mixture)]
+}
+
+fn write_table(personal: &Personal, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let (method, name, round) = (personal.model.method.name(), &personal.name, personal.round);
+    writeln!(out, "{method}, made in round {round} of {name}; {} test samples", comparison.samples)?;
+    writeln!(out, "{:14} {:>11} {:>12}", "", "local test", "global test")?;
+    for (row, _, scores) in rows(comparison) {
+        let percent =
+            |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
+        writeln!(out, "{row:14} {:>11} {:>12}", percent(scores.local), percent(scores.global))?;
+    }
+    writeln!(out, "the global model counts for {:.3} on average", comparison.gate)
+}
+
+fn write_json(personal: &Personal, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let mut line = json!({
+        "event": "evaluation",
+        "run": personal.run.to_string(),
+        "round": personal.round,
+        "method": personal.model.method.name(),
+        "samples": comparison.samples,
+        "gate": comparison.gate,
+    });
+    for (_, key, scores) in rows(comparison) {
+        line[key] = json!({ "local-test": scores.local, "global-test": scores.global });
+    }
+    writeln!(out, "{line}")
+}

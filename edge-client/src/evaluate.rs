@@ -1,0 +1,94 @@
+//! How good a device's personal model is, beside the two experts that it mixes.
+
+use std::ops::ControlFlow;
+
+use models::{Backend, largest};
+use shared::data::View;
+use shared::personalisation::{Mixture, Scores, Tally};
+
+use crate::personal::Personal;
+use crate::predict::{PredictError, for_each_batch};
+
+/// The tests of a personal model and of its experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// Of the global model.
+    pub global: Scores,
+    /// Of the local expert.
+    pub local: Scores,
+    /// Of the mixture, which for FT and FB is the local expert.
+    pub mixture: Scores,
+    /// The mean weight of the global expert over the test samples, 0 to 1; 0 without samples.
+    pub gate: f64,
+    /// Predictions looked at: one for each test sample, or for each position of a text.
+    pub samples: u64,
+}
+
+/// Tests on `test`, for a device whose training samples are `own`.
+///
+/// # Errors
+/// [`PredictError`] if the samples do not fit the model, or it cannot be run.
+pub fn compare(
+    personal: &Personal,
+    own: &View,
+    test: &View,
+    backend: &Backend,
+) -> Result<Comparison, PredictError> {
+    let mut mixture = Mixture::new(&personal.model, backend)?;
+    let (classes, input) = (mixture.architecture().classes, mixture.architecture().input.clone());
+    let mut tallies = [(); 3].map(|()| Tally::new(classes));
+    let mut gates = 0.0;
+    for_each_batch(&personal.samples.preparation, &input, test, &mut |_, batch| {
+        let answer = mixture.answer(batch).map_err(PredictError::Network)?;
+        for (tally, rows) in tallies.iter_mut().zip([&answer.global, &answer.local, &answer.mixed]) {
+            for (&label, row) in batch.y().iter().zip(rows.chunks_exact(classes)) {
+                tally.count(label, largest(row) as u32);
+            }
+        }
+        gates += answer.weights.iter().map(|&gate| f64::from(gate)).sum::<f64>();
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let histogram = own.histogram();
+    let [global, local, mixture] = tallies.each_ref().map(|tally| tally.scores(&histogram));
+    let samples = tallies[0].samples();
+    Ok(Comparison { global, local, mixture, gate: gates / samples.max(1) as f64, samples })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shared::data::Dataset;
+    use shared::personalisation::Method;
+
+    use super::*;
+    use crate::personal::tests::personal;
+
+    fn view(pixels: Vec<u8>, labels: Vec<u8>) -> View {
+        View::whole(Arc::new(Dataset::new(vec![1, 1, 2], pixels, labels, 2).unwrap()))
+    }
+
+    #[test]
+    fn experts_and_mixture_are_tested_side_by_side() {
+        // The device has three samples of class 1 and one of class 0.
+        let own = view(vec![0; 8], vec![1, 1, 0, 1]);
+        // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
+        let test = view(vec![255, 0, 0, 255, 0, 255, 0, 255], vec![0, 1, 1, 0]);
+        let found = compare(&personal(Method::Mf), &own, &test, &Backend::cpu()).unwrap();
+        let scores = |local, global| Scores { local: Some(local), global: Some(global) };
+        assert_eq!((found.global, found.local), (scores(0.25, 0.5), scores(0.75, 0.5)));
+        // Right about one of two of class 0 and both of class 1: 1/4 * 1/2 + 3/4.
+        assert_eq!((found.mixture, found.samples), (scores(0.875, 0.75), 4));
+        assert!((found.gate - 0.25).abs() < 1e-3, "{found:?}");
+        let fb = compare(&personal(Method::Fb), &own, &test, &Backend::cpu()).unwrap();
+        assert_eq!((fb.mixture, fb.gate), (found.local, 0.0));
+    }
+
+    #[test]
+    fn samples_of_another_shape_are_refused() {
+        let own = view(vec![0; 8], vec![1, 1, 0, 1]);
+        let wide = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 4], vec![0_u8], 2).unwrap()));
+        let result = compare(&personal(Method::Mf), &own, &wide, &Backend::cpu());
+        assert!(matches!(result, Err(PredictError::Shape { .. })));
+    }
+}

@@ -1,0 +1,300 @@
+//! A device's personal model as a file: safetensors, readable by any of its readers.
+//!
+//! | tensors | what they are |
+//! |---|---|
+//! | `global.extractor.conv1.weight`, ... | the global model that the local expert stands on |
+//! | `personal.head.fc1.weight`, ... | the local expert: what stands on the extractor, or for FT the whole model |
+//! | `gate.weight` `[1, inputs]`, `gate.bias` `[1]` | the gate of MF and MFE |
+//! | `split` `[samples]` | 1 for the training samples that the gate has learned from, 0 for the expert's |
+//!
+//! The metadata says what they belong to: `personal-model` (the format's version), `method`, `mix`, `architecture` and `samples`
+//! (JSON, as in a model file), `run`, `name` (the run's) and `round`.
+
+use std::collections::BTreeMap;
+
+use models::codec::{self, DecodeError, Limits};
+use models::model_file::ARCHITECTURE_KEY;
+use models::{Array, Backend, Precision};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use shared::id::RunId;
+use shared::personalisation::{Gate, Incoherent, LocalSplit, Mixture, PersonalModel};
+use shared::spec::{DataSpec, SAMPLES_KEY};
+
+/// The metadata key of the format's version.
+const VERSION_KEY: &str = "personal-model";
+/// The version that this build writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// A personal model, and what it was made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Personal {
+    /// The model.
+    pub model: PersonalModel,
+    /// What its samples are.
+    pub samples: DataSpec,
+    /// The run that it was made in.
+    pub run: RunId,
+    /// The run's name.
+    pub name: String,
+    /// The round that it was made in.
+    pub round: u32,
+    /// Which of the device's samples it has learned from, and how.
+    pub split: LocalSplit,
+}
+
+/// Why a file is no personal model.
+#[derive(Debug, thiserror::Error)]
+pub enum PersonalError {
+    /// The bytes are not safetensors, or not all of them are there.
+    #[error("it is not a readable safetensors file, or was cut short")]
+    NotSafetensors(#[from] DecodeError),
+    /// It is another kind of model.
+    #[error("it is not a personal model; a global one is named with --model")]
+    NotPersonal,
+    /// A newer program wrote it.
+    #[error(
+        "it has format version {found}, and this program knows versions up to {VERSION}: use the newer program that wrote it"
+    )]
+    Newer {
+        /// Its version.
+        found: u32,
+    },
+    /// Something of the metadata is not there, or cannot be understood.
+    #[error("its metadata has no `{key}` that can be understood")]
+    Metadata {
+        /// The key.
+        key: &'static str,
+    },
+    /// A tensor is not there, or has no sensible shape or values.
+    #[error("its tensor `{tensor}` is missing or not what it should be")]
+    Tensor {
+        /// The tensor.
+        tensor: String,
+    },
+    /// Experts, gate and network do not belong together.
+    #[error("its parts do not belong together")]
+    Incoherent(#[from] Incoherent),
+}
+
+impl Personal {
+    /// The file's bytes.
+    ///
+    /// # Panics
+    /// Never: names of parameters are not the one that the format reserves, and numbers and names are JSON.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let model = &self.model;
+        let mut tensors = models::ParamSet::new();
+        tensors.insert_under("global.", model.global.clone());
+        tensors.insert_under("personal.", model.local.clone());
+        if let Some(gate) = &model.gate {
+            let (weights, bias) = gate.parts();
+            let array = |shape: &[usize], values: Vec<f32>| {
+                Array::new(shape, values).expect("the shape is that of the values")
+            };
+            tensors.insert("gate.weight", array(&[1, weights.len()], weights.to_vec()));
+            tensors.insert("gate.bias", array(&[1], vec![bias]));
+        }
+        let mut split = Array::zeros([self.split.samples()]);
+        for &position in &self.split.gate {
+            split.values_mut()[position as usize] = 1.0;
+        }
+        tensors.insert("split", split);
+        let metadata = [
+            (VERSION_KEY, VERSION.to_string()),
+            ("method", word(&model.method)),
+            ("mix", word(&model.mix)),
+            (ARCHITECTURE_KEY, json(&model.architecture)),
+            (SAMPLES_KEY, json(&self.samples)),
+            ("run", self.run.to_string()),
+            ("name", self.name.clone()),
+            ("round", self.round.to_string()),
+        ];
+        let metadata = metadata.map(|(key, value)| (key.to_owned(), value));
+        codec::to_bytes(&tensors, Precision::F32, &BTreeMap::from(metadata))
+            .expect("no parameter has the name that the format reserves, and memory takes all bytes")
+    }
+
+    /// Reads a file's bytes.
+    ///
+    /// # Errors
+    /// [`PersonalError`]: what is read answers without a panic.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PersonalError> {
+        let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
+        let (mut tensors, metadata) = codec::from_bytes(bytes, limits)?;
+        let version = metadata.get(VERSION_KEY).ok_or(PersonalError::NotPersonal)?;
+        match version.parse() {
+            Ok(VERSION) => {}
+            Ok(found) if found > VERSION => return Err(PersonalError::Newer { found }),
+            _ => return Err(PersonalError::Metadata { key: VERSION_KEY }),
+        }
+        if let Some(tensor) = tensors.first_non_finite() {
+            return Err(PersonalError::Tensor { tensor: tensor.to_owned() });
+        }
+        let text = |key: &'static str| metadata.get(key).ok_or(PersonalError::Metadata { key });
+        let global = tensors.take_under("global.");
+        let local = tensors.take_under("personal.");
+        let gate = match (tensors.remove("gate.weight"), tensors.remove("gate.bias")) {
+            (Some(weights), Some(bias)) => match bias.values() {
+                &[bias] => Some(Gate::of(weights.values(), bias)),
+                _ => return Err(PersonalError::Tensor { tensor: "gate.bias".to_owned() }),
+            },
+            (None, None) => None,
+            (weights, _) => {
+                let tensor = if weights.is_some() { "gate.bias" } else { "gate.weight" };
+                return Err(PersonalError::Tensor { tensor: tensor.to_owned() });
+            }
+        };
+        let split = tensors.remove("split").ok_or(PersonalError::Tensor { tensor: "split".to_owned() })?;
+        let (gate_part, expert): (Vec<_>, Vec<_>) =
+            split.values().iter().zip(0_u32..).partition(|&(&value, _)| value > 0.5);
+        let positions = |part: Vec<(&f32, u32)>| part.into_iter().map(|(_, position)| position).collect();
+        let split = LocalSplit { expert: positions(expert), gate: positions(gate_part) };
+        let model = PersonalModel {
+            method: parsed(&word_json(text("method")?), "method")?,
+            mix: parsed(&word_json(text("mix")?), "mix")?,
+            architecture: parsed(text(ARCHITECTURE_KEY)?, ARCHITECTURE_KEY)?,
+            global,
+            local,
+            gate,
+        };
+        Mixture::new(&model, &Backend::cpu())?;
+        let run = text("run")?.parse().map_err(|_| PersonalError::Metadata { key: "run" })?;
+        let round = text("round")?.parse().map_err(|_| PersonalError::Metadata { key: "round" })?;
+        let samples = parsed(text(SAMPLES_KEY)?, SAMPLES_KEY)?;
+        Ok(Self { model, samples, run, name: text("name")?.clone(), round, split })
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("numbers, names and lists of them are JSON")
+}
+
+/// The name of a variant without data.
+fn word(value: &impl Serialize) -> String {
+    json(value).trim_matches('"').to_owned()
+}
+
+fn word_json(word: &str) -> String {
+    json(&word)
+}
+
+fn parsed<T: DeserializeOwned>(text: &str, key: &'static str) -> Result<T, PersonalError> {
+    serde_json::from_str(text).map_err(|_| PersonalError::Metadata { key })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use models::{Architecture, Layer, ParamSet};
+    use shared::personalisation::{Method, Mix};
+    use shared::seed::Seed;
+
+    use super::*;
+
+    /// A personal model of 1x1x2 samples of two classes, made with this method: the global expert says class 0 of everything,
+    /// the local one class 1.
+    pub(crate) fn personal(method: Method) -> Personal {
+        let architecture = Architecture {
+            extractor: vec![Layer::Flatten, Layer::Linear { name: "a".into(), out: 3, bias: true }],
+            ..Architecture::by_name("linear", &[1, 1, 2], 2).unwrap()
+        };
+        let mut global = architecture.initialise(|name| Seed::root(4).derive(name).rng()).unwrap();
+        let mut local = if method.is_whole() { global.clone() } else { global.select("head.") };
+        let bias = |set: &mut ParamSet, values: &[f32]| {
+            set.get_mut("head.fc.bias").unwrap().values_mut().copy_from_slice(values);
+        };
+        bias(&mut global, &[40.0, 0.0]);
+        bias(&mut local, &[0.0, 40.0]);
+        let gate = match method {
+            Method::Mf => Some(Gate::of(&[60.0, -60.0], 0.0)),
+            Method::Mfe => Some(Gate::of(&[0.5, -1.0, 0.25], 0.125)),
+            Method::Ft | Method::Fb | Method::Fixed => None,
+        };
+        let (run, round) = (RunId::from_bytes([3; 8]), 7);
+        let samples = DataSpec {
+            shape: vec![1, 1, 2],
+            class_names: Vec::new(),
+            labels: shared::spec::LabelsAt::Device,
+            preparation: shared::data::Preparation::default(),
+        };
+        let split = LocalSplit { expert: vec![0, 2, 3], gate: vec![1] };
+        let model = PersonalModel { method, mix: Mix::Logits, architecture, global, local, gate };
+        Personal { model, samples, run, name: "a run".to_owned(), round, split }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for method in Method::ALL {
+            let personal = personal(method);
+            let bytes = personal.to_bytes();
+            assert_eq!(Personal::from_bytes(&bytes).unwrap(), personal, "{method:?}");
+            // Any reader of the format reads it.
+            let file = safetensors(&bytes);
+            assert_eq!(
+                file.iter().filter(|name| name.starts_with("gate.")).count() > 0,
+                personal.model.gate.is_some()
+            );
+            assert!(file.contains(&"global.extractor.a.weight".to_owned()));
+        }
+    }
+
+    fn safetensors(bytes: &[u8]) -> Vec<String> {
+        let (tensors, _) = codec::from_bytes(bytes, Limits::default()).unwrap();
+        tensors.names().map(str::to_owned).collect()
+    }
+
+    /// The file with one tensor replaced or, without a new one, removed.
+    fn with(tensor: &str, array: Option<Array>) -> PersonalError {
+        let (mut tensors, metadata) =
+            codec::from_bytes(&personal(Method::Mfe).to_bytes(), Limits::default()).unwrap();
+        match array {
+            Some(array) => tensors.insert(tensor, array),
+            None => tensors.remove(tensor),
+        };
+        let bytes = codec::to_bytes(&tensors, Precision::F32, &metadata).unwrap();
+        Personal::from_bytes(&bytes).unwrap_err()
+    }
+
+    /// The file with one entry of the metadata replaced or removed.
+    fn with_entry(key: &str, value: Option<&str>) -> PersonalError {
+        let (tensors, mut metadata) =
+            codec::from_bytes(&personal(Method::Mfe).to_bytes(), Limits::default()).unwrap();
+        match value {
+            Some(value) => metadata.insert(key.to_owned(), value.to_owned()),
+            None => metadata.remove(key),
+        };
+        let bytes = codec::to_bytes(&tensors, Precision::F32, &metadata).unwrap();
+        Personal::from_bytes(&bytes).unwrap_err()
+    }
+
+    #[test]
+    fn every_malformation_has_its_error() {
+        let bytes = personal(Method::Mfe).to_bytes();
+        for length in [0, 7, bytes.len() / 2, bytes.len() - 1] {
+            let error = Personal::from_bytes(&bytes[..length]).unwrap_err();
+            assert!(matches!(error, PersonalError::NotSafetensors(_)), "{length}: {error}");
+        }
+        assert!(matches!(with_entry(VERSION_KEY, None), PersonalError::NotPersonal));
+        assert!(matches!(with_entry(VERSION_KEY, Some("2")), PersonalError::Newer { found: 2 }));
+        for key in ["method", "mix", ARCHITECTURE_KEY, SAMPLES_KEY, "run", "round"] {
+            for value in [None, Some("nonsense")] {
+                let error = with_entry(key, value);
+                assert!(matches!(error, PersonalError::Metadata { key: found } if found == key), "{error}");
+            }
+        }
+        // A gate, of a method that has none.
+        let error = with_entry("method", Some("fb"));
+        assert!(matches!(error, PersonalError::Incoherent(Incoherent::Gate { .. })), "{error}");
+        for name in ["gate.weight", "gate.bias", "split"] {
+            assert!(matches!(with(name, None), PersonalError::Tensor { tensor } if tensor == name));
+        }
+        let nan = Array::new([1], vec![f32::NAN]).unwrap();
+        assert!(matches!(with("gate.bias", Some(nan)), PersonalError::Tensor { .. }));
+        let wide = Some(Array::zeros([1, 4]));
+        assert!(matches!(with("gate.weight", wide), PersonalError::Incoherent(Incoherent::Gate { .. })));
+        for name in ["personal.head.fc.bias", "global.extractor.a.bias"] {
+            assert!(matches!(with(name, None), PersonalError::Incoherent(Incoherent::Expert(_))), "{name}");
+        }
+    }
+}

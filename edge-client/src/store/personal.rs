@@ -1,0 +1,169 @@
+//! Personal models, one file per run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use models::Limits;
+use shared::id::RunId;
+
+use super::RUNS_KEPT;
+use super::durable;
+use super::error::StoreError;
+use crate::personal::{Personal, PersonalError};
+
+/// The suffix of a personal model's file.
+const SUFFIX: &str = "safetensors";
+
+/// The `personal/` directory.
+///
+/// Files are replaced whole, so they may be read while another process of this device takes part in a run.
+#[derive(Clone, Debug)]
+pub struct PersonalModels {
+    directory: PathBuf,
+}
+
+impl PersonalModels {
+    /// Those in a state directory, which need not be there.
+    #[must_use]
+    pub fn of(state: &Path) -> Self {
+        Self { directory: state.join("personal") }
+    }
+
+    /// Where the model of a run lies.
+    #[must_use]
+    pub fn path(&self, run: RunId) -> PathBuf {
+        self.directory.join(format!("{run}.{SUFFIX}"))
+    }
+
+    /// Keeps the bytes of a personal model durably, in place of an earlier one of the same run, and removes the runs that are
+    /// too many.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the disk fails; the earlier one is then still there.
+    pub fn keep(&self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.path(run);
+        let new = !durable::exists(&path)?;
+        durable::create_dir(&self.directory)?;
+        durable::replace(&path, bytes)?;
+        if new {
+            durable::sync_dir(durable::parent(&self.directory))?;
+            for (_, old) in self.by_age()?.into_iter().filter(|&(_, of)| of != run).skip(RUNS_KEPT - 1) {
+                tracing::info!(run = %old, "removing the personal model of a run that was not used for long");
+                durable::remove_file(&self.path(old))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The model of a run or, without one, that which was written last.
+    ///
+    /// # Errors
+    /// [`StoreError`] if there is none, it cannot be read or is damaged.
+    pub fn open(&self, run: Option<RunId>) -> Result<Personal, StoreError> {
+        let none = || StoreError::NoPersonal { directory: self.directory.clone() };
+        let run = match run {
+            Some(run) => run,
+            None => self.by_age()?.first().map(|&(_, run)| run).ok_or_else(none)?,
+        };
+        let path = self.path(run);
+        if !durable::exists(&path)? {
+            return Err(none());
+        }
+        let length = fs::metadata(&path).map_err(StoreError::io("read", &path))?.len();
+        let damaged =
+            |problem: PersonalError| StoreError::Personal { path: path.clone(), problem: Box::new(problem) };
+        if length > Limits::default().max_bytes {
+            return Err(damaged(PersonalError::NotPersonal));
+        }
+        let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
+        Personal::from_bytes(&bytes).map_err(damaged)
+    }
+
+    /// The runs with a model, the one written last first.
+    fn by_age(&self) -> Result<Vec<(SystemTime, RunId)>, StoreError> {
+        if !durable::exists(&self.directory)? {
+            return Ok(Vec::new());
+        }
+        let failed = |error| StoreError::io("list", &self.directory)(error);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let run = path.file_stem().and_then(|name| name.to_str()?.parse::<RunId>().ok());
+            if let Some(run) = run.filter(|_| path.extension().is_some_and(|suffix| suffix == SUFFIX)) {
+                let written = fs::metadata(&path).and_then(|data| data.modified());
+                found.push((written.unwrap_or(SystemTime::UNIX_EPOCH), run));
+            }
+        }
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shared::personalisation::Method;
+
+    use super::*;
+    use crate::personal::tests::personal;
+
+    fn run(number: u8) -> RunId {
+        RunId::from_bytes([number; 8])
+    }
+
+    fn of(number: u8) -> Personal {
+        Personal { run: run(number), round: number.into(), ..personal(Method::Mfe) }
+    }
+
+    fn age(models: &PersonalModels, number: u8, seconds: u64) {
+        let file = fs::File::options().write(true).open(models.path(run(number))).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 - seconds)).unwrap();
+    }
+
+    #[test]
+    fn the_model_written_last_is_the_one_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = PersonalModels::of(&folder.path().join("state"));
+        assert!(matches!(models.open(None), Err(StoreError::NoPersonal { .. })));
+        for (number, seconds) in [(1, 20), (2, 5), (3, 10)] {
+            models.keep(run(number), &of(number).to_bytes()).unwrap();
+            age(&models, number, seconds);
+        }
+        assert_eq!(models.open(None).unwrap(), of(2));
+        assert_eq!(models.open(Some(run(1))).unwrap(), of(1));
+        assert!(matches!(models.open(Some(run(9))), Err(StoreError::NoPersonal { .. })));
+        // In its place, and nothing beside it.
+        models.keep(run(1), &Personal { round: 8, ..of(1) }.to_bytes()).unwrap();
+        assert_eq!(models.open(None).unwrap().round, 8);
+        assert_eq!(fs::read_dir(&models.directory).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn the_runs_written_last_are_kept_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = PersonalModels::of(folder.path());
+        models.keep(run(0), b"not looked at").unwrap();
+        fs::write(models.directory.join("notes"), "mine").unwrap();
+        for number in 1..=RUNS_KEPT as u8 {
+            age(&models, number - 1, 100 - u64::from(number));
+            models.keep(run(number), &of(number).to_bytes()).unwrap();
+        }
+        assert!(!models.path(run(0)).exists() && models.path(run(1)).exists());
+        assert!(models.directory.join("notes").exists());
+    }
+
+    #[test]
+    fn damage_names_the_file_and_the_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = PersonalModels::of(folder.path());
+        let bytes = of(1).to_bytes();
+        models.keep(run(1), &bytes[..bytes.len() - 3]).unwrap();
+        let error = models.open(None).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, StoreError::Personal { path, .. } if path == models.path(run(1))));
+        assert!(text.contains("restore it from a backup"), "{text}");
+        assert_eq!(fs::read(models.path(run(1))).unwrap().len(), bytes.len() - 3, "it is left as it is");
+    }
+}

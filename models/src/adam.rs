@@ -1,0 +1,74 @@
+//! Adam.
+
+use serde::{Deserialize, Serialize};
+
+/// What is kept of the first and of the second moment from step to step, and what keeps the root of the second from 0:
+/// those of Kingma and Ba, and the defaults of `torch.optim.Adam`.
+const BETA1: f64 = 0.9;
+const BETA2: f64 = 0.999;
+const EPSILON: f64 = 1e-8;
+
+/// Adam (Kingma and Ba, ICLR 2015, arXiv 1412.6980, Algorithm 1), as `torch.optim.Adam` defines it.
+///
+/// ```text
+/// m <- 0.9 m + 0.1 g        v <- 0.999 v + 0.001 g^2
+/// w <- w - rate m / (1 - 0.9^t) / (sqrt(v / (1 - 0.999^t)) + 1e-8)        t = 1, 2, ...
+/// ```
+///
+/// It is here for small models beside a network, such as a gate: a vector and its gradient, in double precision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adam {
+    /// The learning rate.
+    rate: f64,
+    /// Steps taken.
+    steps: i32,
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+impl Adam {
+    /// Before the first step along a gradient of so many values.
+    #[must_use]
+    pub fn new(rate: f64, values: usize) -> Self {
+        Self { rate, steps: 0, first: vec![0.0; values], second: vec![0.0; values] }
+    }
+
+    /// One step.
+    ///
+    /// # Panics
+    /// If there are not as many values in either as [`Adam::new`] was told.
+    pub fn descend(&mut self, values: &mut [f32], gradient: &[f64]) {
+        assert_eq!(
+            (values.len(), gradient.len()),
+            (self.first.len(), self.first.len()),
+            "a gradient for each"
+        );
+        self.steps = self.steps.saturating_add(1);
+        let corrections = [BETA1, BETA2].map(|beta| 1.0 - beta.powi(self.steps));
+        let moments = self.first.iter_mut().zip(&mut self.second);
+        for ((value, &gradient), (first, second)) in values.iter_mut().zip(gradient).zip(moments) {
+            *first = BETA1 * *first + (1.0 - BETA1) * gradient;
+            *second = BETA2 * *second + (1.0 - BETA2) * gradient * gradient;
+            let step = *first / corrections[0] / ((*second / corrections[1]).sqrt() + EPSILON);
+            *value = (f64::from(*value) - self.rate * step) as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_along_a_gradient_that_does_not_change_are_as_long_as_the_rate() {
+        // Both moments are then those of the gradient itself, once they are corrected.
+        let (mut values, mut adam) = ([1.0f32, 1.0, 1.0], Adam::new(0.125, 3));
+        for step in 1..=4 {
+            adam.descend(&mut values, &[3.0, -0.5, 0.0]);
+            let moved = 0.125 * step as f32;
+            for (found, expected) in values.iter().zip([1.0 - moved, 1.0 + moved, 1.0]) {
+                assert!((found - expected).abs() < 1e-6, "{values:?}");
+            }
+        }
+    }
+}

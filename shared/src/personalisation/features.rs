@@ -1,0 +1,72 @@
+//! Activations of the frozen extractor, computed once for each sample and used by the head and by the gate.
+
+use models::{Batch, Mode, Network};
+
+use super::{PersonaliseError, Steps};
+use crate::data::{Preparation, View};
+
+/// Samples in one forward pass: bounds memory, not the result.
+pub(super) const CHUNK: usize = 256;
+
+/// What the global model says about some samples, in their order.
+///
+/// It takes four bytes for each activation of each sample: 1600 for a sample of LeNet-5.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Features {
+    /// Shape of one sample's activations.
+    pub shape: Vec<usize>,
+    /// The extractor's activations `a`, `[samples, ...shape]`.
+    pub activations: Vec<f32>,
+    /// The global model's logits, `[rows, classes]`: a row for each sample, or for each position of a text.
+    pub logits: Vec<f32>,
+    /// The samples' labels, one for each row.
+    pub labels: Vec<u32>,
+}
+
+impl Features {
+    /// Runs a view's samples, prepared as for a test, through the global model.
+    pub(super) fn of(
+        network: &mut Network,
+        preparation: &Preparation,
+        view: &View,
+        steps: &mut Steps<'_>,
+    ) -> Result<Self, PersonaliseError> {
+        let shape = network.architecture().feature_shape()?;
+        let mut features = Self { shape, ..Self::default() };
+        let positions: Vec<usize> = (0..view.len()).collect();
+        for chunk in positions.chunks(CHUNK) {
+            let batch = prepared(preparation, view, chunk, &network.architecture().input)?;
+            network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
+            features.activations.extend_from_slice(network.features());
+            features.logits.extend_from_slice(network.logits());
+            features.labels.extend_from_slice(batch.y());
+            steps.check()?;
+        }
+        Ok(features)
+    }
+
+    /// Replaces the contents of `x` and `y` by the activations and labels of these samples: a batch for what stands on the
+    /// extractor.
+    pub(super) fn fill(&self, positions: &[usize], x: &mut Vec<f32>, y: &mut Vec<u32>) {
+        x.clear();
+        y.clear();
+        let length = self.shape.iter().product::<usize>();
+        let each = self.labels.len() * length / self.activations.len().max(1);
+        for &position in positions {
+            x.extend_from_slice(&self.activations[position * length..][..length]);
+            y.extend_from_slice(&self.labels[position * each..][..each]);
+        }
+    }
+}
+
+/// The samples at these positions as for a test; `input` is the shape of one.
+pub(super) fn prepared(
+    preparation: &Preparation,
+    view: &View,
+    positions: &[usize],
+    input: &[usize],
+) -> Result<Batch, PersonaliseError> {
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    preparation.evaluation(view, positions, &mut x, &mut y);
+    Ok(Batch::new(x, [&[positions.len()], input].concat(), y)?)
+}

@@ -1,0 +1,217 @@
+//! Personal models: made in rounds, whatever dies; used, tested and refreshed by the programs without a connection.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use aggregator::coordinator::Outcome;
+use edge_client::personal::Personal;
+use federation_tests::faulty_disk::Loss;
+use federation_tests::lab::Lab;
+use federation_tests::process::{Ended, run};
+use federation_tests::programs::programs;
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use serde_json::Value;
+use shared::id::RunId;
+use shared::personalisation::Method;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// A small network with an extractor and a head; personal models of all kinds, of which MFE's is kept.
+const SETTINGS: [&str; 8] = [
+    "model.name=cnn-small",
+    "run.rounds=2",
+    "personalisation.method=[\"mfe\",\"ft\",\"fb\",\"mf\",\"fixed\"]",
+    "personalisation.head.rate=0.1",
+    "personalisation.head.batch=8",
+    "personalisation.gate.rate=0.05",
+    "evaluate.hold-out=0.25",
+    "personalisation.report.gate=false",
+];
+
+fn scenario(more: &[&str]) -> Scenario {
+    Scenario::small(&[&SETTINGS[..], &["round.count.min=4"], more].concat())
+}
+
+fn world(scenario: &Scenario, directory: &Path) -> World {
+    World::new(scenario.clone(), Weather::CALM, 0, directory)
+}
+
+fn kept(world: &World) -> Vec<Vec<u8>> {
+    world.devices().iter().map(|device| device.personal().unwrap_or_default().to_vec()).collect()
+}
+
+#[test]
+fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(&scenario(&[]), directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = world.records();
+    assert_eq!(records.iter().map(|record| record.closing).collect::<Vec<_>>(), [false, false, true]);
+    let closing = &records[2];
+    assert_eq!((closing.clients.len(), records[1].clients.len()), (4, 0));
+    let subjects = ["", "fb-", "fixed-", "ft-", "mf-", "mfe-"];
+    let names = subjects.iter().flat_map(|of| ["global", "local"].map(|test| format!("{of}{test}-test")));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    for measured in closing.clients.values() {
+        assert_eq!(measured.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
+        assert!(measured.values().all(|share| (0.0..=1.0).contains(share)), "{measured:?}");
+    }
+    for (device, bytes) in world.devices().iter().zip(kept(&world)) {
+        let personal = Personal::from_bytes(&bytes).unwrap();
+        assert_eq!((personal.round, personal.model.method), (3, Method::Mfe), "{}", device.client());
+        assert_eq!(personal.model.global, world.model());
+        // A quarter of its forty samples is held out for tests, and a quarter of the rest is the gate's.
+        assert_eq!((personal.split.samples(), personal.split.gate.len()), (30, 7));
+    }
+    // One model is not another's.
+    let models: std::collections::BTreeSet<_> = kept(&world).into_iter().collect();
+    assert_eq!(models.len(), 4);
+    // The update of the closing round is an empty parcel: what came up is the reports.
+    assert!(closing.bytes_up < 4 * 1000, "{closing:?}");
+}
+
+#[test]
+fn personal_models_can_be_made_on_the_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = world(&scenario(&["personalisation.every=1", "run.rounds=3"]), directory.path());
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = world.records();
+    assert_eq!(records.iter().map(|record| record.clients.len()).collect::<Vec<_>>(), [0, 4, 4, 4]);
+    // Of the first global model in the second round: as after a run of one round.
+    let other = tempfile::tempdir().unwrap();
+    let mut short = World::new(scenario(&["run.rounds=1"]), Weather::CALM, 0, other.path());
+    assert_eq!(short.run_until_end(LIMIT), Some(Outcome::Completed));
+    assert_eq!(short.records()[1].clients, records[1].clients);
+    for (first, last) in kept(&short).iter().zip(kept(&world)) {
+        let [first, last] = [first, &last].map(|bytes| Personal::from_bytes(bytes).unwrap());
+        assert_eq!((first.round, last.round), (2, 4));
+        assert_eq!(first.split, last.split, "what a gate learns from stays the same");
+    }
+    // Training is what it is without.
+    let directory = tempfile::tempdir().unwrap();
+    let plain = Scenario::small(
+        &[&SETTINGS[..2], &["round.count.min=4", "run.rounds=3", "evaluate.hold-out=0.25"]].concat(),
+    );
+    let mut without = World::new(plain, Weather::CALM, 0, directory.path());
+    assert_eq!(without.run_until_end(LIMIT), Some(Outcome::Completed));
+    assert_eq!(without.model(), world.model());
+}
+
+#[test]
+fn whatever_dies_the_personal_models_are_the_same() {
+    let scenario = scenario(&["run.rounds=1"]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut calm = world(&scenario, directory.path());
+    assert_eq!(calm.run_until_end(LIMIT), Some(Outcome::Completed));
+    let found = |world: &World| -> Vec<BTreeMap<_, _>> {
+        world.records().iter().map(|record| record.clients.clone()).collect()
+    };
+    // A run that dies before it has begun begins again as another run.
+    let models = |world: &World| -> Vec<Personal> {
+        let personal = |bytes: &Vec<u8>| Personal::from_bytes(bytes).unwrap();
+        let of_any_run = |personal| Personal { run: RunId::from_bytes([0; 8]), ..personal };
+        kept(world).iter().map(personal).map(of_any_run).collect()
+    };
+    for fatal in (0..calm.disk().operations()).step_by(3) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = world(&scenario, directory.path());
+        world.synced_uploads = true;
+        world.die_at(fatal, if fatal % 2 == 0 { Loss::Nothing } else { Loss::Everything });
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(found(&world), found(&calm), "death at operation {fatal}");
+        assert!(models(&world) == models(&calm), "death at operation {fatal}");
+    }
+}
+
+/// Runs the client's program to its end.
+fn client(arguments: &[&str]) -> Ended {
+    run(&programs().edge_client, arguments)
+}
+
+fn last_line(ended: &Ended) -> Value {
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    serde_json::from_str(ended.text.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
+    // Devices test on their test split, which is the simulation's common one.
+    let lab = Lab::new(2, &[&SETTINGS[..6], &["run.rounds=1"]].concat());
+    for index in 0..2 {
+        for file in fs::read_dir(lab.path("data/test")).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), lab.data(index).join(file.file_name())).unwrap();
+        }
+    }
+    let server = lab.serve();
+    let devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+    for device in devices {
+        assert_eq!(device.wait().code, Some(0));
+    }
+    assert_eq!(server.wait().code, Some(0));
+    assert!(lab.model() == lab.simulated(), "the model is not the simulation's");
+    let closing = lab.rounds().pop().unwrap();
+    let simulated = lab.path("simulated").join(lab.run().file_name().unwrap());
+    for index in 0..2 {
+        let id = lab.client(index);
+        let file = fs::read_dir(lab.state(index).join("personal")).unwrap().next().unwrap().unwrap().path();
+        let bytes = fs::read(&file).unwrap();
+        let kept = Personal::from_bytes(&bytes).unwrap();
+        // The simulated client's is the same, but for the run that it was made in.
+        let virtual_one =
+            fs::read(simulated.join(format!("state/clients/{id}.personal.safetensors"))).unwrap();
+        let virtual_one = Personal::from_bytes(&virtual_one).unwrap();
+        assert_eq!(Personal { run: virtual_one.run, ..kept.clone() }, virtual_one);
+
+        let (state, data) = (lab.state(index).display().to_string(), lab.data(index).display().to_string());
+        let at = ["--state", &state, "--data", &data, "--json"];
+        // What the device says offline is what the server was told.
+        let elsewhere = lab.name("data/test");
+        let evaluation = last_line(&client(&[&["evaluate", "--test", &elsewhere], &at[..]].concat()));
+        for (key, name) in [("global", "global-test"), ("mixture", "mfe-global-test")] {
+            let told = closing.clients[&id][name];
+            let found = evaluation[key]["global-test"].as_f64().unwrap();
+            assert!((told - found).abs() < 1e-9, "{name}: {told} {found}");
+        }
+        for (key, name) in [("global", "local-test"), ("mixture", "mfe-local-test")] {
+            let (told, found) = (closing.clients[&id][name], evaluation[key]["local-test"].as_f64().unwrap());
+            assert!((told - found).abs() < 1e-9, "{name}: {told} {found}");
+        }
+        let predicted = client(&[&["predict", "--personal", "--gate"], &at[..]].concat());
+        let score = last_line(&predicted);
+        assert!((score["accuracy"].as_f64().unwrap() - closing.clients[&id]["mfe-global-test"]).abs() < 1e-9);
+        let row: Value = serde_json::from_str(predicted.text.lines().next().unwrap()).unwrap();
+        assert!(row["gate"].as_f64().is_some_and(|gate| gate > 0.0 && gate < 1.0), "{row}");
+
+        // A newer global model of the same network is taken; the personal head stays.
+        let model = lab.run().join("model.safetensors").display().to_string();
+        let newer = lab.name("newer.safetensors");
+        let (architecture, mut params, extra) =
+            models::read_model(&mut &fs::read(&model).unwrap()[..]).unwrap();
+        params.scale(0.5);
+        models::write_model(&architecture, &params, &extra, &mut fs::File::create(&newer).unwrap()).unwrap();
+        last_line(&client(&["refresh", "--model", &newer, "--state", &state, "--json"]));
+        let refreshed = Personal::from_bytes(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!((&refreshed.model.local, &refreshed.model.gate), (&kept.model.local, &kept.model.gate));
+        assert_eq!(refreshed.model.global, params);
+        last_line(&client(&[&["evaluate"], &at[..]].concat()));
+
+        // One of another network is not, and nothing is lost.
+        let other =
+            models::Architecture::by_name("mlp-2nn", &architecture.input, architecture.classes).unwrap();
+        let params = other.initialise(|name| shared::seed::Seed::root(1).derive(name).rng()).unwrap();
+        models::write_model(&other, &params, &extra, &mut fs::File::create(&newer).unwrap()).unwrap();
+        let refused = client(&["refresh", "--model", &newer, "--state", &state]);
+        assert_eq!(refused.code, Some(3), "{}", refused.text);
+        for part in ["extractor.", "kept as it was", "cnn-small"] {
+            assert!(refused.text.contains(part), "no {part:?} in {}", refused.text);
+        }
+        assert_eq!(Personal::from_bytes(&fs::read(&file).unwrap()).unwrap(), refreshed);
+    }
+}

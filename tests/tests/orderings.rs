@@ -144,3 +144,33 @@ fn one_shot_learning_beats_one_shot_averaging_its_best_member_and_the_usual_ense
         assert!(fafi >= usual - 0.01, "{cell}: FAFI {fafi}, the usual ensemble {usual}");
     }
 }
+
+/// What clients measured, the mean over them and over the seeds.
+fn measured(found: &Value, name: &str, metric: &str) -> f64 {
+    line(found, name)["metrics"][metric]["mean"].as_f64().unwrap_or_else(|| panic!("no {metric} of {name}"))
+}
+
+/// The table of PFL-MoE at alpha = 0.5, and how the gates follow the skew.
+#[test]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn personal_models_know_their_clients_better_and_mixtures_keep_more_of_the_rest() {
+    let Some(found) = compared("pfl-fashion") else { return };
+    let of = |metric: &str| measured(&found, "a0_5/fedavg", metric);
+    let tests = |test: &str| ["", "fb-", "mf-", "mfe-"].map(|model| of(&format!("{model}{test}-test")));
+    let alone = |test: &str| measured(&found, "a0_5/local", &format!("{test}-test"));
+
+    let [fedavg, fb, mf, mfe] = tests("local");
+    assert!(fb.min(mf).min(mfe) > fedavg, "local test: FB {fb}, MF {mf}, MFE {mfe}, FedAvg {fedavg}");
+    assert!(fedavg > alone("local"), "local test: FedAvg {fedavg}, Local {}", alone("local"));
+    assert!(mf.min(mfe) >= fb - 0.001, "local test: MF {mf}, MFE {mfe}, FB {fb}");
+
+    let [fedavg, fb, mf, mfe] = tests("global");
+    assert!(fedavg > mf.max(mfe), "global test: FedAvg {fedavg}, MF {mf}, MFE {mfe}");
+    assert!(mf.min(mfe) > fb && fb > alone("global"), "global test: MF {mf}, MFE {mfe}, FB {fb}");
+
+    for gate in ["mf-gate", "mfe-gate"] {
+        let [low, middle, high] =
+            ["a0_5", "a0_9", "a2"].map(|alpha| measured(&found, &format!("{alpha}/fedavg"), gate));
+        assert!(low < middle && middle < high, "{gate} at alpha 0.5, 0.9 and 2: {low}, {middle}, {high}");
+    }
+}

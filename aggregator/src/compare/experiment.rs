@@ -75,6 +75,8 @@ pub struct Paper {
     pub rounds: BTreeMap<String, f64>,
     /// Final accuracies, in percent.
     pub accuracy: BTreeMap<String, f64>,
+    /// Tests of personal models by their names, as in `mfe-local-test`, in percent.
+    pub metrics: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// Mixing the final models of two runs of one variant, seed by seed with the next one: `theta a + (1 - theta) b`.

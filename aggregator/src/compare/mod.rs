@@ -47,6 +47,7 @@
 //! source = "McMahan et al. 2017, table 1"
 //! rounds = { "iid/epochs=1/fedavg" = 87 }            # CELL/VARIANT: rounds to the target
 //! accuracy = { "iid/epochs=1/fedavg" = 97.0 }        # final accuracies in percent
+//! metrics."iid/epochs=1/fedavg" = { mfe-local-test = 92.9 }   # tests of personal models, in percent
 //!
 //! [interpolate]                          # mix the final models of seeds 1 and 2, 3 and 4 ...; optional
 //! steps = 15                             # values of theta
@@ -87,6 +88,7 @@
 pub mod experiment;
 pub mod interpolation;
 pub mod page;
+mod personal;
 pub mod plan;
 pub mod progress;
 pub mod results;

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use shared::message::Metric;
 
 use super::interpolation::Mixture;
+use super::personal;
 use super::plan::Plan;
 use super::results::{Line, Rounds, curve, measured};
 use super::table::{accuracy, metric, paper, points, to_target};
@@ -92,6 +93,8 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
         section.card {
             h2 { (title) }
             div.scroll { (table(found, &of_cell, setting.target)) }
+            (personal::page(found.plan, &of_cell))
+            (personal::picture(found.plan, found.rounds, &of_cell))
             div.charts {
                 @for chart in [accuracies, losses].into_iter().flatten() { div { (chart) } }
             }
@@ -135,7 +138,8 @@ fn at_the_end(found: &Found<'_>, line: &Line, name: &str) -> Vec<f64> {
 
 fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
     let plan = found.plan;
-    let measured = measured(lines.iter().copied());
+    let mut measured = measured(lines.iter().copied());
+    measured.retain(|name| !personal::is_personal(name));
     html! {
         table {
             thead {

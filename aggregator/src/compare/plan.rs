@@ -154,7 +154,7 @@ impl Plan {
     fn check_paper(&self) -> Result<(), ExperimentError> {
         let paper = &self.experiment.paper;
         let depth = 1 + self.experiment.axes.len();
-        for name in paper.rounds.keys().chain(paper.accuracy.keys()) {
+        for name in paper.rounds.keys().chain(paper.accuracy.keys()).chain(paper.metrics.keys()) {
             if name.split('/').count() != depth {
                 let example = self.name(0, 0);
                 return Err(ExperimentError::Content {

@@ -66,6 +66,8 @@ pub struct Line {
     pub paper_rounds: Option<f64>,
     /// What was published: final accuracy in percent.
     pub paper_accuracy: Option<f64>,
+    /// What was published of what clients measured, by name, in percent.
+    pub paper_metrics: BTreeMap<String, f64>,
 }
 
 /// One run.
@@ -175,6 +177,7 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 metrics: names.into_iter().filter_map(metric).collect(),
                 paper_rounds: plan.experiment.paper.rounds.get(&name).copied(),
                 paper_accuracy: plan.experiment.paper.accuracy.get(&name).copied(),
+                paper_metrics: plan.experiment.paper.metrics.get(&name).cloned().unwrap_or_default(),
                 name,
                 seeds,
             });

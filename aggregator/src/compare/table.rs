@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::personal;
 use super::plan::Plan;
 use super::results::{Line, Mean, measured};
 use crate::report::units::{bytes, percent};
@@ -32,7 +33,8 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
         if published {
             header.push("paper".to_owned());
         }
-        let measured = measured(of_cell());
+        let mut measured = measured(of_cell());
+        measured.retain(|name| !personal::is_personal(name));
         header.extend(measured.iter().map(|&name| name.to_owned()));
         let mut rows = vec![header];
         for line in of_cell() {
@@ -60,6 +62,11 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
         }
         text.push_str(&aligned(&rows));
         text.push('\n');
+        let personal = personal::text(plan, of_cell());
+        if !personal.is_empty() {
+            text.push_str(&personal);
+            text.push('\n');
+        }
     }
     let seeds = plan.experiment.seeds.len();
     let _ = writeln!(
@@ -113,7 +120,7 @@ pub(super) fn paper(line: &Line) -> Option<String> {
     (!both.is_empty()).then(|| both.join(", "))
 }
 
-fn spread(mean: Mean, unit: f64, decimals: usize, signed: bool) -> String {
+pub(super) fn spread(mean: Mean, unit: f64, decimals: usize, signed: bool) -> String {
     let value = mean.mean * unit;
     let value = if signed { format!("{value:+.decimals$}") } else { format!("{value:.decimals$}") };
     match mean.spread {
@@ -123,7 +130,7 @@ fn spread(mean: Mean, unit: f64, decimals: usize, signed: bool) -> String {
 }
 
 /// The first column to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

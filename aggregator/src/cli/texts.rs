@@ -17,7 +17,8 @@ With devices:
   edge-client join LAB:4433 --data DIR        (on each device)
 
 Every run has a directory RUNS/NAME (run.name, or SET-ALGORITHM) with config.toml (the effective configuration), rounds.jsonl (one line \
-per round), model.safetensors and report.html. A run that was stopped or killed continues when the same \
+per round), model.safetensors (or ensemble.safetensors, of an algorithm that keeps the clients' models side by side) and \
+report.html. A run that was stopped or killed continues when the same \
 command is given again; nothing is ever overwritten.
 
 Exit codes:

@@ -149,3 +149,31 @@ fn training_is_measured_as_that_of_others() {
     assert_eq!(found.len(), 2);
     assert!(found[0] < 1.0 && (found[1] - update.tensors.l2_norm()).abs() < 1e-6, "{found:?}");
 }
+
+#[test]
+fn a_step_is_that_of_the_loss_on_two_views() {
+    let spec = with(&run(""), training(1, 0));
+    let (data, backend, start) = (halves(6, 1), Backend::cpu(), initial(&spec));
+    let mut monitor = |_| ControlFlow::Continue(());
+    let seed = client_seed(&spec, 1, client_id(0));
+    let mut client = Client::new(&spec, 1, seed, &data, &backend, &mut monitor);
+    let loss = models::PrototypeLoss { classify: 2.0, contrast: 1.0, separate: 1.0, temperature: 0.07 };
+    let expected = client.epochs_of(&start, |learner, first, drawn| {
+        let mut x = first.x().to_vec();
+        drawn.view(&spec.data.preparation, "second view", &mut x);
+        assert_ne!(x[..x.len() / 2], x[x.len() / 2..]);
+        let batch = Batch::new(x, [12, 1, 4, 4], first.y().repeat(2))?;
+        let value = learner.step_by(&batch, &mut |network, gradients| {
+            let prototypes = network.parameter("head.out.weight")?;
+            let outputs = models::Prototyped {
+                representation: network.representation(),
+                logits: network.logits(),
+                prototypes: prototypes.values(),
+                labels: batch.y(),
+            };
+            Ok(loss.value(&loss.of(outputs, "head.out.weight", gradients)))
+        })?;
+        Ok(value)
+    });
+    assert!(apart(&learned(&spec, &data), &expected.unwrap()) < 1e-6);
+}

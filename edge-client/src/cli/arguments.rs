@@ -393,6 +393,7 @@ mod tests {
             ("join lab:1 --data d --on-error ignore", "possible values: stop, skip"),
             ("join lab:1 --data d --shape 3x", "as in 1x28x28"),
             ("join lab:1 --data d --classes 0", "0"),
+            ("join lab:1 --data d --unlabelled --classes 3", "cannot be used with"),
             ("predict --model m --data d --split all", "possible values: train, test"),
             ("predict --model m --data d --limit 0", "zero"),
             ("predict --model m --personal --data d", "cannot be used with"),

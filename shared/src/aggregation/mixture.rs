@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn hand_made() {
-        let found = mixed([0.5, 0.25, 0.25], &[1.0, -2.0], &[4.0, 0.0], &[8.0, 4.0]);
-        assert_eq!(found, model(&[3.5, 0.0]));
+        let found = mixed([0.5, 0.375, 0.125], &[1.0, -2.0], &[4.0, 0.0], &[8.0, 4.0]);
+        assert_eq!(found, model(&[3.0, -0.5]));
         let other =
             Mixture::PUBLISHED.mix(&mut model(&[1.0]), Some(&model(&[1.0, 2.0])), Some(&model(&[1.0])));
         assert!(other.is_err());

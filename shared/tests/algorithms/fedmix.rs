@@ -1,7 +1,8 @@
 //! `FedMix`'s client half (Wang et al. 2022), held against what the equations say where they say it simply.
 
 use models::{Backend, Batch, Learner, Network, ParamSet, Sgd, pseudo_label};
-use shared::algorithm::registry;
+use shared::aggregation::Mixture;
+use shared::algorithm::{Axes, registry};
 use shared::data::{Augmentation, Preparation, View};
 use shared::message::{Metric, TrainReport};
 use shared::seed::Seed;
@@ -166,6 +167,25 @@ fn views_are_drawn_from_the_seed_of_the_client_and_the_round() {
         registry::build(&spec.algorithm).unwrap().train(&mut client, parcel, None).unwrap().update
     };
     assert_ne!(of(&spec), of(&other));
+}
+
+#[test]
+fn whatever_does_not_refuse_a_mixture_has_a_model_to_mix() {
+    for name in registry::names() {
+        let spec = specified(name, "");
+        let algorithm = registry::build(&spec.algorithm).unwrap();
+        let axes = Axes {
+            training: &Training { batch: 0, ..spec.training },
+            aggregation: &spec.aggregation,
+            architecture: None,
+            mixture: Mixture::PUBLISHED,
+        };
+        let refused = algorithm.clashes(&axes).iter().any(|clash| clash.key == "server.mix");
+        let mut global = algorithm.init(initial(&spec));
+        let published = algorithm.published(&global).clone();
+        let mixed = algorithm.mixed(&mut global).map(|model| std::mem::take(model));
+        assert_eq!(mixed, (!refused).then_some(published), "{name}");
+    }
 }
 
 #[test]

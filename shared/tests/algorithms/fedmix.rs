@@ -183,7 +183,7 @@ fn whatever_does_not_refuse_a_mixture_has_a_model_to_mix() {
         let refused = algorithm.clashes(&axes).iter().any(|clash| clash.key == "server.mix");
         let mut global = algorithm.init(initial(&spec));
         let published = algorithm.published(&global).clone();
-        let mixed = algorithm.mixed(&mut global).map(|model| std::mem::take(model));
+        let mixed = algorithm.mixed(&mut global).map(std::mem::take);
         assert_eq!(mixed, (!refused).then_some(published), "{name}");
     }
 }

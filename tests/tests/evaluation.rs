@@ -92,7 +92,13 @@ fn model_in(path: &Path) -> Option<ParamSet> {
 #[test]
 fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
     // Too fast to stay where it is good.
-    let fast = ["run.rounds=9", "training.optimizer.sgd.rate=8", "stop.metric=own-loss", "stop.patience=2"];
+    let fast = [
+        "run.rounds=9",
+        "training.optimizer.sgd.rate=8",
+        "stop.metric=own-loss",
+        "evaluate.every=6",
+        "stop.patience=2",
+    ];
     let scenario = scenario(&fast);
     let directory = tempfile::tempdir().unwrap();
     let mut calm = world(&scenario, directory.path());
@@ -101,6 +107,10 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
     let own: Vec<f64> = records.iter().filter_map(|record| record.metrics.get("own-loss").copied()).collect();
     let last = records.last().unwrap();
     assert!(last.closing && last.round < 10, "it ended early: {own:?}");
+    assert!(
+        records[records.len() - 2].accuracy.is_some(),
+        "the last model is tested, whenever training ends"
+    );
     // `own[k]` is of the model after round k + 1. The two before the closing round found nothing better.
     let best = (0..own.len()).reduce(|best, next| if own[next] < own[best] { next } else { best }).unwrap();
     let tail = &own[own.len() - 3..own.len() - 1];

@@ -13,7 +13,8 @@ use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::OwnTraining;
-use super::{Run, RunError, SMALL, TestSet, Traffic};
+use super::{Run, RunError, SMALL, TestSet, Traffic, stopping};
+use crate::config::StopPlan;
 use crate::coordinator::{Closing, Tally};
 use crate::report::RoundRecord;
 
@@ -65,7 +66,9 @@ impl Run {
             own_loss = self.mix(&mut global, sums.own.take(), omega.as_ref())?;
         }
         let mut metrics = metrics(&sums.reports);
-        let due = work.train && self.config.evaluate.after(round, self.config.spec.rounds);
+        let due = work.train
+            && (self.config.evaluate.after(round, self.config.spec.rounds)
+                || self.ends_with(round, &metrics));
         let tested = match self.tests.as_ref().filter(|_| due) {
             Some(tests) => self.tested(&global, &this, &sums.reports, tests)?,
             None => None,
@@ -121,6 +124,20 @@ impl Run {
             self.checkpoint()?;
         }
         Ok(record)
+    }
+
+    /// Whether training ends with a round of which clients found this: then its model is tested as the last one planned is.
+    fn ends_with(&self, round: u32, metrics: &BTreeMap<String, f64>) -> bool {
+        let (evaluate, stop) = (&self.config.evaluate, &self.config.stop);
+        if evaluate.every == 0
+            || !stop.metric.is_of_clients()
+            || *stop == (StopPlan { metric: stop.metric, ..StopPlan::default() })
+        {
+            return false;
+        }
+        let mut records = self.records.clone();
+        records.push(RoundRecord { round, metrics: metrics.clone(), ..RoundRecord::default() });
+        stopping::ended(&records, stop).is_some()
     }
 
     /// Mixes what clients have learned with what the server has, and with the model before; gives the loss of the server's own

@@ -86,7 +86,7 @@ pub struct Result {
     pub update: Bytes,
     /// For this client's next round, an encoded parcel.
     pub local: Option<Vec<u8>>,
-    /// For this device alone: its personal model, if it has made one, as a [`Personal`](crate::personal::Personal) file.
+    /// For this device alone: its personal model, if it has made one, as a [`Personal`] file.
     pub personal: Option<Vec<u8>>,
 }
 

@@ -151,7 +151,7 @@ fn measured(found: &Value, name: &str, metric: &str) -> f64 {
 }
 
 /// The table of PFL-MoE at alpha = 0.5, and how the gates follow the skew. The paper has the mixtures level with FB in the local
-/// test; with a hundred samples for a gate they were 0.2 points below, so half a point is allowed.
+/// test, give or take a tenth of a point.
 #[test]
 #[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
 fn personal_models_know_their_clients_better_and_mixtures_keep_more_of_the_rest() {
@@ -163,7 +163,7 @@ fn personal_models_know_their_clients_better_and_mixtures_keep_more_of_the_rest(
     let [fedavg, fb, mf, mfe] = tests("local");
     assert!(fb.min(mf).min(mfe) > fedavg, "local test: FB {fb}, MF {mf}, MFE {mfe}, FedAvg {fedavg}");
     assert!(fedavg > alone("local"), "local test: FedAvg {fedavg}, Local {}", alone("local"));
-    assert!(mf.min(mfe) >= fb - 0.005, "local test: MF {mf}, MFE {mfe}, FB {fb}");
+    assert!(mf.min(mfe) >= fb - 0.001, "local test: MF {mf}, MFE {mfe}, FB {fb}");
 
     let [fedavg, fb, mf, mfe] = tests("global");
     assert!(fedavg > mf.max(mfe), "global test: FedAvg {fedavg}, MF {mf}, MFE {mfe}");

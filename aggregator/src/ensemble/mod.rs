@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An ensemble is as large as all its members together, and is never in memory: [`Bundle`] holds the prototypes and knows
-//! where each member's parameters stand, [`write`] passes them on a few values at a time, and [`Bundle::answer`] goes through
+//! where each member's parameters stand, [`write()`] passes them on a few values at a time, and [`Bundle::answer`] goes through
 //! the members one after the other, with running sums for a chunk of samples. The sums are in fixed point, so that neither
 //! the order of the members nor the number of threads changes a bit.
 //!

@@ -66,7 +66,8 @@ fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataErr
 
 /// The test set, if the model is ever to be tested.
 pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
-    if config.evaluate.every == 0 && config.spec.evaluation.every == 0 {
+    let asked = config.evaluate.every > 0 || config.spec.evaluation.every > 0;
+    if !asked && config.spec.personalisation.is_none() {
         return Ok(None);
     }
     let view = View::whole(Arc::new(load(config, Split::Test)?));

@@ -36,6 +36,10 @@ pub fn compare(
 ) -> Result<Comparison, PredictError> {
     let mut mixture = Mixture::new(&personal.model, backend)?;
     let (classes, input) = (mixture.architecture().classes, mixture.architecture().input.clone());
+    if test.classes() > classes || own.classes() > classes {
+        let found = test.classes().max(own.classes());
+        return Err(PredictError::Classes { expected: classes, found });
+    }
     let mut tallies = [(); 3].map(|()| Tally::new(classes));
     let mut gates = 0.0;
     for_each_batch(&personal.samples.preparation, &input, test, &mut |_, batch| {
@@ -82,6 +86,14 @@ mod tests {
         assert!((found.gate - 0.25).abs() < 1e-3, "{found:?}");
         let fb = compare(&personal(Method::Fb), &own, &test, &Backend::cpu()).unwrap();
         assert_eq!((fb.mixture, fb.gate), (found.local, 0.0));
+    }
+
+    #[test]
+    fn labels_that_the_model_does_not_know_are_refused() {
+        let own = view(vec![0; 8], vec![1, 1, 0, 1]);
+        let many = View::whole(Arc::new(Dataset::new(vec![1, 1, 2], vec![0; 2], vec![7_u8], 8).unwrap()));
+        let result = compare(&personal(Method::Mf), &own, &many, &Backend::cpu());
+        assert!(matches!(result, Err(PredictError::Classes { expected: 2, found: 8 })));
     }
 
     #[test]

@@ -82,6 +82,50 @@ pub enum PredictError {
     /// A newer global model is of another network than the personal one.
     #[error(transparent)]
     Misfit(#[from] Misfit),
+    /// A newer global model is of other samples than the personal one.
+    #[error(
+        "the new global model was trained on other samples than the personal one: {what} differ, and the personal head would \
+         misunderstand it; the personal model is kept as it was. Take part in a run of the new model to get a personal one"
+    )]
+    OtherSamples {
+        /// What differs.
+        what: &'static str,
+    },
+    /// The parameters of a model file are not numbers.
+    #[error(
+        "tensor `{tensor}` of the model holds a value that is not a number: its training diverged, use another model"
+    )]
+    Diverged {
+        /// The tensor.
+        tensor: String,
+    },
+    /// The data has more classes than the model.
+    #[error(
+        "the data has {found} classes and the model tells {expected} apart: name the data that it was trained for"
+    )]
+    Classes {
+        /// What the model tells apart.
+        expected: usize,
+        /// What the data has.
+        found: usize,
+    },
+}
+
+/// Whether a model of `new` samples can stand in for one of `old` ones.
+///
+/// # Errors
+/// [`PredictError::OtherSamples`] if the same numbers mean something else in the two.
+pub fn interchangeable(old: &DataSpec, new: &DataSpec) -> Result<(), PredictError> {
+    let what = if old.shape != new.shape {
+        "the shapes of a sample"
+    } else if old.class_names != new.class_names {
+        "the names of the classes or their order"
+    } else if old.preparation.normalisation != new.preparation.normalisation {
+        "the normalisations"
+    } else {
+        return Ok(());
+    };
+    Err(PredictError::OtherSamples { what })
 }
 
 /// What a model says about one sample, or about one position of a text.
@@ -279,6 +323,33 @@ mod tests {
     use shared::personalisation::Method;
 
     use super::*;
+
+    #[test]
+    fn a_model_of_other_samples_is_no_newer_one() {
+        let old = shared::spec::RunSpec::example("fedavg").data;
+        let differs = |change: fn(&mut DataSpec)| {
+            let mut new = old.clone();
+            change(&mut new);
+            match interchangeable(&old, &new) {
+                Ok(()) => None,
+                Err(PredictError::OtherSamples { what }) => Some(what),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(differs(|_| {}), None);
+        assert_eq!(
+            differs(|new| new.preparation.augmentation.flip = 0.5),
+            None,
+            "only training is augmented"
+        );
+        assert!(differs(|new| new.shape = vec![3, 2, 2]).is_some_and(|what| what.contains("shapes")));
+        assert!(
+            differs(|new| new.class_names = vec!["b".into(), "a".into()])
+                .is_some_and(|what| what.contains("names"))
+        );
+        let whitened = differs(|new| new.preparation.normalisation = shared::data::Normalisation::Whiten);
+        assert!(whitened.is_some_and(|what| what.contains("normalisations")));
+    }
     use crate::personal::tests::personal;
 
     /// A model of 1x1x2 samples whose two logits are ten times the pixels, plus `bias`.

@@ -196,9 +196,14 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
             Ok(tests) => {
                 let params = used()?;
                 let go_on = &mut || handle.go_on();
-                let found = evaluation::test(&task.spec, &params, &tests, &task.backend, go_on)?;
-                client.report(Metric::OwnAccuracy(found.accuracy));
-                client.report(Metric::OwnLoss(found.loss));
+                match evaluation::test(&task.spec, &params, &tests, &task.backend, go_on) {
+                    Ok(found) => {
+                        client.report(Metric::OwnAccuracy(found.accuracy));
+                        client.report(Metric::OwnLoss(found.loss));
+                    }
+                    Err(TrainError::Cancelled) => return Err(TrainError::Cancelled.into()),
+                    Err(error) => warn!("round {}: the model cannot be tested here: {error}", task.round),
+                }
             }
             // What it learns counts all the same.
             Err(error) => warn!("round {}: the model is not tested here: {error}", task.round),

@@ -164,7 +164,10 @@ impl Coordinator {
             },
             None => State::Gathering {
                 since: now,
-                need: if members.is_empty() { policy.start } else { policy.min },
+                need: match spec.work_after(resume.closed, last) {
+                    Some(work) if !members.is_empty() => policy.of(work).min,
+                    _ => policy.start,
+                },
                 known_until: regather,
                 pause_until: now,
             },
@@ -294,12 +297,16 @@ impl Coordinator {
             return;
         }
         let reasons = std::mem::take(reasons);
-        self.void = if *void { self.void + 1 } else { 0 };
+        // Training that went well is not spoilt by tests that nobody could make.
+        let trained = number <= self.last;
+        if trained {
+            self.void = if *void { self.void + 1 } else { 0 };
+        }
         self.closed = number;
         if enough {
             self.last = self.last.min(number);
         }
-        if self.void >= self.last {
+        if trained && self.void >= self.last {
             self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
         } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
             let pause = self.pause();

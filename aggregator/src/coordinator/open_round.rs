@@ -297,7 +297,9 @@ impl OpenRound {
         }
         if overdue {
             let wanted = self.policy.min - accepted;
-            return Next::Recruit { wanted, may_void: pending_here + pending_away == 0 };
+            // Without training to be had, nobody who is away is worth more time.
+            let waits = pending_here + if self.work.train { pending_away } else { 0 };
+            return Next::Recruit { wanted, may_void: waits == 0 };
         }
         if pending_away == 0 && accepted + pending_here < self.policy.min {
             let wanted = self.policy.min - accepted - pending_here;

@@ -6,16 +6,19 @@ use models::{Evaluation, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture};
 use shared::algorithm::{AggregateError, Global, Round};
 use shared::id::ClientId;
-use shared::message::{Metric, Rejection, TrainReport};
+use shared::message::{Rejection, TrainReport};
+
+use tracing::warn;
 
 use super::collapse::Outlook;
 use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::OwnTraining;
-use super::{Run, RunError, SMALL, TestSet, Traffic, stopping};
+use super::{Run, RunError, SMALL, TestSet, Traffic, measured, stopping};
 use crate::config::StopPlan;
 use crate::coordinator::{Closing, Tally};
+use crate::ensemble::EnsembleError;
 use crate::report::RoundRecord;
 
 impl Run {
@@ -65,7 +68,7 @@ impl Run {
             }
             own_loss = self.mix(&mut global, sums.own.take(), omega.as_ref())?;
         }
-        let mut metrics = metrics(&sums.reports);
+        let mut metrics = measured::means(&sums.reports, work);
         let due = work.train
             && (self.config.evaluate.after(round, self.config.spec.rounds)
                 || self.ends_with(round, &metrics));
@@ -83,7 +86,7 @@ impl Run {
             train_loss: if trained { mean(&sums.reports) } else { None },
             metrics,
             closing: !work.train,
-            clients: if work.tests() { clients(&sums.reports) } else { BTreeMap::new() },
+            clients: if work.tests() { measured::of_model(&sums.reports, work) } else { BTreeMap::new() },
             sampled: tally.sampled,
             accepted: tally.accepted,
             rejected: tally.rejected,
@@ -107,6 +110,7 @@ impl Run {
                 .note(&mut record, &self.records);
         }
         self.records.push(record.clone());
+        measured::keep_newest(&mut self.records);
         let more =
             self.config.spec.work_after(round, self.ended().unwrap_or(self.config.spec.rounds)).is_some();
         if more {
@@ -171,7 +175,14 @@ impl Run {
         tests: &TestSet,
     ) -> Result<Option<Tested>, RunError> {
         if let Some(answering) = self.algorithm.ensemble() {
-            return self.test_ensemble(answering, tests);
+            return match self.test_ensemble(answering, tests) {
+                // A client has sent a model that computes no numbers. The others are there all the same.
+                Err(RunError::Ensemble(error @ EnsembleError::Features { .. })) => {
+                    warn!("the ensemble is not tested: {error}");
+                    Ok(None)
+                }
+                tested => tested,
+            };
         }
         let evaluation = if self.algorithm.is_personal() {
             self.deployed(global, round, reports, tests)?
@@ -216,34 +227,6 @@ impl Run {
         };
         StoredRound::new(&*self.files, reports.iter().map(update), self.max_payload())
     }
-}
-
-/// The mean over the clients of every metric, by name. A peer may send any number: those that are none are left out.
-fn metrics(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<String, f64> {
-    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    let all = reports.values().flat_map(|report| report.metrics).flatten().flat_map(Metric::values);
-    for (name, value) in all.filter(|(_, value)| value.is_finite()) {
-        let (sum, count) = sums.entry(name.to_owned()).or_default();
-        *sum += value;
-        *count += 1.0;
-    }
-    sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect()
-}
-
-/// What every client found of the model that it was sent, by name; clients that did not test it are left out.
-fn clients(reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<ClientId, BTreeMap<String, f64>> {
-    let measured = |report: &TrainReport| -> BTreeMap<String, f64> {
-        let all = report
-            .metrics
-            .into_iter()
-            .flatten()
-            .filter(|metric| metric.is_of_model())
-            .flat_map(Metric::values)
-            .filter(|(_, value)| value.is_finite());
-        all.map(|(name, value)| (name.to_owned(), value)).collect()
-    };
-    let all = reports.iter().map(|(&client, report)| (client, measured(report)));
-    all.filter(|(_, measured)| !measured.is_empty()).collect()
 }
 
 /// In the order of the clients, so that it does not depend on who came first.

@@ -12,7 +12,7 @@ use crate::report::RoundRecord;
 /// So many samples are predicted, or [`OF_EACH_CLASS`] times the classes if that is more.
 const SAMPLES: usize = 256;
 const OF_EACH_CLASS: usize = 16;
-/// A model that names a smaller share of the classes has collapsed...
+/// A model that names no larger share of the classes has collapsed...
 const FEW: f64 = 0.5;
 /// ...if it has named twice as many before, or this many rounds are over. A model that has learned nothing yet names few.
 const BEGINNING: u32 = 5;
@@ -69,7 +69,7 @@ impl Outlook {
     pub(super) fn note(self, record: &mut RoundRecord, before: &[RoundRecord]) {
         let known = before.iter().filter_map(|record| record.metrics.get(CLASS_COVERAGE));
         let most = known.copied().fold(0.0, f64::max);
-        let few = self.class_coverage < FEW;
+        let few = self.class_coverage <= FEW;
         record.collapsed = few && (most >= 2.0 * self.class_coverage || record.round >= BEGINNING);
         record.metrics.insert(CLASS_COVERAGE.to_owned(), self.class_coverage);
         // A diverged model's predictions are no distribution, and a record holds numbers.

@@ -59,6 +59,7 @@ pub mod directory;
 mod ensemble;
 mod error;
 mod evaluation;
+mod measured;
 mod opening;
 mod recovery;
 pub mod stopping;

@@ -8,7 +8,7 @@ use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint};
 use super::error::disk;
-use super::{Run, RunError, TestSet};
+use super::{Run, RunError, TestSet, measured};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
@@ -175,6 +175,7 @@ impl Run {
             self.mended.push(format!("the half-written last line of {} is taken back", path.display()));
         }
         self.records = records;
+        measured::keep_newest(&mut self.records);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use super::processor;
 use super::samples::SampleArguments;
 use crate::evaluate::{Comparison, compare};
 use crate::personal::Personal;
-use crate::predict::{GlobalModel, PredictError};
+use crate::predict::{GlobalModel, PredictError, interchangeable};
 use crate::store::{DiskStore, PersonalModels};
 
 /// The personal model that the arguments name.
@@ -43,10 +43,16 @@ pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), CliError> {
     let models = PersonalModels::of(&state);
     // Found out before a state directory would be made for nothing.
     models.open(arguments.personal.run)?;
-    let GlobalModel { architecture, params, .. } = GlobalModel::open(&arguments.model)?;
+    let GlobalModel { architecture, params, samples } = GlobalModel::open(&arguments.model)?;
+    if let Some(tensor) = params.first_non_finite() {
+        return Err(PredictError::Diverged { tensor: tensor.to_owned() }.into());
+    }
     // A client that takes part in a run replaces personal models too.
     let _lock = DiskStore::open(&state)?;
     let mut personal = models.open(arguments.personal.run)?;
+    if let Some(samples) = &samples {
+        interchangeable(&personal.samples, samples)?;
+    }
     personal.model.refresh(&architecture, params).map_err(PredictError::Misfit)?;
     models.keep(personal.run, &personal.to_bytes())?;
     let (run, path) = (personal.run.to_string(), models.path(personal.run));

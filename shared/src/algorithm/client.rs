@@ -218,13 +218,12 @@ impl<'a> Client<'a> {
         self.device
     }
 
-    /// Adds a measurement to what the server is told of this round's training.
-    ///
-    /// # Panics
-    /// If there are more than a report has room for: there are not so many to ask for.
+    /// Adds a measurement to what the server is told of this round's training. A report has room for
+    /// [`MAX_METRICS`](crate::message::MAX_METRICS): what comes after those is left out, however much a server asks for.
     pub fn report(&mut self, metric: Metric) {
-        let free = self.metrics.iter_mut().find(|slot| slot.is_none());
-        *free.expect("a report has room for all that a run can ask for") = Some(metric);
+        if let Some(free) = self.metrics.iter_mut().find(|slot| slot.is_none()) {
+            *free = Some(metric);
+        }
     }
 
     /// What was measured so far.

@@ -99,3 +99,43 @@ fn tests_that_nobody_could_make_do_not_spoil_the_run() {
     assert_eq!(end, [close(4, void)]);
     assert_eq!(bench.closed(4).last(), Some(&Action::Finish(Outcome::Completed)));
 }
+
+#[test]
+fn one_good_round_of_training_is_enough_however_the_tests_go() {
+    let spec = RunSpec { rounds: 1, evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+    let mut bench = Bench::new(policy(1));
+    bench.coordinator = Coordinator::new(spec, policy(1), Resume::default(), bench.now);
+    bench.joins(1);
+    bench.opened(1);
+    bench.delivers(1, 1);
+    assert_eq!(opened_for(&bench.closed(1)), Some((2, TESTS, 1)));
+    bench.opened(2);
+    bench.fails(1, 2);
+    assert_eq!(bench.closed(2).last(), Some(&Action::Finish(Outcome::Completed)), "not fruitless");
+}
+
+#[test]
+fn a_closing_round_that_everybody_has_left_ends_with_its_time() {
+    let mut bench = tested();
+    bench.joins(1);
+    bench.opened(3);
+    bench.delivers(1, 3);
+    bench.closed(3);
+    bench.opened(4);
+    assert_eq!(bench.leaves(1), []);
+    let given_up = bench.coordinator.deadline(bench.now).expect("a moment");
+    let void = Tally { lost: 1, void: true, ..tally(1, 0, WaitedFor::MinCount) };
+    assert_eq!(bench.at(given_up), [close(4, void)]);
+    assert_eq!(bench.closed(4).last(), Some(&Action::Finish(Outcome::Completed)));
+}
+
+#[test]
+fn after_a_restart_the_closing_round_needs_no_more_clients_than_without() {
+    let spec = RunSpec { evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+    let resume = Resume { closed: 3, roster: shares(&[1, 2, 3]), ..Resume::default() };
+    let mut bench = Bench::new(policy(1));
+    let policy = RoundPolicy { min: 3, ..policy(3) };
+    bench.coordinator = Coordinator::new(spec, policy, resume, bench.now);
+    assert_eq!(bench.joins(1).len(), 1, "the others may come back yet");
+    assert_eq!(opened_for(&bench.at(REGATHER)), Some((4, TESTS, 1)));
+}

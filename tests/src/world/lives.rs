@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aggregator::coordinator::{Event, Outcome, PeerId, Resume};
 use aggregator::files::Disk;
-use aggregator::report::RoundRecord;
+use aggregator::report::{RoundRecord, jsonl};
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use models::ParamSet;
@@ -47,13 +47,14 @@ impl World {
         model.expect("the checkpoint can be read")
     }
 
-    /// The closed rounds of the ended run.
+    /// The closed rounds of the ended run, as they are written down.
+    ///
+    /// # Panics
+    /// If they cannot be read.
     #[must_use]
     pub fn records(&self) -> Vec<RoundRecord> {
-        match &self.server {
-            Some(server) => server.run().records().to_vec(),
-            None => self.read_back().records().to_vec(),
-        }
+        let text = std::fs::read_to_string(self.run_directory().rounds()).expect("rounds were closed");
+        jsonl::read(&text).expect("whole lines").records
     }
 
     /// The run of an aggregator that died with the run complete, and has nothing to do when it is started again.

@@ -138,7 +138,9 @@ impl Learner {
                 logits: Some(&self.by.logits),
                 ..OutputGradients::default()
             };
-            self.network.propagate(gradients, Descent::Keep)?;
+            // What is added to a gradient has to be added before it is followed.
+            let descent = if self.by.parameters.is_empty() { self.descent() } else { Descent::Keep };
+            self.network.propagate(gradients, descent)?;
             for (parameter, gradient) in &self.by.parameters {
                 self.network.add_gradient(parameter, gradient)?;
             }
@@ -148,9 +150,14 @@ impl Learner {
         })
     }
 
-    fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
+    /// Where a gradient is followed as it is, it is so while it is computed.
+    fn descent(&self) -> Descent {
         let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0 && self.clip.is_none();
-        let descent = if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep };
+        if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep }
+    }
+
+    fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
+        let descent = self.descent();
         attended(self.work(batch), || {
             let loss = self.pass(batch, descent, term)?;
             self.network.descend(&self.sgd, self.clip)?;

@@ -7,6 +7,7 @@
 //! | [`driver`] | does the machine's I/O: peers, durable steps, time |
 //! | [`run`] | a run on disk: opening, accepting, closing; checkpoints; evaluation |
 //! | [`ensemble`] | models of many clients side by side: their file, and what they say together |
+//! | [`database`] | what happened and who is known, in SQLite: for whoever asks |
 //! | [`files`] | the file operations that durable steps consist of |
 //! | [`quic`] | the real transport |
 //! | [`data`] | the data sets that a configuration names |
@@ -25,6 +26,7 @@ pub mod compare;
 pub mod config;
 pub mod coordinator;
 pub mod data;
+pub mod database;
 pub mod driver;
 pub mod ensemble;
 pub mod files;

@@ -1,0 +1,177 @@
+//! What a lab's aggregator remembers beside its runs' files: one `SQLite` database in the directory of its identity.
+//!
+//! | module | tables |
+//! |---|---|
+//! | [`runs`] | `runs`, `rounds`, `arrivals`, `metrics`, `events`: what happened, for whoever asks |
+//!
+//! Several processes use it at the same time: one that serves writes, and those that only look (`aggregator status`, say)
+//! read meanwhile, for which it keeps a write-ahead log (files of the same name with `-wal` and `-shm` behind it). A
+//! transaction that is committed survives a power failure (`synchronous = FULL`). Times are milliseconds since 1970
+//! in UTC by the clock of this machine; nothing but what is shown depends on them.
+//!
+//! The files of a run (`runs/NAME/state`, `rounds.jsonl`) remain what the run continues from: a database that cannot
+//! be written, or is lost, costs no round.
+
+mod error;
+pub mod runs;
+mod schema;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::files::{Disk, FileLayer as _, create_dir_durably, private};
+use error::failed;
+
+pub use error::DatabaseError;
+
+/// The database's file in the directory of the server's identity.
+pub const FILE: &str = "aggregator.sqlite3";
+
+/// How long a process waits for another one's transaction.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The database of one lab. Clones share its connection, one at a time.
+#[derive(Clone, Debug)]
+pub struct Database {
+    path: Arc<Path>,
+    connection: Arc<Mutex<Connection>>,
+}
+
+impl Database {
+    /// Opens the database in `directory`, for a process that serves. Makes directory and file if they are not there, brings
+    /// an older program's file to this program's version, and looks through it for damage.
+    pub fn open(directory: &Path) -> Result<Self, DatabaseError> {
+        let path = directory.join(FILE);
+        let file = |action, source| DatabaseError::File { action, path: path.clone(), source };
+        create_dir_durably(&Disk, directory).map_err(|source| file("create the directory of", source))?;
+        // Devices' keys are in it: for its owner alone, and so are the files that SQLite puts beside it.
+        match private(&path) {
+            Ok(_) => Disk.sync_dir(directory).map_err(|source| file("create", source))?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(file("create", source)),
+        }
+        let mut connection = connect(&path)?;
+        let failed = failed("prepare", &path);
+        let check: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(&failed)?;
+        if check != "ok" {
+            return Err(DatabaseError::Damaged { path, reason: check });
+        }
+        let mode: String = connection
+            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+            .map_err(&failed)?;
+        if mode != "wal" {
+            let reason = format!("it stays in journal mode {mode}");
+            return Err(file("keep a write-ahead log beside", std::io::Error::other(reason)));
+        }
+        schema::migrate(&mut connection).map_err(&failed)?;
+        Ok(Self::of(path, connection))
+    }
+
+    /// Opens the database in `directory` if there is one, for a command that looks or changes a little. It has to be of
+    /// this program's version already: `None` if no aggregator has made it yet.
+    pub fn open_existing(directory: &Path) -> Result<Option<Self>, DatabaseError> {
+        let path = directory.join(FILE);
+        let length = Disk.length(&path).map_err(|source| DatabaseError::File {
+            action: "look at",
+            path: path.clone(),
+            source,
+        })?;
+        if length.is_none() {
+            return Ok(None);
+        }
+        let mut connection = connect(&path)?;
+        let failed = failed("read", &path);
+        let found = schema::find(&connection).map_err(&failed)?;
+        if !found.tables {
+            // A process died while it made it.
+            return Ok(None);
+        }
+        if found.version < schema::VERSION {
+            schema::migrate(&mut connection).map_err(&failed)?;
+        }
+        Ok(Some(Self::of(path, connection)))
+    }
+
+    fn of(path: PathBuf, connection: Connection) -> Self {
+        Self { path: path.into(), connection: Arc::new(Mutex::new(connection)) }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads, in a state that nobody changes meanwhile. `action` says what for, as in "cannot ... FILE".
+    pub fn read<T>(
+        &self,
+        action: &'static str,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, DatabaseError> {
+        let mut connection = self.lock();
+        let all = || read(&*connection.transaction()?);
+        all().map_err(failed(action, &self.path))
+    }
+
+    /// Writes in one transaction, which is durable when this returns; nothing of it happens if `write` or the disk fails.
+    /// It blocks for a disk's sync, and for whatever other processes are writing.
+    pub fn write<T>(
+        &self,
+        action: &'static str,
+        write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, DatabaseError> {
+        let mut connection = self.lock();
+        let all = || {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let written = write(&transaction)?;
+            transaction.commit()?;
+            Ok(written)
+        };
+        all().map_err(failed(action, &self.path))
+    }
+
+    /// A transaction that a panic ended was rolled back: the connection is as good as before.
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection to a file that is there, and is ours or empty.
+fn connect(path: &Path) -> Result<Connection, DatabaseError> {
+    let failed = failed("open", path);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(&failed)?;
+    let prepare = || {
+        connection.busy_timeout(PATIENCE)?;
+        connection.pragma_update(None, "synchronous", "full")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        schema::find(&connection)
+    };
+    let found = prepare().map_err(&failed)?;
+    if found.application == schema::APPLICATION || !found.tables && found.application == 0 {
+        if found.version > schema::VERSION {
+            let (found, known) = (found.version, schema::VERSION);
+            return Err(DatabaseError::Newer { path: path.to_owned(), found, known });
+        }
+        Ok(connection)
+    } else {
+        Err(DatabaseError::Foreign { path: path.to_owned() })
+    }
+}
+
+/// A moment in the database: milliseconds since 1970.
+#[must_use]
+pub fn moment(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |millis| -millis),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
+use aggregator::database::Database;
+use aggregator::database::runs::{Book, BookError, Health};
 use aggregator::files::FileLayer;
 use aggregator::run::{Broadcast, Run, RunError, Traffic};
 use aggregator::start::{StartError, start_on};
@@ -82,6 +84,14 @@ impl Server {
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Enters the run in a database, as the program does.
+    pub fn enter(&mut self, database: &Database) -> Result<(), BookError> {
+        let health = Health::default();
+        let book = Book::begin(database.clone(), &self.run, &self.continued, health, SystemTime::now())?;
+        self.run.keep_book(book);
+        Ok(())
     }
 
     /// Where this life began.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aggregator::coordinator::{Event as ServerEvent, Outcome, PeerId, Resume};
+use aggregator::database::Database;
 use bytes::Bytes;
 use edge_client::session::Event as DeviceEvent;
 use rand::RngExt as _;
@@ -68,6 +69,8 @@ pub struct World {
     pub synced_uploads: bool,
     /// Let the aggregator forget accepted updates: their files are not synced, or the test damages them.
     pub forgiving: bool,
+    /// Where the aggregator enters its rounds, if anywhere. It is on a disk of its own, which does not fail.
+    pub database: Option<Database>,
     /// Print every happening: for replaying a seed that failed.
     pub trace: bool,
     /// Deaths of the aggregator so far.
@@ -103,6 +106,7 @@ impl World {
             trainings: BTreeMap::new(),
             resumes: Vec::new(),
             server_deaths: 0,
+            database: None,
             trace: false,
             forgiving: false,
             synced_uploads: true,

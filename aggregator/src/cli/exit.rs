@@ -26,6 +26,9 @@ pub enum Failure {
     /// The run ended without success.
     #[error("{0}")]
     Fruitless(String),
+    /// The run is not over, and nobody serves it.
+    #[error("{0}")]
+    Idle(String),
     /// Our bug.
     #[error("internal error: {0}")]
     Internal(String),
@@ -95,6 +98,7 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
         Err(Failure::Configuration(_) | Failure::Usage(_)) => 2,
         Err(Failure::Environment(_)) => 3,
         Err(Failure::Fruitless(_)) => 4,
+        Err(Failure::Idle(_)) => 5,
     })
 }
 

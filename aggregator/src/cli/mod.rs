@@ -8,8 +8,10 @@ mod evaluate;
 mod exit;
 mod models;
 mod predict;
+mod recording;
 mod rounds;
 mod split;
+mod status;
 mod terminal;
 mod texts;
 mod usable;
@@ -67,6 +69,9 @@ enum Command {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         linger: u32,
     },
+    /// Say what the runs that are served wait for, and what happened in them
+    #[command(after_long_help = texts::STATUS)]
+    Status(status::StatusArgs),
     /// Run an experiment: variants of a configuration on paired seeds, compared in tables and a report
     #[cfg(feature = "simulate")]
     #[command(after_long_help = texts::COMPARE)]
@@ -159,6 +164,7 @@ impl Cli {
                 let linger = Duration::from_secs(linger.into());
                 rounds::serve(&run, listen, ready_file.as_deref(), identity, linger)
             }
+            Command::Status(arguments) => status::status(&arguments),
             #[cfg(feature = "simulate")]
             Command::Compare(arguments) => compare::compare(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),

@@ -8,11 +8,13 @@ use std::time::Duration;
 use shared::data::View;
 
 use super::exit::Failure;
+use super::recording::Recording;
 use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
 use crate::attack::Attackers;
 use crate::config::Config;
 use crate::coordinator::Outcome;
+use crate::database::Database;
 #[cfg(feature = "simulate")]
 use crate::files::unsynced::Unsynced;
 use crate::files::{Disk, FileLayer};
@@ -107,27 +109,29 @@ pub(super) fn serve(
         )));
     }
     let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
+    let database = Database::open(&identity).map_err(Failure::environment)?;
     let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
     let bind = |config: &Config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?);
     let (started, listener) = arguments.start(config, Arc::new(Disk), bind)?;
-    let (run, resume, _lock) = started.into_parts();
+    let (mut run, resume, _lock) = started.into_parts();
+    let mut recording = Recording::begin(&database, &mut run, &resume)?;
     let left_out = left_out(&[], &run);
     let stop = terminal::stop_on_signal();
     drop(inside);
     let expected = run.config().data.clients;
     let mut display =
         Display::new(run.spec().rounds, resume.closed, arguments.json, true).expecting(expected);
-    let Served { mut run, outcome, door } = runtime
-        .block_on(async {
-            let show = &mut |notice: crate::driver::Notice<'_>| display.show(&notice);
-            Box::pin(serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show)).await
-        })
-        .map_err(|error| match error {
-            ServeError::Run(error) => error.into(),
-            error @ ServeError::ReadyFile { .. } => Failure::environment(error),
-        })?;
+    let served = runtime.block_on(async {
+        let show = &mut |notice: crate::driver::Notice<'_>| recording.note(&notice, &mut display);
+        Box::pin(serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show)).await
+    });
+    recording.finish(served.as_ref().ok().map(|served| &served.outcome));
+    let Served { mut run, outcome, door } = served.map_err(|error| match error {
+        ServeError::Run(error) => error.into(),
+        error @ ServeError::ReadyFile { .. } => Failure::environment(error),
+    })?;
     display.finish();
     let concluded = conclude(&mut run, &outcome, None, &left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.

@@ -26,7 +26,8 @@ Exit codes:
   1  an internal error: please report it
   2  the command line or the configuration is wrong
   3  something on this machine is in the way: disk, data, port, identity
-  4  the run ended without success: no client delivered an acceptable update";
+  4  the run ended without success: no client delivered an acceptable update
+  5  `aggregator status`: the run is not over, and no process serves it";
 
 #[cfg(feature = "simulate")]
 pub(super) const SIMULATE: &str = "\
@@ -50,6 +51,21 @@ devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to 
 
 When the run is over, its model and report are written at once; if known devices are away by then, the \
 server stays for --linger seconds, or until all of them have come and been told.";
+
+pub(super) const STATUS: &str = "\
+It reads the database in the identity directory, which `aggregator serve` writes, while a server is at work or when none \
+is. Shown are all runs that are being served; if none is, the one that was served last.
+
+Of an open round it says since when it waits for which devices, and what each is at: receiving the task, training, \
+uploading, or away, with the time since it was last heard. Devices are named by the beginning of their identity.
+
+The exit code is 0 if what is shown is served or is over, and 5 if a run is not over and nobody serves it; 3 if no run \
+was ever served here, or the database cannot be read.
+
+Examples:
+  aggregator status
+  aggregator status --rounds 20 --events 50
+  aggregator status --run glyphs-fedavg-2 --json";
 
 pub(super) const CONFIG: &str = "\
 The output is a complete configuration file: save it, change it, run it.

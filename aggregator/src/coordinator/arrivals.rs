@@ -34,6 +34,9 @@ impl Coordinator {
             }
             ToServer::Heartbeat(progress) => {
                 if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+                    if progress.round.is_none() {
+                        link.trained = link.progress.round.or(link.trained);
+                    }
                     link.progress = progress;
                 }
             }
@@ -63,7 +66,7 @@ impl Coordinator {
             self.actions.push_back(Action::Disconnect { peer });
             return;
         }
-        let link = Some(Link { peer, heard: now, progress: Progress::default() });
+        let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
         let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.peers.remove(&previous.peer);

@@ -75,7 +75,7 @@ use roster::{Link, Member};
 pub use event::{Action, Closing, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
 pub use open_round::Tally;
 pub use roster::ROSTER;
-pub use status::{Status, WaitingFor};
+pub use status::{Doing, Status, WaitingFor, Working};
 
 /// From so many void rounds in a row on, the operator is told after each: something is wrong with all
 /// clients.

@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) peer: PeerId,
     pub(super) heard: Duration,
     pub(super) progress: Progress,
+    /// The round that it has trained in, as far as its signs of life tell.
+    pub(super) trained: Option<u32>,
 }
 
 impl Coordinator {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::Progress;
 
 use super::open_round::Stage;
+use super::roster::Link;
 use super::{Coordinator, State};
 
 /// A snapshot for the operator.
@@ -53,10 +53,10 @@ pub enum WaitingFor {
         accepted: usize,
         /// Size of the cohort.
         cohort: usize,
-        /// Members still at work, with their progress.
-        working: Vec<(ClientId, Progress)>,
-        /// Members that are not connected.
-        away: Vec<ClientId>,
+        /// Connected members whose updates are not in.
+        working: Vec<Working>,
+        /// Members that are not connected, and for how long nothing was heard of them.
+        away: Vec<(ClientId, Duration)>,
     },
     /// A durable step of this machine.
     Disk {
@@ -65,6 +65,35 @@ pub enum WaitingFor {
     },
     /// Nothing: the run is over.
     Nothing,
+}
+
+/// A connected member of the cohort whose update is not in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Working {
+    /// Who.
+    pub client: ClientId,
+    /// What it is at.
+    pub doing: Doing,
+    /// How long ago it was last heard.
+    pub silent: Duration,
+}
+
+/// What a connected member is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It was sent the task and has not said more.
+    Receiving,
+    /// It trains.
+    Training {
+        /// Steps done, never more than `total`.
+        done: u64,
+        /// Steps to do.
+        total: u64,
+    },
+    /// It has trained, and its update is under way.
+    Uploading,
+    /// Its update is being checked and written down.
+    Checked,
 }
 
 impl Coordinator {
@@ -86,9 +115,13 @@ impl Coordinator {
                 let mut away = Vec::new();
                 for (client, stage) in round.stages() {
                     if matches!(stage, Stage::Asked | Stage::Folding) {
-                        match self.members.get(&client).and_then(|member| member.link) {
-                            Some(link) => working.push((client, link.progress)),
-                            None => away.push(client),
+                        let member = self.members.get(&client);
+                        if let Some(link) = member.and_then(|member| member.link) {
+                            let doing = link.doing(round.number(), stage);
+                            working.push(Working { client, doing, silent: now.saturating_sub(link.heard) });
+                        } else {
+                            let seen = member.map_or(round.opened(), |member| member.seen);
+                            away.push((client, now.saturating_sub(seen)));
                         }
                     }
                 }
@@ -116,6 +149,23 @@ impl Coordinator {
     }
 }
 
+impl Link {
+    /// What a member is at whose update of `round` is not in.
+    fn doing(&self, round: u32, stage: &Stage) -> Doing {
+        if *stage == Stage::Folding {
+            Doing::Checked
+        } else if self.progress.round == Some(round) {
+            // The client's numbers are not to be trusted.
+            let total = self.progress.total;
+            Doing::Training { done: self.progress.done.min(total), total }
+        } else if self.trained == Some(round) {
+            Doing::Uploading
+        } else {
+            Doing::Receiving
+        }
+    }
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.waiting_for {
@@ -131,19 +181,17 @@ impl fmt::Display for Status {
             }
             WaitingFor::Updates { round, accepted, cohort, working, away } => {
                 write!(out, "round {round}: {accepted} of {cohort} updates in")?;
-                if let Some((client, progress)) = working.first() {
-                    write!(out, ", {} at work ({}", working.len(), client.short())?;
-                    if progress.round == Some(*round) && progress.total > 0 {
-                        // The client's numbers are not to be trusted.
-                        let done = u128::from(progress.done.min(progress.total));
-                        write!(out, " {} %", 100 * done / u128::from(progress.total))?;
+                if let Some(first) = working.first() {
+                    write!(out, ", {} at work ({}", working.len(), first.client.short())?;
+                    if let Doing::Training { done, total: total @ 1.. } = first.doing {
+                        write!(out, " {} %", 100 * u128::from(done) / u128::from(total))?;
                     }
                     if working.len() > 1 {
                         write!(out, ", ...")?;
                     }
                     write!(out, ")")?;
                 }
-                if let Some(client) = away.first() {
+                if let Some((client, _)) = away.first() {
                     let more = if away.len() > 1 { ", ..." } else { "" };
                     write!(out, ", {} not connected ({}{more})", away.len(), client.short())?;
                 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use shared::id::ClientId;
 use shared::message::{ToClient, ToServer, UpdateHeader};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -82,11 +83,62 @@ pub enum ToPeer {
     Disconnect,
 }
 
+/// What came of a client's work. Reasons are what clients said, or quote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived<'a> {
+    /// Its update is durable and counts.
+    Accepted,
+    /// Its update is not believed: why.
+    Rejected(&'a str),
+    /// Its update is of no use: why.
+    Discarded(&'a str),
+    /// It could not train: why.
+    Failed(&'a str),
+}
+
+impl Arrived<'_> {
+    /// Its name in the database.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected(_) => "rejected",
+            Self::Discarded(_) => "discarded",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// Why, where there is a reason.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Accepted => "",
+            Self::Rejected(reason) | Self::Discarded(reason) | Self::Failed(reason) => reason,
+        }
+    }
+}
+
 /// What the driver tells whoever watches.
 #[derive(Debug)]
 pub enum Notice<'a> {
     /// What the run waits for has changed, or time has passed.
     Status(&'a Status),
+    /// A round was opened, durably; again when members have joined it.
+    Opened {
+        /// The round.
+        round: u32,
+        /// Members.
+        cohort: usize,
+    },
+    /// Something came of a member's work in a round, or of what somebody else sent.
+    Arrival {
+        /// The round that it was meant for.
+        round: u32,
+        /// Whose it is.
+        client: ClientId,
+        /// What came of it.
+        what: Arrived<'a>,
+    },
     /// A round was closed.
     Round(&'a RoundRecord),
     /// Something an operator should know.

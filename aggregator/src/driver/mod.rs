@@ -24,7 +24,7 @@ use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
 
-pub use channels::{FromPeer, Notice, ToPeer};
+pub use channels::{Arrived, FromPeer, Notice, ToPeer};
 pub use farewell::Latecomers;
 
 /// How often the status is told although nothing happened.
@@ -81,6 +81,8 @@ pub async fn drive(
         broadcast: reopened,
         traffic: earlier,
         spool_trouble: None,
+        cohort: 0,
+        judged: None,
         outcome: None,
     };
 
@@ -172,6 +174,10 @@ struct Driver {
     traffic: Traffic,
     /// Why updates cannot be written down at the moment.
     spool_trouble: Option<std::io::ErrorKind>,
+    /// Members of the round that was opened last.
+    cohort: usize,
+    /// A client whose rejected update somebody was told of already, when it was looked into.
+    judged: Option<(u32, ClientId)>,
     outcome: Option<Outcome>,
 }
 
@@ -188,6 +194,7 @@ impl Driver {
                             "{name}: update of round {round} rejected: {rejection}"
                         )));
                     }
+                    self.tell_receipt(peer, &message, notice);
                     if let ToClient::Refused(refusal) = &message {
                         notice(Notice::Remark(format!("{} refused: {refusal}", self.name(peer))));
                     }
@@ -197,7 +204,10 @@ impl Driver {
                 Action::Disconnect { peer } => {
                     self.command(peer, ToPeer::Disconnect);
                 }
-                Action::Open(opening) => self.job(Job::Open(opening)),
+                Action::Open(opening) => {
+                    self.cohort = opening.cohort.len();
+                    self.job(Job::Open(opening));
+                }
                 Action::Broadcast { peer, round } => {
                     let broadcast = self.broadcast.clone().filter(|broadcast| broadcast.round == round);
                     let broadcast = broadcast.expect("a broadcast is asked for after its round was opened");
@@ -232,6 +242,30 @@ impl Driver {
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
+        // The receipt of what was looked into comes at once.
+        self.judged = None;
+    }
+
+    /// Tells of an update that was not looked into, for what its client is told of it.
+    fn tell_receipt(
+        &mut self,
+        peer: PeerId,
+        message: &ToClient,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) {
+        let (ToClient::Receipt { round, verdict }, Some(known)) = (message, self.known.get(&peer)) else {
+            return;
+        };
+        let (round, client) = (*round, known.client);
+        let reason = match verdict {
+            Verdict::Accepted => return,
+            Verdict::Rejected(_) if self.judged == Some((round, client)) => return,
+            Verdict::Rejected(rejection) => rejection.to_string(),
+            Verdict::Discarded(discard) => discard.to_string(),
+        };
+        let rejected = matches!(verdict, Verdict::Rejected(_));
+        let what = if rejected { Arrived::Rejected(&reason) } else { Arrived::Discarded(&reason) };
+        notice(Notice::Arrival { round, client, what });
     }
 
     /// A peer that is gone has dropped its receiver; what was meant for it is moot.
@@ -300,10 +334,11 @@ impl Driver {
                         if let Some(known) = self.known.get_mut(&peer).filter(|known| known.failed != *round)
                         {
                             known.failed = *round;
-                            let reason = printable(reason);
+                            let (round, client, reason) = (*round, known.client, printable(reason));
                             notice(Notice::Remark(format!(
                                 "{name} could not train in round {round}: {reason}"
                             )));
+                            notice(Notice::Arrival { round, client, what: Arrived::Failed(&reason) });
                         }
                     }
                     _ => {}
@@ -351,9 +386,16 @@ impl Driver {
             Done::Opened(broadcast) => {
                 let round = broadcast.round;
                 self.broadcast = Some(broadcast);
+                notice(Notice::Opened { round, cohort: self.cohort });
                 Some(Event::Opened { round })
             }
-            Done::Folded { round, client, outcome } => Some(Event::Folded { round, client, outcome }),
+            Done::Folded { round, client, outcome } => {
+                let rejection = outcome.as_ref().err().map(ToString::to_string);
+                let what = rejection.as_deref().map_or(Arrived::Accepted, Arrived::Rejected);
+                self.judged = Some((round, client));
+                notice(Notice::Arrival { round, client, what });
+                Some(Event::Folded { round, client, outcome })
+            }
             Done::Closed { round, enough } => Some(Event::Closed { round, enough }),
             Done::Settled(record) => {
                 notice(Notice::Round(&record));

@@ -12,6 +12,7 @@
 //! Nothing here touches a file or a terminal: values go in, text comes out.
 
 pub(crate) mod chart;
+pub(crate) mod clock;
 pub mod console;
 pub mod description;
 pub mod html;

@@ -25,18 +25,22 @@ impl Run {
             .map_err(disk("write", &path))
     }
 
-    /// Writes down what followed from closing the last round, unless that is done: its line, and last its checkpoint. It is
-    /// not tried twice: a line that is half-written can only be mended by continuing the run.
+    /// Writes down what followed from closing the last round, unless that is done: its line, and last its checkpoint; then it
+    /// is entered in the book, which may fail. It is not tried twice: a line that is half-written can only be mended by continuing the run.
     pub(super) fn checkpoint(&mut self) -> Result<(), RunError> {
-        let Some(record) = self.unsettled.take() else { return Ok(()) };
+        let Some(round) = self.unsettled.take() else { return Ok(()) };
         let path = self.directory.rounds();
-        let line = jsonl::line(&record);
+        let line = jsonl::line(&round.record);
         append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
         let state = self.resident.as_ref().expect("a closed round's state is at hand until it is written");
-        self.write_checkpoint(record.round, state)?;
-        self.settled = record.round;
+        self.write_checkpoint(round.record.round, state)?;
+        self.settled = round.record.round;
         if state.encoded_len(Precision::F32) > SMALL {
             self.resident = None;
+        }
+        // Before anything is removed that says whose updates they were.
+        if let Some(book) = &mut self.book {
+            book.closed(*round);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use super::supervised::OwnTraining;
 use super::{Run, RunError, SMALL, TestSet, Traffic, measured, stopping};
 use crate::config::StopPlan;
 use crate::coordinator::{Closing, Tally};
+use crate::database::runs::ClosedRound;
 use crate::ensemble::EnsembleError;
 use crate::report::RoundRecord;
 
@@ -120,7 +121,8 @@ impl Run {
         let small = state.encoded_len(Precision::F32) <= SMALL;
         self.resident = Some(state);
         self.closed = round;
-        self.unsettled = Some(record.clone());
+        let contributors = sums.reports.keys().copied().collect();
+        self.unsettled = Some(Box::new(ClosedRound { record: record.clone(), contributors }));
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
         // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
         // void round and after the last nothing is in a hurry.

@@ -16,6 +16,7 @@
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
+//!         served               locked by the process that serves the run, for whoever asks whether one does
 //!         clients/             what simulated clients keep from round to round
 //!         spool/               payloads under way, of no meaning after a restart
 //! ```
@@ -109,6 +110,12 @@ impl RunDirectory {
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.state().join("lock")
+    }
+
+    /// Locked by the process that serves the run.
+    #[must_use]
+    pub fn presence(&self) -> PathBuf {
+        self.state().join("served")
     }
 
     /// What simulated clients keep from round to round.

@@ -84,6 +84,7 @@ use shared::spec::RunSpec;
 use crate::config::Config;
 use crate::coordinator::Opening;
 use crate::data;
+use crate::database::runs::{Book, ClosedRound};
 use crate::files::FileLayer;
 use crate::report::RoundRecord;
 
@@ -153,12 +154,14 @@ pub struct Run {
     mended: Vec<String>,
     /// The state after the last closed round, if it is small or yet to be written down.
     resident: Option<Parcel>,
-    /// The line of the last closed round, until that is written down.
-    unsettled: Option<RoundRecord>,
+    /// The last closed round, until its line is written down.
+    unsettled: Option<Box<ClosedRound>>,
     /// The newest checkpoint's round.
     settled: u32,
     /// A round that was closed again when the run was continued, until somebody is told.
     reclosed: Option<RoundRecord>,
+    /// Where closed rounds are entered for whoever asks, if anywhere.
+    book: Option<Box<Book>>,
 }
 
 impl Run {
@@ -190,6 +193,7 @@ impl Run {
             unsettled: None,
             settled: 0,
             reclosed: None,
+            book: None,
         })
     }
 
@@ -273,6 +277,11 @@ impl Run {
     #[must_use]
     pub fn mended(&self) -> &[String] {
         &self.mended
+    }
+
+    /// Closed rounds are entered in `book` from now on.
+    pub fn keep_book(&mut self, book: Book) {
+        self.book = Some(Box::new(book));
     }
 
     /// Largest payload that an honest client sends.

@@ -12,7 +12,7 @@ use super::{Run, RunError, TestSet, measured};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
-use crate::report::jsonl;
+use crate::report::{RoundRecord, jsonl};
 
 impl Run {
     /// Continues the run in `directory` and says where it stands.
@@ -137,6 +137,27 @@ impl Run {
             }
         }
         Ok(accepted)
+    }
+
+    /// Whose updates the last closed round is made of, as far as the disk still says so.
+    pub(crate) fn contributors_of_last(&self) -> Result<BTreeSet<ClientId>, RunError> {
+        let Some(record) = self.read_opening(self.closed)? else { return Ok(BTreeSet::new()) };
+        // Nothing had to be decided where the whole cohort has contributed.
+        let whole = || record.cohort.into_keys().collect();
+        Ok(record.decision.map_or_else(whole, |decision| decision.closing.contributors))
+    }
+
+    /// The closed rounds as they are written down, with what each client measured.
+    pub(crate) fn written_records(&self) -> Result<Vec<RoundRecord>, RunError> {
+        let path = self.directory.rounds();
+        let mut text = String::new();
+        match self.files.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(disk("open", &path)(error)),
+            Ok(mut file) => file.read_to_string(&mut text).map_err(disk("read", &path))?,
+        };
+        let read = jsonl::read(&text);
+        Ok(read.map_err(|error| RunError::Rounds { path, reason: error.to_string() })?.records)
     }
 
     /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be

@@ -71,7 +71,13 @@ impl World {
         let (fatal, loss) = self.deaths.pop_front().unwrap_or((usize::MAX, Loss::Nothing));
         self.disk = self.disk.next_life(fatal, loss);
         match Server::start(Arc::new(self.disk.clone()), &self.runs, self.scenario.config.clone(), self.now) {
-            Ok(server) => {
+            Ok(mut server) => {
+                if let Some(database) = &self.database
+                    && server.enter(database).is_err()
+                {
+                    self.server_dies();
+                    return;
+                }
                 if self.server_deaths > 0 {
                     self.keeps_its_word(server.continued());
                     self.resumes.push(server.continued().clone());

@@ -56,7 +56,10 @@ fn status_of_an_open_round() {
     let status = bench.coordinator.status(bench.now);
     assert_eq!((status.closed, status.rounds, status.connected, status.known), (0, 3, 2, 4));
     let WaitingFor::Updates { working, away, .. } = status.waiting_for else { panic!("{status:?}") };
-    assert_eq!((working, away), (vec![(client(2), progress)], vec![client(3), client(4)]));
+    let away: Vec<_> = away.into_iter().map(|(client, _)| client).collect();
+    let doing = Doing::Training { done: progress.done, total: progress.total };
+    let working: Vec<_> = working.into_iter().map(|member| (member.client, member.doing)).collect();
+    assert_eq!((working, away), (vec![(client(2), doing)], vec![client(3), client(4)]));
 }
 
 #[test]

@@ -1,3 +1,25 @@
 //! What happened in the runs that were served.
+//!
+//! Two write it. The [`Book`] is written by the thread that makes a run's durable steps, in their order: a round's row and
+//! the updates that it is made of are in the database before the files that say so are removed. Whatever moment the
+//! process dies at, the next one finds at most the newest closed round missing, and enters it from the run's files
+//! before anybody comes. The [`Recorder`] writes the rest on a thread of its own, a few times a second: what the run
+//! waits for, arrivals as they come, what the operator was told. When the process dies, the last moments of that may be
+//! lost.
+
+mod book;
+mod entries;
+mod health;
+mod presence;
+mod read;
+mod recorder;
+mod snapshot;
+
+pub use book::{Book, BookError, ClosedRound};
+pub use health::Health;
+pub use presence::Presence;
+pub use read::{StoredArrival, StoredEvent, StoredRound, StoredRun};
+pub use recorder::Recorder;
+pub use snapshot::{Awaited, Snapshot, Stage, WaitsFor};
 
 pub(super) const TABLES: &str = include_str!("tables.sql");

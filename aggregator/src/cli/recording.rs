@@ -1,0 +1,58 @@
+//! What a served run leaves in the database.
+
+use std::time::SystemTime;
+
+use super::exit::Failure;
+use super::terminal::Display;
+use crate::coordinator::{Outcome, Resume};
+use crate::database::Database;
+use crate::database::runs::{Book, BookError, Health, Presence, Recorder};
+use crate::driver::Notice;
+use crate::run::Run;
+
+impl From<BookError> for Failure {
+    fn from(error: BookError) -> Self {
+        match error {
+            BookError::Database(error) => Self::environment(error),
+            BookError::Run(error) => error.into(),
+        }
+    }
+}
+
+/// Everything that is written down of a run while it is served.
+pub(super) struct Recording {
+    recorder: Recorder,
+    health: Health,
+    _presence: Presence,
+}
+
+impl Recording {
+    /// Enters the run, mends what an earlier process did not come to enter, and has `run` enter its closed rounds.
+    pub(super) fn begin(database: &Database, run: &mut Run, resume: &Resume) -> Result<Self, Failure> {
+        let presence = Presence::of(run.directory())
+            .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
+        let health = Health::default();
+        run.keep_book(Book::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?);
+        let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
+        Ok(Self { recorder, health, _presence: presence })
+    }
+
+    /// Writes down what is told, and shows it.
+    pub(super) fn note(&mut self, notice: &Notice<'_>, display: &mut Display) {
+        self.recorder.note(notice);
+        display.show(notice);
+        if let Some(news) = self.health.take_news() {
+            display.show(&Notice::Alarm(news));
+        }
+    }
+
+    /// Writes down how the run ended; `None` if it failed.
+    pub(super) fn finish(self, outcome: Option<&Outcome>) {
+        self.recorder.finish(match outcome {
+            Some(Outcome::Completed) => "completed",
+            Some(Outcome::Stopped) => "stopped",
+            Some(Outcome::Fruitless { .. }) => "fruitless",
+            None => "failed",
+        });
+    }
+}

@@ -1,0 +1,232 @@
+//! `aggregator status`: what runs wait for, and what happened in them.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::exit::Failure;
+use super::terminal;
+use crate::database::runs::{
+    Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredRound, StoredRun, WaitsFor,
+};
+use crate::database::{Database, FILE, moment};
+use crate::report::clock::{elapsed, utc};
+use crate::report::console;
+use crate::report::units::counted;
+use crate::run::directory::RunDirectory;
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    /// Directory that holds one directory per run
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
+    /// Directory of the server's identity, where its database is [default: RUNS/identity]
+    #[arg(long, value_name = "DIR")]
+    identity: Option<PathBuf>,
+    /// Show this run: the name of its directory, or the beginning of its identity
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
+    /// Closed rounds to show, the newest
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+    /// Events to show, the newest
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    events: u32,
+    /// Print one JSON object per run
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is shown of one run.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    run: StoredRun,
+    /// Whether some process serves it now.
+    serving: bool,
+    /// The newest rounds, an open one among them.
+    newest: Vec<StoredRound>,
+    /// What became of what devices sent in the newest round.
+    arrivals: Vec<StoredArrival>,
+    events: Vec<StoredEvent>,
+}
+
+pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
+    let directory = arguments.identity.clone().unwrap_or_else(|| arguments.runs.join("identity"));
+    let nothing = || {
+        Failure::Environment(format!(
+            "no run was served here: there is no {} (--runs or --identity says where the server keeps it)",
+            directory.join(FILE).display()
+        ))
+    };
+    let database = Database::open_existing(&directory).map_err(Failure::environment)?.ok_or_else(nothing)?;
+    let runs = database.runs().map_err(Failure::environment)?;
+    let served = |run: &StoredRun| Presence::in_place(&RunDirectory::new(&run.directory));
+    let runs: Vec<(bool, StoredRun)> = runs.into_iter().map(|run| (served(&run), run)).collect();
+    let chosen =
+        chosen(runs, arguments.run.as_deref()).map_err(|known| unknown(arguments.run.as_deref(), &known))?;
+    let now = moment(SystemTime::now());
+    let mut idle = Vec::new();
+    for (serving, run) in chosen {
+        let newest =
+            database.rounds(&run.run, arguments.rounds.saturating_add(1)).map_err(Failure::environment)?;
+        let arrivals = match newest.last() {
+            Some(last) => database.arrivals(&run.run, last.round).map_err(Failure::environment)?,
+            None => Vec::new(),
+        };
+        let events = database.events(&run.run, arguments.events).map_err(Failure::environment)?;
+        if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
+            idle.push(name(&run));
+        }
+        let shown = Shown { run, serving, newest, arrivals, events };
+        let text = if arguments.json {
+            serde_json::to_string(&shown).expect("numbers and names are JSON") + "\n"
+        } else {
+            text(&shown, now)
+        };
+        terminal::print(&text)?;
+    }
+    if idle.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Idle(format!(
+        "nobody serves {}, which is not over: the same `aggregator serve` continues it",
+        idle.join(", ")
+    )))
+}
+
+/// The runs to show, or the names of all if there is none of the name that is asked for.
+fn chosen(runs: Vec<(bool, StoredRun)>, wanted: Option<&str>) -> Result<Vec<(bool, StoredRun)>, Vec<String>> {
+    let names = runs.iter().map(|(_, run)| name(run)).collect();
+    let any = runs.iter().any(|(serving, _)| *serving);
+    let chosen: Vec<_> = match wanted {
+        Some(wanted) => {
+            runs.into_iter().filter(|(_, run)| name(run) == wanted || run.run.starts_with(wanted)).collect()
+        }
+        None if any => runs.into_iter().filter(|(serving, _)| *serving).collect(),
+        None => runs.into_iter().take(1).collect(),
+    };
+    if chosen.is_empty() { Err(names) } else { Ok(chosen) }
+}
+
+fn unknown(wanted: Option<&str>, known: &[String]) -> Failure {
+    Failure::Environment(match wanted {
+        Some(wanted) if !known.is_empty() => {
+            format!("no run {wanted} was served here; these were: {}", known.join(", "))
+        }
+        _ => "no run was served here yet".to_owned(),
+    })
+}
+
+fn name(run: &StoredRun) -> String {
+    let path = Path::new(&run.directory);
+    path.file_name().map_or_else(|| run.directory.clone(), |name| name.to_string_lossy().into_owned())
+}
+
+fn text(shown: &Shown, now: i64) -> String {
+    let Shown { run, serving, newest, arrivals, events } = shown;
+    let mut out = format!("{}  {}\n", name(run), run.directory);
+    let since = |moment: i64| elapsed(now.saturating_sub(moment));
+    let _ = match (serving, run.ended, run.outcome.as_deref()) {
+        (true, ..) => writeln!(out, "served by process {} for {}", run.process, since(run.served)),
+        (false, Some(ended), Some(outcome)) => {
+            let how = match outcome {
+                "completed" => "complete",
+                "fruitless" => "over, without success",
+                "failed" => "not served: the server failed",
+                _ => "not served: the server was stopped",
+            };
+            writeln!(out, "{how} since {} ({} ago)", utc(ended), since(ended))
+        }
+        _ => writeln!(
+            out,
+            "not served: process {} is gone without a word, last heard of {} ago",
+            run.process,
+            since(run.told)
+        ),
+    };
+    if let Some(snapshot) = &run.status {
+        out.push_str(&waits(snapshot, *serving, now));
+    }
+    for arrival in arrivals.iter().filter(|arrival| arrival.verdict != "accepted") {
+        let times = if arrival.times > 1 { format!(" {} times", arrival.times) } else { String::new() };
+        let reason = arrival.reason.as_deref().unwrap_or("no reason was given");
+        let _ = writeln!(
+            out,
+            "  {:<10} {}{times} in round {}: {reason}",
+            arrival.verdict,
+            short(&arrival.device),
+            arrival.round
+        );
+    }
+    let closed: Vec<_> = newest.iter().filter_map(|round| round.record.as_ref()).collect();
+    if !closed.is_empty() {
+        out.push_str("\nlast rounds\n");
+    }
+    for record in closed {
+        let line = console::line(record, run.rounds, 100).replace('\n', "\n  ");
+        let _ = writeln!(out, "  {line}");
+    }
+    if !events.is_empty() {
+        out.push_str("\nlast events\n");
+    }
+    for event in events {
+        let _ = writeln!(
+            out,
+            "  {}  {}{}",
+            utc(event.at),
+            if event.alarm { "WARNING: " } else { "" },
+            event.text
+        );
+    }
+    out
+}
+
+fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
+    let since = elapsed(now.saturating_sub(snapshot.since));
+    let mut out = format!("{} of {} closed", counted(snapshot.closed as usize, "round"), snapshot.rounds);
+    let _ = writeln!(out, ", {} of {} known devices connected", snapshot.connected, snapshot.known);
+    let verb = if serving { "waits" } else { "waited" };
+    let _ = match &snapshot.waits_for {
+        WaitsFor::Clients { connected, needed } => {
+            writeln!(out, "{verb} for clients: {connected} of {needed} connected, for {since}")
+        }
+        WaitsFor::Pause { void, until } => writeln!(
+            out,
+            "pauses after {} in a row without enough acceptable updates, until {}",
+            counted(*void as usize, "round"),
+            utc(*until)
+        ),
+        WaitsFor::Updates { round, accepted, cohort, .. } => {
+            writeln!(out, "round {round} {verb} for updates: {accepted} of {cohort} in, for {since}")
+        }
+        WaitsFor::Disk { round } => writeln!(out, "round {round} {verb} for this machine, for {since}"),
+        WaitsFor::Nothing => Ok(()),
+    };
+    if let WaitsFor::Updates { members, more, .. } = &snapshot.waits_for {
+        for member in members {
+            let stage = match member.stage {
+                Stage::Receiving => "receiving".to_owned(),
+                Stage::Training(done, total) => {
+                    format!("training {} %", 100 * u128::from(done) / u128::from(total.max(1)))
+                }
+                Stage::Uploading => "uploading".to_owned(),
+                Stage::Checking => "checking".to_owned(),
+                Stage::Away => "away".to_owned(),
+            };
+            let silent = elapsed(now.saturating_sub(member.heard));
+            let _ = writeln!(out, "  {stage:<14} {}  last heard {silent} ago", member.device.short());
+        }
+        if *more > 0 {
+            let _ = writeln!(out, "  and {}", counted(*more, "other"));
+        }
+    }
+    out
+}
+
+fn short(device: &str) -> &str {
+    device.get(..8).unwrap_or(device)
+}

@@ -1,0 +1,138 @@
+//! What a run's durable steps leave in the database, in their order.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use rusqlite::{Connection, Transaction, params};
+use shared::id::{ClientId, RunId};
+
+use super::{Health, entries};
+use crate::coordinator::Resume;
+use crate::database::{Database, DatabaseError, moment};
+use crate::report::RoundRecord;
+use crate::run::{Run, RunError};
+
+/// A round that was closed, and whose updates it is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClosedRound {
+    /// Its line.
+    pub record: RoundRecord,
+    /// Whose updates were accepted; empty if that cannot be had any more.
+    pub contributors: Vec<ClientId>,
+}
+
+/// The database as the thread sees it that makes a run's durable steps.
+#[derive(Debug)]
+pub struct Book {
+    database: Database,
+    run: RunId,
+    health: Health,
+    /// Closed rounds that could not be entered yet.
+    pending: Vec<(ClosedRound, i64)>,
+}
+
+/// Why a run's rounds cannot be entered when it starts.
+#[derive(Debug, thiserror::Error)]
+pub enum BookError {
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The run's own files.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl Book {
+    /// Enters the run, and makes what is there of it agree with its files.
+    ///
+    /// Rounds that the files know and the database does not are entered. What the database says of later ones did not
+    /// come to last: their figures are taken out, and of the open round those updates that will be asked for again.
+    pub fn begin(
+        database: Database,
+        run: &Run,
+        resume: &Resume,
+        health: Health,
+        now: SystemTime,
+    ) -> Result<Self, BookError> {
+        let (id, closed) = (run.spec().run, run.closed());
+        let newest: Vec<ClientId> = run.contributors_of_last()?.into_iter().collect();
+        let records = run.written_records()?;
+        let directory = std::path::absolute(run.directory().root());
+        let directory = directory.unwrap_or_else(|_| run.directory().root().to_owned());
+        let (name, now) = (id.to_string(), moment(now));
+        database.write("begin a run in", |transaction| {
+            transaction.execute(
+                "INSERT INTO runs (run, directory, rounds, begun, served, process, told, status) \
+                 VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?4, 'null') ON CONFLICT DO UPDATE SET directory = excluded.directory, \
+                 served = excluded.served, process = excluded.process, ended = NULL, outcome = NULL, \
+                 told = excluded.told, status = excluded.status",
+                params![name, directory.to_string_lossy(), run.spec().rounds, now, std::process::id()],
+            )?;
+            let entered = rounds_entered(transaction, id)?;
+            for record in records.iter().filter(|record| record.round <= closed) {
+                if record.round == closed {
+                    entries::closed(transaction, id, record, &newest, None)?;
+                } else if !entered.contains(&record.round) {
+                    entries::closed(transaction, id, record, &[], None)?;
+                }
+            }
+            forget_what_did_not_last(transaction, id, closed, resume)
+        })?;
+        Ok(Self { database, run: id, health, pending: Vec::new() })
+    }
+
+    /// Enters a round that is closed and settled, with those that could not be entered before. It is tried again with the
+    /// next round if the database cannot be written: the run does not wait for it.
+    pub(crate) fn closed(&mut self, round: ClosedRound) {
+        self.pending.push((round, moment(SystemTime::now())));
+        let (run, pending) = (self.run, &self.pending);
+        let written = self.database.write("enter a round in", |transaction| {
+            pending.iter().try_for_each(|(round, at)| {
+                entries::closed(transaction, run, &round.record, &round.contributors, Some(*at))
+            })
+        });
+        self.health.note(&written);
+        if written.is_ok() {
+            self.pending.clear();
+        }
+    }
+}
+
+fn rounds_entered(connection: &Connection, run: RunId) -> rusqlite::Result<BTreeSet<u32>> {
+    let mut rounds = connection.prepare("SELECT round FROM rounds WHERE run = ?1 AND record IS NOT NULL")?;
+    rounds.query_map([run.to_string()], |row| row.get(0))?.collect()
+}
+
+fn forget_what_did_not_last(
+    transaction: &Transaction<'_>,
+    run: RunId,
+    closed: u32,
+    resume: &Resume,
+) -> rusqlite::Result<()> {
+    let name = run.to_string();
+    let open = resume.open.as_ref();
+    let newest = closed + u32::from(open.is_some());
+    for table in ["rounds", "arrivals"] {
+        transaction
+            .execute(&format!("DELETE FROM {table} WHERE run = ?1 AND round > ?2"), params![name, newest])?;
+    }
+    transaction.execute("DELETE FROM metrics WHERE run = ?1 AND round > ?2", params![name, closed])?;
+    transaction.execute(
+        "UPDATE rounds SET record = NULL, closed = NULL WHERE run = ?1 AND round > ?2",
+        params![name, closed],
+    )?;
+    let Some(open) = open else { return Ok(()) };
+    entries::opened(transaction, run, newest, open.opening.cohort.len(), None)?;
+    let said: Vec<String> = transaction
+        .prepare("SELECT device FROM arrivals WHERE run = ?1 AND round = ?2 AND verdict = 'accepted'")?
+        .query_map(params![name, newest], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let durable: BTreeSet<String> = open.accepted.iter().map(ToString::to_string).collect();
+    for device in said.iter().filter(|device| !durable.contains(*device)) {
+        transaction.execute(
+            "DELETE FROM arrivals WHERE run = ?1 AND round = ?2 AND device = ?3 AND verdict = 'accepted'",
+            params![name, newest, device],
+        )?;
+    }
+    open.accepted.iter().try_for_each(|client| entries::accepted(transaction, run, newest, *client, None))
+}

@@ -1,0 +1,157 @@
+//! What is asked of it.
+
+use rusqlite::{Row, params};
+use serde::Serialize;
+
+use super::Snapshot;
+use crate::database::{Database, DatabaseError};
+use crate::report::RoundRecord;
+
+/// A run that was served. Moments are milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StoredRun {
+    /// Its identity.
+    pub run: String,
+    /// Where its files are.
+    pub directory: String,
+    /// Planned rounds of training.
+    pub rounds: u32,
+    /// When it was first served.
+    pub begun: i64,
+    /// Since when the newest process serves it, or did.
+    pub served: i64,
+    /// That process.
+    pub process: u32,
+    /// When that process stopped serving it; `None` if it does, or could not say.
+    pub ended: Option<i64>,
+    /// How it ended then: `completed`, `stopped`, `fruitless` or `failed`.
+    pub outcome: Option<String>,
+    /// The moment of the status.
+    pub told: i64,
+    /// What it waits for, or did at last.
+    pub status: Option<Snapshot>,
+}
+
+/// A round that was opened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StoredRound {
+    /// Its number, from 1.
+    pub round: u32,
+    /// When it was opened, if somebody could say.
+    pub opened: Option<i64>,
+    /// When it was closed, if it is and somebody could say.
+    pub closed: Option<i64>,
+    /// Members.
+    pub cohort: Option<u32>,
+    /// Its line of `rounds.jsonl`, if it is closed.
+    pub record: Option<RoundRecord>,
+}
+
+/// What became of what a device sent in a round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StoredArrival {
+    /// The round.
+    pub round: u32,
+    /// The device.
+    pub device: String,
+    /// `accepted`, `rejected`, `discarded`, `failed`.
+    pub verdict: String,
+    /// When last, if somebody could say.
+    pub at: Option<i64>,
+    /// How often.
+    pub times: u32,
+    /// The last reason.
+    pub reason: Option<String>,
+}
+
+/// What the operator was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StoredEvent {
+    /// When.
+    pub at: i64,
+    /// Whether something had to be done about it.
+    pub alarm: bool,
+    /// What.
+    pub text: String,
+}
+
+impl Database {
+    /// All runs that were served, the newest first.
+    pub fn runs(&self) -> Result<Vec<StoredRun>, DatabaseError> {
+        let run = |row: &Row<'_>| {
+            let status: String = row.get("status")?;
+            Ok(StoredRun {
+                run: row.get("run")?,
+                directory: row.get("directory")?,
+                rounds: row.get("rounds")?,
+                begun: row.get("begun")?,
+                served: row.get("served")?,
+                process: row.get("process")?,
+                ended: row.get("ended")?,
+                outcome: row.get("outcome")?,
+                told: row.get("told")?,
+                status: serde_json::from_str(&status).unwrap_or(None),
+            })
+        };
+        self.read("read the runs in", |connection| {
+            connection.prepare("SELECT * FROM runs ORDER BY served DESC, run")?.query_map([], run)?.collect()
+        })
+    }
+
+    /// The newest rounds of a run, the oldest of them first.
+    pub fn rounds(&self, run: &str, newest: u32) -> Result<Vec<StoredRound>, DatabaseError> {
+        let round = |row: &Row<'_>| {
+            let record: Option<String> = row.get("record")?;
+            Ok(StoredRound {
+                round: row.get("round")?,
+                opened: row.get("opened")?,
+                closed: row.get("closed")?,
+                cohort: row.get("cohort")?,
+                record: record.and_then(|record| serde_json::from_str(&record).ok()),
+            })
+        };
+        let mut rounds: Vec<_> = self.read("read the rounds in", |connection| {
+            connection
+                .prepare("SELECT * FROM rounds WHERE run = ?1 ORDER BY round DESC LIMIT ?2")?
+                .query_map(params![run, newest], round)?
+                .collect::<rusqlite::Result<_>>()
+        })?;
+        rounds.reverse();
+        Ok(rounds)
+    }
+
+    /// What arrived in a round of a run, by device.
+    pub fn arrivals(&self, run: &str, round: u32) -> Result<Vec<StoredArrival>, DatabaseError> {
+        let arrival = |row: &Row<'_>| {
+            Ok(StoredArrival {
+                round: row.get("round")?,
+                device: row.get("device")?,
+                verdict: row.get("verdict")?,
+                at: row.get("at")?,
+                times: row.get("times")?,
+                reason: row.get("reason")?,
+            })
+        };
+        self.read("read the arrivals in", |connection| {
+            connection
+                .prepare("SELECT * FROM arrivals WHERE run = ?1 AND round = ?2 ORDER BY device, verdict")?
+                .query_map(params![run, round], arrival)?
+                .collect()
+        })
+    }
+
+    /// The newest events of a run, the oldest of them first.
+    pub fn events(&self, run: &str, newest: u32) -> Result<Vec<StoredEvent>, DatabaseError> {
+        let event = |row: &Row<'_>| {
+            Ok(StoredEvent { at: row.get("at")?, alarm: row.get("alarm")?, text: row.get("text")? })
+        };
+        let mut events: Vec<_> = self.read("read the events in", |connection| {
+            connection
+                .prepare("SELECT at, alarm, text FROM events WHERE run = ?1 ORDER BY id DESC LIMIT ?2")?
+                .query_map(params![run, newest], event)?
+                .collect::<rusqlite::Result<_>>()
+        })?;
+        events.reverse();
+        Ok(events)
+    }
+}

@@ -1,0 +1,164 @@
+//! What happens meanwhile, on a thread of its own.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use rusqlite::Transaction;
+use shared::id::{ClientId, RunId};
+
+use super::{Health, Snapshot, entries};
+use crate::database::{Database, moment};
+use crate::driver::{Notice, printable};
+
+/// Entries that come within this time share a transaction, and its sync.
+const TOGETHER: Duration = Duration::from_millis(200);
+
+/// While the database cannot be written it is tried this often.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Progress alone is worth an entry this often.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// So many entries wait at most while the database cannot be written; after that, the oldest are forgotten. What closed
+/// rounds did is not among them.
+const WAITING: usize = 10_000;
+
+/// One thing to write down.
+enum Entry {
+    Status(Box<Snapshot>),
+    Opened { round: u32, cohort: usize },
+    Arrived { round: u32, client: ClientId, verdict: &'static str, reason: String },
+    Said { alarm: bool, text: String },
+    Ended { outcome: &'static str },
+}
+
+/// Writes down what it is told, without keeping whoever tells it.
+#[derive(Debug)]
+pub struct Recorder {
+    entries: Sender<(i64, Entry)>,
+    thread: JoinHandle<()>,
+    last: Option<(Instant, Snapshot)>,
+}
+
+impl Recorder {
+    /// Begins to write about `run`, which a [`Book`](super::Book) has entered.
+    #[must_use]
+    pub fn start(database: Database, run: RunId, health: Health) -> Self {
+        let (entries, queue) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("recorder".to_owned())
+            .spawn(move || record(&database, run, &health, &queue))
+            .expect("the operating system gives the aggregator one thread more");
+        Self { entries, thread, last: None }
+    }
+
+    /// Writes down what somebody is told, if it is worth it.
+    pub fn note(&mut self, notice: &Notice<'_>) {
+        let entry = match notice {
+            Notice::Status(status) => {
+                let now = Instant::now();
+                let snapshot = Snapshot::of(status, SystemTime::now());
+                let due = self.last.as_ref().is_none_or(|(told, last)| {
+                    now.duration_since(*told) >= PROGRESS && *last != snapshot || snapshot.differs_from(last)
+                });
+                if !due {
+                    return;
+                }
+                self.last = Some((now, snapshot.clone()));
+                Entry::Status(Box::new(snapshot))
+            }
+            &Notice::Opened { round, cohort } => Entry::Opened { round, cohort },
+            Notice::Arrival { round, client, what } => {
+                let (verdict, reason) = (what.name(), printable(what.reason()));
+                Entry::Arrived { round: *round, client: *client, verdict, reason }
+            }
+            Notice::Remark(text) => Entry::Said { alarm: false, text: text.clone() },
+            Notice::Alarm(text) => Entry::Said { alarm: true, text: text.clone() },
+            // The book has it.
+            Notice::Round(_) => return,
+        };
+        self.tell(entry);
+    }
+
+    /// Writes down how it ended, and returns when all is written that can be.
+    pub fn finish(self, outcome: &'static str) {
+        self.tell(Entry::Ended { outcome });
+        let Self { entries, thread, .. } = self;
+        drop(entries);
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// The thread is there as long as this is.
+    fn tell(&self, entry: Entry) {
+        let _ = self.entries.send((moment(SystemTime::now()), entry));
+    }
+}
+
+fn record(database: &Database, run: RunId, health: &Health, queue: &Receiver<(i64, Entry)>) {
+    let mut waiting: Vec<(i64, Entry)> = Vec::new();
+    let (mut open, mut failed) = (true, false);
+    while open {
+        if waiting.is_empty() {
+            match queue.recv() {
+                Ok(entry) => waiting.push(entry),
+                Err(_) => return,
+            }
+        }
+        let pause = if failed { AGAIN } else { TOGETHER };
+        let until = Instant::now() + pause;
+        loop {
+            match queue.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(entry) => waiting.push(entry),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    open = false;
+                    break;
+                }
+            }
+        }
+        forget_what_is_superseded(&mut waiting);
+        let written = database.write("record what happens in", |transaction| {
+            waiting.iter().try_for_each(|(at, entry)| write(transaction, run, *at, entry))
+        });
+        health.note(&written);
+        failed = written.is_err();
+        if !failed {
+            waiting.clear();
+        }
+    }
+}
+
+/// Of several states the last one counts; of more than there is room for, the newest.
+fn forget_what_is_superseded(waiting: &mut Vec<(i64, Entry)>) {
+    let is_status = |entry: &(i64, Entry)| matches!(entry.1, Entry::Status(_));
+    let last = waiting.iter().rposition(is_status);
+    let mut place = 0;
+    waiting.retain(|entry| {
+        let keep = !is_status(entry) || Some(place) == last;
+        place += 1;
+        keep
+    });
+    let surplus = waiting.len().saturating_sub(WAITING);
+    waiting.drain(..surplus);
+}
+
+fn write(transaction: &Transaction<'_>, run: RunId, at: i64, entry: &Entry) -> rusqlite::Result<()> {
+    match entry {
+        Entry::Status(snapshot) => {
+            let json = serde_json::to_string(snapshot).expect("numbers, names and ids are JSON");
+            entries::status(transaction, run, &json, at)
+        }
+        Entry::Opened { round, cohort } => entries::opened(transaction, run, *round, *cohort, Some(at)),
+        Entry::Arrived { round, client, verdict: "accepted", .. } => {
+            entries::accepted(transaction, run, *round, *client, Some(at))
+        }
+        Entry::Arrived { round, client, verdict, reason } => {
+            entries::arrived(transaction, run, *round, *client, (verdict, reason), at)
+        }
+        Entry::Said { alarm, text } => entries::event(transaction, run, *alarm, text, at),
+        Entry::Ended { outcome } => entries::ended(transaction, run, outcome, at),
+    }
+}

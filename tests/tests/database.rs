@@ -1,0 +1,158 @@
+//! What the database says of a run, whatever becomes of the processes that serve it.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use aggregator::coordinator::Outcome;
+use aggregator::database::Database;
+use aggregator::report::RoundRecord;
+use federation_tests::faulty_disk::Loss;
+use federation_tests::lab::Lab;
+use federation_tests::process::{Process, until};
+use federation_tests::programs::programs;
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use serde_json::{Value, json};
+use shared::message::Verdict;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Whose updates were accepted in which round, as often as it is said.
+fn accepted(database: &Database, run: &str, rounds: u32) -> BTreeMap<u32, Vec<String>> {
+    let of = |round| {
+        let arrivals = database.arrivals(run, round).unwrap().into_iter();
+        let accepted = arrivals.filter(|arrival| arrival.verdict == "accepted");
+        (round, accepted.map(|arrival| format!("{} {}", arrival.device, arrival.times)).collect())
+    };
+    (1..=rounds).map(of).collect()
+}
+
+/// The rounds that are closed.
+fn closed(database: &Database, run: &str) -> Vec<RoundRecord> {
+    database.rounds(run, u32::MAX).unwrap().into_iter().filter_map(|round| round.record).collect()
+}
+
+/// A run of three rounds of all four clients, the aggregator dying at one operation of the disk.
+fn world(directory: &Path, database: &Database, death: Option<(usize, Loss)>) -> World {
+    let scenario = Scenario::small(&["round.count.min=4"]);
+    let mut world = World::new(scenario, Weather::CALM, 0, directory);
+    world.database = Some(database.clone());
+    if let Some((fatal, loss)) = death {
+        world.die_at(fatal, loss);
+    }
+    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{death:?}");
+    world
+}
+
+#[test]
+fn no_round_is_missing_and_none_is_there_twice_wherever_the_aggregator_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    // One database for all runs, as a lab has it; each world's run has an identity of its own.
+    let database = Database::open(&folder.path().join("identity")).unwrap();
+    let whole = world(&folder.path().join("calm"), &database, None).disk().operations();
+    assert!(whole > 150, "only {whole} operations were counted");
+    // Every other operation: nearly all that matters comes in pairs of halves of a write.
+    for fatal in (0..whole).step_by(2) {
+        let loss = if fatal % 4 == 0 { Loss::Nothing } else { Loss::Everything };
+        let directory = tempfile::tempdir().unwrap();
+        let world = world(directory.path(), &database, Some((fatal, loss)));
+        let run = database.runs().unwrap().remove(0);
+        assert_eq!(Path::new(&run.directory), world.run_directory().root(), "death at operation {fatal}");
+        assert_eq!(closed(&database, &run.run), world.records(), "death at operation {fatal}");
+        let devices: Vec<_> =
+            world.trainings().keys().map(|(_, client)| format!("{client} 1")).take(4).collect();
+        let expected = (1..=3).map(|round| (round, devices.clone())).collect();
+        assert_eq!(
+            accepted(&database, &run.run, 4),
+            with_nothing_after(expected),
+            "death at operation {fatal}"
+        );
+    }
+}
+
+/// No round after the third was ever opened.
+fn with_nothing_after(mut rounds: BTreeMap<u32, Vec<String>>) -> BTreeMap<u32, Vec<String>> {
+    rounds.insert(4, Vec::new());
+    rounds
+}
+
+/// What `aggregator status --json` says, with its exit code.
+fn status(lab: &Lab) -> (Option<i32>, Value) {
+    let mut command = Command::new(&programs().aggregator);
+    command.args(["status", "--json", "--identity", &lab.name("identity")]);
+    let ended = Process::start("aggregator status", &mut command).wait();
+    let object = ended.text.lines().find_map(|line| serde_json::from_str(line).ok());
+    (ended.code, object.unwrap_or(Value::String(ended.text)))
+}
+
+/// Asks until the answer is as wanted.
+fn status_until(lab: &Lab, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    until(what, || wanted(&status(lab).1));
+    status(lab).1
+}
+
+#[test]
+fn the_status_follows_a_run_through_kills_to_its_end() {
+    let lab = Lab::new(3, &["data.limit=120", "run.rounds=2"]);
+    let (code, said) = status(&lab);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.as_str().unwrap().contains("no run was served here"), "{said}");
+
+    let server = lab.serve();
+    let first = lab.join(0);
+    let second = lab.join(1);
+    let gate = lab.gate(2);
+    let held = gate.held();
+    let waits = status_until(&lab, "two updates are in", |said| said["status"]["waits_for"]["accepted"] == 2);
+    assert_eq!(status(&lab).0, Some(0));
+    assert_eq!(waits["serving"], json!(true));
+    assert_eq!(waits["status"]["waits_for"]["round"], 1);
+    assert_eq!(waits["status"]["waits_for"]["members"][0]["device"], json!(lab.client(2)));
+    assert_eq!(waits["newest"][0]["cohort"], 3);
+    assert_eq!(waits["arrivals"].as_array().unwrap().len(), 2);
+
+    // Killed in the middle of a round: whoever looks is told, and the next process goes on where it was.
+    server.kill();
+    let (code, said) = status(&lab);
+    assert_eq!((code, &said["serving"]), (Some(5), &json!(false)), "{said}");
+    assert_eq!(said["arrivals"].as_array().unwrap().len(), 2);
+    let server = lab.serve();
+    status_until(&lab, "the device is back", |said| said["status"]["connected"] == 3);
+    held.open();
+    assert_eq!(gate.receipt(1), Verdict::Accepted);
+    let held = gate.held();
+
+    // A device that is killed is seen to be away, and since when.
+    first.kill();
+    let away = |said: &Value| {
+        let members = said["status"]["waits_for"]["members"].as_array().cloned().unwrap_or_default();
+        members.iter().any(|member| member["stage"] == "away" && member["device"] == json!(lab.client(0)))
+    };
+    let known = status(&lab).1["status"]["waits_for"]["accepted"].clone();
+    if known != 2 {
+        status_until(&lab, "the device is away or had delivered", |said| {
+            away(said) || said["status"]["waits_for"]["accepted"] == 2
+        });
+    }
+    let first = lab.join(0);
+    held.open();
+    assert_eq!(gate.receipt(2), Verdict::Accepted);
+    lab.assert_completed(server, vec![first, second]);
+
+    let (code, said) = status(&lab);
+    assert_eq!((code, &said["outcome"]), (Some(0), &json!("completed")), "{said}");
+    let database = Database::open_existing(&lab.path("identity")).unwrap().unwrap();
+    let run = database.runs().unwrap().remove(0).run;
+    assert_eq!(closed(&database, &run), lab.rounds());
+    let mut devices: Vec<_> = (0..3).map(|index| format!("{} 1", lab.client(index))).collect();
+    devices.sort();
+    let expected = (1..=2).map(|round| (round, devices.clone())).collect();
+    assert_eq!(accepted(&database, &run, 2), expected);
+    let events = database.events(&run, 1000).unwrap();
+    assert!(events.iter().any(|event| event.text.contains("says hello")), "{events:?}");
+}

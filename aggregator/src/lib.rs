@@ -5,6 +5,7 @@
 //! | [`config`] | TOML and overrides, checked once, to what the program runs on |
 //! | [`coordinator`] | the protocol state machine: no I/O, no clock |
 //! | [`driver`] | does the machine's I/O: peers, durable steps, time |
+//! | [`enrolment`] | which devices may take part: keys, tickets, approval, revocation |
 //! | [`run`] | a run on disk: opening, accepting, closing; checkpoints; evaluation |
 //! | [`ensemble`] | models of many clients side by side: their file, and what they say together |
 //! | [`database`] | what happened and who is known, in SQLite: for whoever asks |
@@ -28,6 +29,7 @@ pub mod coordinator;
 pub mod data;
 pub mod database;
 pub mod driver;
+pub mod enrolment;
 pub mod ensemble;
 pub mod files;
 pub mod quic;

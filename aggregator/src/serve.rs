@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use shared::identity::PublicKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -20,8 +21,8 @@ use crate::run::{Run, RunError};
 pub struct Ready {
     /// The address in use.
     pub address: SocketAddr,
-    /// SHA-256 of the server's certificate, for `edge-client join --fingerprint`.
-    pub fingerprint: String,
+    /// The server's key, for `edge-client join --server-key`.
+    pub key: PublicKey,
     /// This process.
     pub pid: u32,
     /// The run's directory.
@@ -94,11 +95,11 @@ pub async fn serve(
     }
     let ready = Ready {
         address: listener.address(),
-        fingerprint: identity.fingerprint_hex(),
+        key: identity.key(),
         pid: std::process::id(),
         run: run.directory().root().to_owned(),
     };
-    notice(Notice::Remark(format!("listening on {}, fingerprint {}", ready.address, ready.fingerprint)));
+    notice(Notice::Remark(format!("listening on {}, key {}", ready.address, ready.key)));
     if let Some(path) = ready_file {
         let json = serde_json::to_string(&ready).expect("addresses and strings are JSON");
         write_durably(&Disk, path, |out| out.write_all(format!("{json}\n").as_bytes()))

@@ -6,6 +6,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use shared::identity::PublicKey;
 use shared::message::{ToClient, ToServer, UpdateHeader, Work};
 use tokio::sync::mpsc;
 
@@ -72,17 +73,16 @@ pub enum ConnectError {
     },
     /// Somebody answers who is not the server that this client trusts.
     #[error(
-        "{server} shows a certificate with fingerprint {found}, this client trusts {trusted}: either another server \
-         answers there, or the server was given a new identity; in the second case remove the file `server` from the \
-         state directory or name the new fingerprint with --fingerprint"
+        "{server} shows the key {found}, this client trusts {trusted}: either another server answers there, or the server \
+         was given a new identity; in the second case ask its operator for a new ticket"
     )]
     Untrusted {
         /// Where.
         server: String,
-        /// Fingerprint of the certificate shown.
-        found: String,
-        /// Fingerprint that this client trusts.
-        trusted: String,
+        /// The key that it has.
+        found: PublicKey,
+        /// The key that this client trusts.
+        trusted: PublicKey,
     },
     /// The local side cannot even try.
     #[error("cannot use the network: {0}")]

@@ -10,17 +10,20 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
     ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt,
 };
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::sign::CertifiedKey;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
+use shared::identity::{SecretKey, tls};
 use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::ticket::TicketSecret;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tracing::debug;
 
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
-use crate::trust::{Trust, to_hex};
+use crate::trust::Trust;
 
-/// The protocol's name in the TLS handshake.
-pub const ALPN: &[u8] = b"federation/1";
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
 /// takes less, QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
@@ -46,33 +49,47 @@ const ARRIVAL: usize = 256 << 10;
 /// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
 const BELIEVED: usize = 16 << 20;
 
+/// Between an attempt at one address and that at the next, while the first is not answered.
+const NEXT_ADDRESS: Duration = Duration::from_millis(300);
+/// Addresses that are tried at most, of all that the server's names stand for.
+const MAX_ADDRESSES: usize = 16;
+
 /// Connects to one server over QUIC.
 #[derive(Clone, Debug)]
 pub struct QuicConnector {
-    server: String,
+    addresses: Vec<String>,
     trust: Trust,
+    key: Arc<CertifiedKey>,
+    ticket: Option<TicketSecret>,
 }
 
 impl QuicConnector {
-    /// Connects to `server` (`HOST:PORT` or `IP:PORT`) and believes it if `trust` does.
+    /// Connects to the server that listens at any of `addresses` (`HOST:PORT` or `IP:PORT`), if `trust` believes it,
+    /// and proves to be the device that has `key`.
     #[must_use]
-    pub fn new(server: impl Into<String>, trust: Trust) -> Self {
-        Self { server: server.into(), trust }
+    pub fn new(addresses: Vec<String>, trust: Trust, key: &SecretKey) -> Self {
+        Self { addresses, trust, key: tls::shown(key), ticket: None }
+    }
+
+    /// Redeems a ticket, each time, before anything else.
+    #[must_use]
+    pub fn with_ticket(self, ticket: Option<TicketSecret>) -> Self {
+        Self { ticket, ..self }
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
-        ConnectError::Unreachable { server: self.server.clone(), reason: reason.to_string() }
+        ConnectError::Unreachable { server: self.addresses.join(" or "), reason: reason.to_string() }
     }
 
     fn config(&self, loopback: bool) -> Result<ClientConfig, ConnectError> {
         let local = |error: &dyn std::fmt::Display| ConnectError::Local(error.to_string());
-        let mut tls = rustls::ClientConfig::builder_with_provider(self.trust.provider())
+        let mut config = rustls::ClientConfig::builder_with_provider(self.trust.provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| local(&error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(self.trust.clone()))
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![ALPN.to_vec()];
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(self.key.clone())));
+        config.alpn_protocols = vec![tls::ALPN.to_vec()];
         let mut transport = TransportConfig::default();
         transport
             .max_idle_timeout(Some(VarInt::from_u32(IDLE_TIMEOUT.as_millis() as u32).into()))
@@ -95,39 +112,83 @@ impl QuicConnector {
                 .mtu_discovery_config(None)
                 .congestion_controller_factory(Arc::new(congestion));
         }
-        let crypto = QuicClientConfig::try_from(tls).map_err(|error| local(&error))?;
+        let crypto = QuicClientConfig::try_from(config).map_err(|error| local(&error))?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
         Ok(config)
     }
 
+    /// All that the addresses stand for.
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, ConnectError> {
+        let mut found = Vec::new();
+        let mut trouble = None;
+        for address in &self.addresses {
+            match tokio::net::lookup_host(address).await {
+                Ok(addresses) => found.extend(addresses),
+                Err(error) => trouble = Some(error.to_string()),
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        found.retain(|address| seen.insert(*address));
+        found.truncate(MAX_ADDRESSES);
+        if found.is_empty() {
+            return Err(self.unreachable(trouble.as_deref().unwrap_or("its name has no address")));
+        }
+        Ok(found)
+    }
+
+    /// Tries all addresses, one shortly after the other; the first that answers is taken.
     async fn dial(&self) -> Result<(Endpoint, Connection), ConnectError> {
-        let mut addresses =
-            tokio::net::lookup_host(&self.server).await.map_err(|error| self.unreachable(error))?;
-        let address = addresses.next().ok_or_else(|| self.unreachable("its name has no address"))?;
+        let addresses = self.resolve().await?;
+        let mut attempts = JoinSet::new();
+        for (number, address) in addresses.into_iter().enumerate() {
+            let connector = self.clone();
+            attempts.spawn(async move {
+                tokio::time::sleep(NEXT_ADDRESS * number as u32).await;
+                connector.dial_at(address).await
+            });
+        }
+        let mut failed = None;
+        while let Some(attempt) = attempts.join_next().await {
+            match attempt {
+                Ok(Ok(connected)) => return Ok(connected),
+                // What is wrong for good is told rather than what may pass.
+                Ok(Err(error)) => match failed {
+                    Some(ConnectError::Untrusted { .. } | ConnectError::Local(_)) => {}
+                    _ => failed = Some(error),
+                },
+                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            }
+        }
+        Err(failed.expect("there is an address, and no attempt at it has succeeded"))
+    }
+
+    async fn dial_at(&self, address: SocketAddr) -> Result<(Endpoint, Connection), ConnectError> {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let local = |error: std::io::Error| ConnectError::Local(error.to_string());
-        let socket = bind(any).map_err(local)?;
+        let unreachable =
+            |reason: &dyn std::fmt::Display| self.unreachable(format_args!("{address}: {reason}"));
+        // A system without one of the two kinds of addresses may well have the other.
+        let socket = bind(any).map_err(|error| unreachable(&error))?;
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("connections are made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, None, socket, runtime).map_err(local)?;
+        let name = tls::server_name(self.trust.trusted().as_ref());
         let connecting = endpoint
-            .connect_with(self.config(address.ip().is_loopback())?, address, "aggregator")
-            .map_err(|error| self.unreachable(error))?;
+            .connect_with(self.config(address.ip().is_loopback())?, address, &name)
+            .map_err(|error| unreachable(&error))?;
         let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
-            .map_err(|_| self.unreachable("no answer"))?
+            .map_err(|_| unreachable(&"no answer"))?
             .map_err(|error| match (self.trust.refused(), self.trust.trusted()) {
-                (Some(found), Some(trusted)) => ConnectError::Untrusted {
-                    server: self.server.clone(),
-                    found: to_hex(&found),
-                    trusted: to_hex(&trusted),
-                },
-                _ => self.unreachable(error),
+                (Some(found), Some(trusted)) => {
+                    ConnectError::Untrusted { server: address.to_string(), found, trusted }
+                }
+                _ => unreachable(&error),
             })?;
         Ok((endpoint, connection))
     }
@@ -147,11 +208,17 @@ impl Connector for QuicConnector {
     async fn connect(&mut self) -> Result<Link, ConnectError> {
         let (endpoint, connection) = self.dial().await?;
         self.trust.confirm();
-        let (control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
+        let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
+        if let Some(ticket) = self.ticket {
+            let redeem = frame::encode(&ToServer::Redeem(ticket), 0);
+            control.write_all(&redeem).await.map_err(|error| self.unreachable(error))?;
+        }
+        let server = connection.remote_address().to_string();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (events, incoming) = mpsc::unbounded_channel();
+        let trust = self.trust.clone();
         tokio::spawn(async move {
-            let reason = match serve(&connection, control, answers, queue, &events).await {
+            let reason = match serve(&connection, &trust, control, answers, queue, &events).await {
                 Ok(()) => "closed".to_owned(),
                 Err(error) => error.to_string(),
             };
@@ -160,7 +227,7 @@ impl Connector for QuicConnector {
             let _ = events.send(Incoming::Closed { reason });
             let _ = tokio::time::timeout(LINGER, endpoint.wait_idle()).await;
         });
-        Ok(Link { server: self.server.clone(), outgoing, incoming })
+        Ok(Link { server, outgoing, incoming })
     }
 }
 
@@ -185,6 +252,7 @@ enum LinkError {
 
 async fn serve(
     connection: &Connection,
+    trust: &Trust,
     mut control: SendStream,
     mut answers: RecvStream,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
@@ -196,6 +264,9 @@ async fn serve(
             let (message, _) = read_message(&mut answers, 0).await?;
             if matches!(message, ToClient::Task { .. }) {
                 return Err(LinkError::Payload);
+            }
+            if let ToClient::ServerKey { key } = &message {
+                trust.renew(*key);
             }
             let _ = events.send(Incoming::Message(message));
         }

@@ -13,7 +13,8 @@
 //! | `Connecting` | connected | `Greeting` | sends hello |
 //! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay |
 //! | `Greeting` | welcome | `Joined` | goes on with what it holds |
-//! | any | refused, finished, stop | `Over` | `Finish` |
+//! | any | refused for a reason that may pass | same | the server hangs up: as disconnected |
+//! | any | refused for good, finished, stop | `Over` | `Finish` |
 //!
 //! # Work
 //!
@@ -180,7 +181,10 @@ impl Session {
     fn message(&mut self, now: Duration, message: ToClient) {
         match message {
             ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
+            ToClient::Refused(refusal) if refusal.may_pass() => {}
             ToClient::Refused(refusal) => self.end(Outcome::Refused(refusal)),
+            // Whom to believe is the transport's matter.
+            ToClient::ServerKey { .. } => {}
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => {
                 if let Work::Holding(held) = self.work

@@ -169,7 +169,7 @@ fn joining_without_data_or_state_says_what_to_mend() {
 
     fs::create_dir(folder.path("state")).unwrap();
     fs::write(folder.path("state/server"), "ff").unwrap();
-    join(&data, &["--state", &state], &["server", "64 hexadecimal digits"]);
+    join(&data, &["--state", &state], &["server", "join with a new ticket"]);
     let used = edge_client::store::DiskStore::open(&folder.path("state")).unwrap();
     join(&data, &["--state", &state], &["in use by another process"]);
     drop(used);
@@ -234,7 +234,7 @@ fn completions_and_the_manual_are_generated() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = edge_client(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
-        assert!(text(&output.stdout).contains("fingerprint"), "{shell}");
+        assert!(text(&output.stdout).contains("server-key"), "{shell}");
     }
     let manual = edge_client(&["man"]);
     assert_eq!(manual.status.code(), Some(0));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use edge_client::store::{DiskStore, MemoryStore, Store, StoreError};
+use edge_client::store::{DiskStore, KnownServer, MemoryStore, Store, StoreError};
 use shared::id::RunId;
 use shared::message::{Held, TrainReport};
 
@@ -78,7 +78,8 @@ fn everything_is_there_after_a_restart() {
     let state = folder.path().join("a/b");
     let mut store = DiskStore::open(&state).unwrap();
     let client = store.client();
-    store.server_pin().save([3; 32]).unwrap();
+    let server = KnownServer::new(store.key().public(), vec!["lab:4433".to_owned()]);
+    store.server().save(&server).unwrap();
     keep(&mut store, 1, Some(b"one"));
     store.forget().unwrap();
     keep(&mut store, 2, Some(b"two"));
@@ -86,7 +87,7 @@ fn everything_is_there_after_a_restart() {
 
     let mut store = DiskStore::open(&state).unwrap();
     assert_eq!(store.client(), client);
-    assert_eq!(store.server_pin().load().unwrap(), Some([3; 32]));
+    assert_eq!(store.server().load().unwrap(), Some(server));
     assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
     assert_eq!(store.payload().unwrap(), payload(2));
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
@@ -102,7 +103,7 @@ fn everything_is_there_after_a_restart() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["identity", "lock", "runs", "server"]);
+    assert_eq!(names, ["format", "identity", "lock", "runs", "server"]);
 }
 
 #[test]
@@ -227,6 +228,25 @@ fn client_state_of_another_run_beside_an_update_is_damage() {
     let mut store = DiskStore::open(folder.path()).unwrap();
     assert_eq!(store.held().unwrap(), None);
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+}
+
+#[test]
+fn the_directory_of_a_newer_program_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(DiskStore::open(folder.path()).unwrap());
+    fs::write(folder.path().join("format"), "2\n").unwrap();
+    fs::write(folder.path().join("identity"), "of another kind\n").unwrap();
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert!(matches!(error, StoreError::NewerDirectory { .. }), "{error}");
+    assert!(error.to_string().contains("update this program"), "{error}");
+    assert_eq!(fs::read(folder.path().join("identity")).unwrap(), b"of another kind\n");
+    // What a failing power leaves of a new directory is as good as new.
+    for half in [&b""[..], b"\0\0"] {
+        fs::write(folder.path().join("format"), half).unwrap();
+        fs::remove_file(folder.path().join("identity")).unwrap_or_default();
+        drop(DiskStore::open(folder.path()).unwrap());
+        assert_eq!(fs::read(folder.path().join("format")).unwrap(), b"1\n");
+    }
 }
 
 #[test]

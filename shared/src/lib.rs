@@ -9,7 +9,8 @@
 //! | [`message`], [`frame`] | one documented enum per direction, and the frames that carry them |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`evaluation`] | testing a model on a device's own samples |
-//! | [`seed`], [`id`] | labelled randomness and identities |
+//! | [`seed`], [`id`] | labelled randomness and identifiers |
+//! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`] | how many a share of a whole is |
 //!
@@ -22,6 +23,7 @@ pub mod data;
 pub mod evaluation;
 pub mod frame;
 pub mod id;
+pub mod identity;
 pub mod message;
 pub mod parcel;
 pub mod personalisation;
@@ -29,3 +31,4 @@ pub mod schedule;
 pub mod seed;
 pub mod share;
 pub mod spec;
+pub mod ticket;

@@ -12,8 +12,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ClientId, RunId};
+use crate::identity::PublicKey;
 use crate::personalisation::Method;
 use crate::spec::RunSpec;
+use crate::ticket::TicketSecret;
 
 /// Characters of a reason that a message carries.
 const MAX_REASON: usize = 300;
@@ -28,7 +30,7 @@ pub fn reason(error: &impl fmt::Display) -> String {
 /// Client to server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToServer {
-    /// The first message on every connection.
+    /// The first message on every connection, but for a ticket.
     Hello(Hello),
     /// Sign of life, every [`RunSpec::heartbeat`], also while training.
     Heartbeat(Progress),
@@ -43,6 +45,8 @@ pub enum ToServer {
     },
     /// The client leaves on purpose. Nothing follows.
     Goodbye,
+    /// Lets a device in that the server does not know yet: the one message that may come before the hello.
+    Redeem(TicketSecret),
 }
 
 /// Server to client.
@@ -77,6 +81,12 @@ pub enum ToClient {
         /// Rounds that the run has completed.
         rounds: u32,
     },
+    /// The server has another key from now on: the device is to believe that one, and this one no longer. It is believed since
+    /// it comes from the server that was believed so far.
+    ServerKey {
+        /// The new key.
+        key: PublicKey,
+    },
 }
 
 /// What a client is asked to do with the model that it is sent; any of these together.
@@ -104,7 +114,7 @@ impl Work {
 /// Who is there, and what it still holds from before the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The device's identity, the same after every restart.
+    /// The device's identity: the [fingerprint](crate::identity::PublicKey::client) of the key that it has proved.
     pub client: ClientId,
     /// Name and version of the client program, for the operator.
     pub software: String,
@@ -317,6 +327,51 @@ pub enum Refusal {
          join a run whose labels are at the server"
     )]
     Unlabelled,
+    /// It says that it is another device than the one whose key it has.
+    #[error(
+        "the device has another key than the one that its id belongs to: the server knows it as {known}; remove the file          `identity` in its state directory to take part as a new device"
+    )]
+    Identity {
+        /// The id of the key that it has proved.
+        known: ClientId,
+    },
+    /// The server does not know the device, which has no ticket.
+    #[error(
+        "the server does not know this device: ask its operator for a ticket (`aggregator ticket`) and join with that"
+    )]
+    Unknown,
+    /// The device waits for the operator's approval. It may come again.
+    #[error(
+        "the operator has to approve this device first: `aggregator devices approve {client}` on the server's machine"
+    )]
+    Pending {
+        /// The device.
+        client: ClientId,
+    },
+    /// The operator has thrown the device out.
+    #[error("the operator has revoked this device: ask for a new ticket if that was a mistake")]
+    Revoked,
+    /// There is no such ticket at this server.
+    #[error(
+        "the server knows no such ticket: it was withdrawn, or is of another server; ask its operator for a new one"
+    )]
+    TicketUnknown,
+    /// The ticket has expired.
+    #[error("the ticket has expired: ask the server's operator for a new one")]
+    TicketExpired,
+    /// As many devices as it was made for have used the ticket.
+    #[error(
+        "the ticket was used by as many devices as it was made for: ask the server's operator for a new one"
+    )]
+    TicketUsedUp,
+}
+
+impl Refusal {
+    /// May the reason pass by itself, so that the device had better come again?
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Pending { .. })
+    }
 }
 
 /// What became of an update. Each arrival is exactly one of the three.

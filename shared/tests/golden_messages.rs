@@ -17,6 +17,7 @@ use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd
 use shared::data::{Augmentation, Edge, Normalisation, Preparation};
 use shared::frame;
 use shared::id::{ClientId, RunId};
+use shared::identity::PublicKey;
 use shared::message::{
     Discard, Fraction, Held, Hello, Metric, Metrics, Progress, Refusal, Rejection, ToClient, ToServer,
     TrainReport, UpdateHeader, Verdict, Work,
@@ -26,6 +27,7 @@ use shared::schedule::Schedule;
 use shared::spec::{
     AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, Measures, RunSpec, Training, WirePrecision,
 };
+use shared::ticket::TicketSecret;
 
 fn metrics(measured: &[Metric]) -> Metrics {
     let mut metrics = Metrics::default();
@@ -79,6 +81,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("update-personal", ToServer::Update(UpdateHeader { round: 4, report: personal })),
         ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
         ("goodbye", ToServer::Goodbye),
+        ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
 
@@ -146,6 +149,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     let rejected = |rejection| receipt(Verdict::Rejected(rejection));
     let discarded = |discard| receipt(Verdict::Discarded(discard));
     let text = str::to_owned;
+    let client = ClientId::from_bytes(*b"0123456789abcdef");
     vec![
         ("welcome", ToClient::Welcome { spec: Box::new(spec()), wants: Some(300) }),
         ("welcome-idle", ToClient::Welcome { spec: Box::new(RunSpec::example("fedsgd")), wants: None }),
@@ -182,6 +186,14 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-late", discarded(Discard::Late)),
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
+        ("server-key", ToClient::ServerKey { key: PublicKey::from_bytes([7; 32]) }),
+        ("refused-identity", ToClient::Refused(Refusal::Identity { known: client })),
+        ("refused-unknown", ToClient::Refused(Refusal::Unknown)),
+        ("refused-pending", ToClient::Refused(Refusal::Pending { client })),
+        ("refused-revoked", ToClient::Refused(Refusal::Revoked)),
+        ("refused-ticket-unknown", ToClient::Refused(Refusal::TicketUnknown)),
+        ("refused-ticket-expired", ToClient::Refused(Refusal::TicketExpired)),
+        ("refused-ticket-used-up", ToClient::Refused(Refusal::TicketUsedUp)),
     ]
 }
 
@@ -259,15 +271,17 @@ fn every_variant_has_an_example() {
             ToServer::Update(_) => 2,
             ToServer::Failed { .. } => 3,
             ToServer::Goodbye => 4,
+            ToServer::Redeem(_) => 5,
         })
         .collect();
-    assert_eq!(to_server, (0..=4).collect());
+    assert_eq!(to_server, (0..=5).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {
             ToClient::Welcome { .. } => 0,
             ToClient::Task { .. } => 1,
             ToClient::Finished { .. } => 2,
+            ToClient::ServerKey { .. } => 27,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -275,6 +289,13 @@ fn every_variant_has_an_example() {
                 Refusal::Replaced => 6,
                 Refusal::Protocol(_) => 7,
                 Refusal::Unlabelled => 19,
+                Refusal::Identity { .. } => 20,
+                Refusal::Unknown => 21,
+                Refusal::Pending { .. } => 22,
+                Refusal::Revoked => 23,
+                Refusal::TicketUnknown => 24,
+                Refusal::TicketExpired => 25,
+                Refusal::TicketUsedUp => 26,
             },
             ToClient::Receipt { verdict, .. } => match verdict {
                 Verdict::Accepted => 8,
@@ -293,7 +314,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=19).collect());
+    assert_eq!(to_client, (0..=27).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -10,12 +10,12 @@ use edge_client::driver::{Notice, Participant, take_part};
 use edge_client::quic::QuicConnector;
 use edge_client::session::Outcome;
 use edge_client::store::MemoryStore;
-use edge_client::trust::{Fingerprint, Trust};
+use edge_client::trust::Trust;
 use edge_client::work::TestSamples;
 use edge_client::workshop::Workshop;
 use models::Backend;
 use shared::data::View;
-use shared::id::ClientId;
+use shared::identity::{PublicKey, SecretKey};
 use shared::message::Verdict;
 use tokio::sync::watch;
 
@@ -43,19 +43,19 @@ impl Held {
 }
 
 impl Gate {
-    /// Joins the server at `address` as `client`.
+    /// Joins the server at `address` as the device that has `key`.
     ///
     /// # Panics
     /// If the system gives no threads.
     #[must_use]
-    pub fn join(address: String, pin: Fingerprint, client: ClientId, data: View) -> Self {
+    pub fn join(address: String, server: PublicKey, key: &SecretKey, data: View) -> Self {
         let (reach, reached) = mpsc::channel();
         let (receive, receipts) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let (leave, left) = watch::channel(false);
         let workshop = Workshop::new(1, 1).expect("the system gives two threads");
         let participant = Participant {
-            client,
+            client: key.public().client(),
             data,
             tests: TestSamples::none(),
             backend: Backend::cpu(),
@@ -63,6 +63,7 @@ impl Gate {
             at_rest: || {},
             progress: None,
         };
+        let key = key.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let outcome = runtime.expect("the system gives two threads").block_on(async {
@@ -78,7 +79,7 @@ impl Gate {
                     Notice::Receipt { round, verdict } => drop(receive.send((round, verdict))),
                     _ => {}
                 };
-                let connector = QuicConnector::new(address, Trust::new(Some(pin)));
+                let connector = QuicConnector::new(vec![address], Trust::new(Some(server)), &key);
                 take_part(participant, connector, MemoryStore::new(), left, &mut notice).await
             });
             if let Ok(outcome) = outcome {

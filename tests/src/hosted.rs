@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::driver::Notice;
+use aggregator::enrolment::{Admission, Register};
 use aggregator::files::Disk;
 use aggregator::quic::Listener;
 use aggregator::quic::identity::ServerIdentity;
@@ -15,20 +16,21 @@ use aggregator::report::RoundRecord;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::serve::{Served, serve};
-use edge_client::trust::Fingerprint;
 use models::ParamSet;
 use tokio::sync::watch;
 
 use crate::gate::Gate;
+use crate::keys::device_key;
 use crate::process::PATIENCE;
 use crate::scenario::Scenario;
 use shared::id::ClientId;
+use shared::identity::PublicKey;
 
 /// An aggregator on a thread of this process. It stops when this is dropped.
 pub struct Hosted {
     scenario: Scenario,
     address: SocketAddr,
-    pin: Fingerprint,
+    pin: PublicKey,
     remarks: mpsc::Receiver<String>,
     ended: Option<JoinHandle<(Outcome, Vec<RoundRecord>, ParamSet)>>,
     stop: watch::Sender<bool>,
@@ -56,8 +58,8 @@ impl Hosted {
     ) -> Self {
         let run = Run::begin(Arc::new(Disk), RunDirectory::new(root), scenario.config.clone(), None);
         let run = run.expect("the temporary directory can be written");
-        let identity = ServerIdentity::generate().expect("a certificate can be made");
-        let pin = identity.fingerprint();
+        let identity = ServerIdentity::generate().expect("a key can be made");
+        let pin = identity.key();
         let (stop, stopped) = watch::channel(false);
         let (remark, remarks) = mpsc::channel();
         let ended = std::thread::spawn(move || {
@@ -69,7 +71,12 @@ impl Hosted {
                     }
                 };
                 let any = SocketAddr::from(([127, 0, 0, 1], 0));
-                let listener = Listener::bind(any, &identity, run.config().policy.lost_after);
+                let listener = Listener::bind(
+                    any,
+                    &identity,
+                    Admission::new(Register::Anyone),
+                    run.config().policy.lost_after,
+                );
                 let listener = change(listener.expect("some port is free"));
                 let served = Box::pin(serve(
                     run,
@@ -99,9 +106,9 @@ impl Hosted {
         self.address
     }
 
-    /// Its fingerprint.
+    /// Its key.
     #[must_use]
-    pub fn pin(&self) -> Fingerprint {
+    pub fn pin(&self) -> PublicKey {
         self.pin
     }
 
@@ -114,14 +121,14 @@ impl Hosted {
     /// The identity of a client.
     #[must_use]
     pub fn client(&self, index: u32) -> ClientId {
-        ClientId::virtual_client(index, &self.scenario.config.spec.root_seed())
+        device_key(index).public().client()
     }
 
     /// Joins an honest client whose training waits.
     #[must_use]
     pub fn gate(&self, index: u32) -> Gate {
         let share = self.scenario.shares[index as usize].clone();
-        Gate::join(self.address.to_string(), self.pin, self.client(index), share)
+        Gate::join(self.address.to_string(), self.pin, &device_key(index), share)
     }
 
     /// Waits until the operator is told something that has all of `parts` in it.

@@ -7,12 +7,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use aggregator::report::{RoundRecord, jsonl};
-use edge_client::store::parse_fingerprint;
-use edge_client::trust::Fingerprint;
 use serde_json::Value;
 use shared::id::ClientId;
+use shared::identity::PublicKey;
 
 use crate::gate::Gate;
+use crate::keys::device_key;
 use crate::process::{Ended, Process, run, until};
 use crate::programs::programs;
 use crate::scenario::Scenario;
@@ -41,7 +41,7 @@ impl Lab {
         let mut all = vec!["connection.heartbeat=0.5", "connection.lost-after=2"];
         all.extend(sizes.iter().map(String::as_str));
         all.extend(overrides);
-        let scenario = Scenario::small(&all);
+        let scenario = Scenario::of_devices(&all);
         let folder = tempfile::tempdir().expect("the system has a place for temporary files");
         let lab = Self { folder, scenario, port: free_port() };
         fs::write(lab.path("run.toml"), lab.scenario.config.effective.to_toml()).expect("written");
@@ -50,8 +50,9 @@ impl Lab {
         assert_eq!(split.code, Some(0), "{}", split.text);
         for index in 0..clients {
             fs::create_dir(lab.state(index)).expect("created");
-            fs::write(lab.state(index).join("identity"), format!("{}\n", lab.client(index)))
-                .expect("written");
+            let digits: String =
+                device_key(index).expose().iter().map(|byte| format!("{byte:02x}")).collect();
+            fs::write(lab.state(index).join("identity"), format!("{digits}\n")).expect("written");
         }
         lab
     }
@@ -77,7 +78,7 @@ impl Lab {
     /// The identity of a device.
     #[must_use]
     pub fn client(&self, index: u32) -> ClientId {
-        ClientId::virtual_client(index, &self.scenario.config.spec.root_seed())
+        self.scenario.config.client(index)
     }
 
     /// The state directory of a device.
@@ -119,7 +120,7 @@ impl Lab {
         self.start_serving("identity", more)
     }
 
-    /// The same, with another directory for the server's certificate.
+    /// The same, with another directory for the server's key.
     ///
     /// # Panics
     /// As [`serve`](Self::serve).
@@ -133,6 +134,9 @@ impl Lab {
         let _ = fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
         command.arg("serve").args(self.serve_arguments(identity)).args(more);
+        if !more.contains(&"--admit") {
+            command.args(["--admit", "anyone"]);
+        }
         let mut server = Process::start("the aggregator", &mut command);
         server.line("listening", |line| line.contains("listening on "));
         until("the aggregator has written its ready file", || ready.exists());
@@ -145,7 +149,8 @@ impl Lab {
         let given = [("--runs", self.name("runs")), ("--listen", self.address())];
         let files = [("--ready-file", self.name("ready.json")), ("--identity", self.name(identity))];
         let options = given.into_iter().chain(files).flat_map(|(option, value)| [option.to_owned(), value]);
-        [self.name("run.toml"), "--json".to_owned()].into_iter().chain(options).collect()
+        let flags = [self.name("run.toml"), "--json".to_owned()];
+        flags.into_iter().chain(options).collect()
     }
 
     /// What the aggregator says in its ready file.
@@ -158,14 +163,14 @@ impl Lab {
         serde_json::from_str(&text).expect("the ready file is JSON")
     }
 
-    /// The server's fingerprint.
+    /// The server's key.
     ///
     /// # Panics
     /// If the aggregator was never ready.
     #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn key(&self) -> PublicKey {
         let ready = self.ready();
-        ready["fingerprint"].as_str().and_then(parse_fingerprint).expect("a fingerprint of 64 digits")
+        ready["key"].as_str().and_then(|key| key.parse().ok()).expect("a key of 64 digits")
     }
 
     /// Starts a device. It believes the first server that it meets.
@@ -193,7 +198,7 @@ impl Lab {
     #[must_use]
     pub fn gate(&self, index: u32) -> Gate {
         let share = self.scenario.shares[index as usize].clone();
-        Gate::join(self.address(), self.fingerprint(), self.client(index), share)
+        Gate::join(self.address(), self.key(), &device_key(index), share)
     }
 
     /// The model that `aggregator simulate` makes of the same configuration, as a file's bytes.

@@ -14,6 +14,7 @@
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | [`lab`] | a folder with configuration, data and states: a federation of processes |
 //! | [`hosted`] | an aggregator that serves real connections from this process |
+//! | [`keys`] | keys of devices, the same in every run |
 //! | [`raw_peer`] | a peer that speaks QUIC and says whatever the test wants |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
@@ -21,6 +22,7 @@ pub mod device;
 pub mod faulty_disk;
 pub mod gate;
 pub mod hosted;
+pub mod keys;
 pub mod lab;
 pub mod process;
 pub mod programs;

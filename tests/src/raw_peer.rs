@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use edge_client::trust::{Fingerprint, Trust};
+use edge_client::trust::Trust;
 use models::Limits;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
     ApplicationClose, ClientConfig, Connection, ConnectionError, Endpoint, RecvStream, SendStream,
     TransportConfig,
 };
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
+use shared::identity::{PublicKey, SecretKey, tls};
 use shared::message::{Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::parcel::Parcel;
 use shared::spec::RunSpec;
@@ -50,12 +52,12 @@ pub fn update_header(round: u32, samples: u64) -> UpdateHeader {
 }
 
 impl RawPeer {
-    /// Connects, and opens a control stream without a word.
+    /// Connects with a device's key, and opens a control stream without a word.
     ///
     /// # Panics
     /// If there is no connection.
-    pub async fn connect(address: SocketAddr, pin: Fingerprint) -> Self {
-        Self::connect_as(address, pin, TransportConfig::default())
+    pub async fn connect(address: SocketAddr, pin: PublicKey, key: &SecretKey) -> Self {
+        Self::connect_as(address, pin, key, TransportConfig::default())
             .await
             .expect("the server accepts connections")
     }
@@ -66,18 +68,19 @@ impl RawPeer {
     /// If there is neither an answer nor a refusal.
     pub async fn connect_as(
         address: SocketAddr,
-        pin: Fingerprint,
+        pin: PublicKey,
+        key: &SecretKey,
         transport: TransportConfig,
     ) -> Result<Self, ConnectionError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        let provider = Arc::new(tls::provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("ring speaks TLS 1.3")
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Trust::new(Some(pin))))
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![edge_client::quic::ALPN.to_vec()];
-        let crypto = QuicClientConfig::try_from(tls).expect("TLS 1.3 has the ciphers of QUIC");
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(key))));
+        config.alpn_protocols = vec![tls::ALPN.to_vec()];
+        let crypto = QuicClientConfig::try_from(config).expect("TLS 1.3 has the ciphers of QUIC");
         let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));

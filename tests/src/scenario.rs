@@ -5,6 +5,8 @@ use aggregator::data;
 use shared::data::View;
 use shared::id::RunId;
 
+use crate::keys::device_key;
+
 /// A configuration and every client's data.
 #[derive(Clone)]
 pub struct Scenario {
@@ -15,6 +17,19 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// The same among real devices, those of [`device_key`].
+    ///
+    /// # Panics
+    /// As [`small`](Self::small).
+    #[must_use]
+    pub fn of_devices(overrides: &[&str]) -> Self {
+        let clients = Self::small(overrides).config.data.clients as u32;
+        let devices: Vec<String> =
+            (0..clients).map(|index| format!("\"{}\"", device_key(index).public().client())).collect();
+        let devices = format!("simulation.devices=[{}]", devices.join(","));
+        Self::small(&overrides.iter().copied().chain([devices.as_str()]).collect::<Vec<_>>())
+    }
+
     /// Four clients, softmax regression on 160 glyphs, three rounds; `overrides` as on the command line.
     ///
     /// # Panics

@@ -81,11 +81,9 @@ impl World {
     /// A federation whose run lives in a directory under `runs`; everything starts at time zero.
     #[must_use]
     pub fn new(scenario: Scenario, weather: Weather, seed: u64, runs: &Path) -> Self {
-        let identities = scenario.config.spec.root_seed();
+        let identities = scenario.config.clone();
         let shares = scenario.shares.clone();
-        let devices = (0..)
-            .zip(shares)
-            .map(|(index, share)| Device::new(ClientId::virtual_client(index, &identities), share));
+        let devices = (0..).zip(shares).map(|(index, share)| Device::new(identities.client(index), share));
         let mut world = Self {
             now: Duration::ZERO,
             devices: devices.collect(),

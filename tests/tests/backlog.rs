@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use aggregator::driver::{FromPeer, ToPeer};
+use aggregator::enrolment::{Admission, Register};
 use aggregator::quic::Listener;
 use aggregator::quic::identity::ServerIdentity;
 use aggregator::quic::limits::UNHEARD;
-use federation_tests::raw_peer::{RawPeer, update_header};
+use federation_tests::keys::device_key;
+use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::scenario::Scenario;
 use shared::frame;
 use shared::message::{Progress, ToClient, ToServer};
@@ -16,16 +18,19 @@ use tokio::sync::mpsc;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_talks_faster_than_the_driver_hears() {
     // Few enough to be in the listener's receive buffer all at once.
-    const FLOOD: usize = 1000;
+    const FLOOD: usize = 999;
     let spool = tempfile::tempdir().unwrap();
     let identity = ServerIdentity::generate().unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = Listener::bind(any, &identity, Duration::from_secs(60)).unwrap();
+    let listener =
+        Listener::bind(any, &identity, Admission::new(Register::Anyone), Duration::from_secs(60)).unwrap();
     let address = listener.address();
     let (to_driver, mut from_peers) = mpsc::unbounded_channel();
     tokio::spawn(listener.accept(spool.path().to_owned(), 1000, 1, to_driver));
 
-    let mut peer = RawPeer::connect(address, identity.fingerprint()).await;
+    let mut peer = RawPeer::connect(address, identity.key(), &device_key(0)).await;
+    let hello = hello(device_key(0).public().client(), 10, &[1, 28, 28], 10);
+    peer.say(&frame::encode(&ToServer::Hello(hello), 0)).await;
     peer.say(&frame::encode(&ToServer::Heartbeat(Progress::default()), 0).repeat(FLOOD)).await;
     let Some(FromPeer::Connected { commands, .. }) = from_peers.recv().await else {
         panic!("it is connected")
@@ -48,7 +53,7 @@ async fn nobody_talks_faster_than_the_driver_hears() {
     // Once those are heard the others come, every one.
     let mut heard = unheard.len();
     drop(unheard);
-    while heard < FLOOD {
+    while heard < FLOOD + 1 {
         match from_peers.recv().await {
             Some(FromPeer::Message { .. }) => heard += 1,
             other => panic!("{other:?}"),

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::Resume;
@@ -69,9 +70,35 @@ fn an_identity_that_died_in_the_making_blocks_nothing_and_is_never_half_believed
             // Whatever clients were shown is what they will be shown.
             disk.cut_power(Loss::Everything);
             let third = ServerIdentity::load_or_create_on(&Disk, &directory).unwrap();
-            assert_eq!(again.fingerprint(), third.fingerprint(), "{loss:?} {fatal}");
+            assert_eq!(again.key(), third.key(), "{loss:?} {fatal}");
             if let Ok(first) = first {
-                assert_eq!(first.fingerprint(), third.fingerprint(), "{loss:?}");
+                assert_eq!(first.key(), third.key(), "{loss:?}");
+                assert!(fatal > 10, "only {fatal} operations");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_of_the_servers_key_that_dies_anywhere_leaves_a_key_that_devices_know() {
+    let (now, hour) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30), Duration::from_secs(3600));
+    for loss in LOSSES {
+        for fatal in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let directory = folder.path().join("identity");
+            let first = ServerIdentity::load_or_create(&directory).unwrap();
+            let disk = FaultyDisk::dying_at(fatal, loss);
+            let changed = ServerIdentity::rotate_on(&disk, &directory, hour, false, now);
+            disk.cut_power(Loss::Everything);
+            let left = ServerIdentity::load(&directory).unwrap().expect("there was one");
+            let shown = left.keys(now);
+            assert!(
+                shown.iter().any(|key| key.public() == first.key()),
+                "{loss:?} {fatal}: devices are locked out"
+            );
+            if let Ok(changed) = changed {
+                assert_eq!(left, changed, "{loss:?}");
                 assert!(fatal > 10, "only {fatal} operations");
                 break;
             }

@@ -3,9 +3,11 @@
 #[cfg(feature = "simulate")]
 mod compare;
 mod describe;
+mod devices;
 mod ensemble;
 mod evaluate;
 mod exit;
+mod key;
 mod models;
 mod predict;
 mod recording;
@@ -14,6 +16,7 @@ mod split;
 mod status;
 mod terminal;
 mod texts;
+mod ticket;
 mod usable;
 
 use std::net::SocketAddr;
@@ -23,6 +26,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 pub use exit::{Failure, exit_code};
+
+use crate::enrolment::Policy;
 
 /// The aggregator's command line.
 #[derive(Debug, Parser)]
@@ -59,12 +64,15 @@ enum Command {
         /// Address to listen on; port 0 takes any free port
         #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
         listen: SocketAddr,
-        /// Write address, certificate fingerprint and process id here, as JSON, once devices can join
+        /// Write address, key and process id here, as JSON, once devices can join
         #[arg(long, value_name = "FILE")]
         ready_file: Option<PathBuf>,
-        /// Directory of the server's certificate and key, made at the first start [default: RUNS/identity]
+        /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity]
         #[arg(long, value_name = "DIR")]
         identity: Option<PathBuf>,
+        /// What becomes of a device that the server does not know
+        #[arg(long, value_enum, default_value_t)]
+        admit: Policy,
         /// Seconds to wait, after the run is over, for known devices that are away, to tell them so
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         linger: u32,
@@ -72,6 +80,23 @@ enum Command {
     /// Say what the runs that are served wait for, and what happened in them
     #[command(after_long_help = texts::STATUS)]
     Status(status::StatusArgs),
+    /// Print a ticket, with which devices join
+    #[command(after_long_help = texts::TICKET)]
+    Ticket(ticket::TicketArgs),
+    /// Show and change which devices may take part
+    Devices {
+        #[command(flatten)]
+        lab: LabArgs,
+        #[command(subcommand)]
+        command: devices::DevicesCommand,
+    },
+    /// Show or change the server's key
+    Key {
+        #[command(flatten)]
+        lab: LabArgs,
+        #[command(subcommand)]
+        command: key::KeyCommand,
+    },
     /// Run an experiment: variants of a configuration on paired seeds, compared in tables and a report
     #[cfg(feature = "simulate")]
     #[command(after_long_help = texts::COMPARE)]
@@ -135,6 +160,26 @@ struct ConfigArgs {
     overrides: Vec<String>,
 }
 
+/// Which server.
+#[derive(Debug, Args)]
+struct LabArgs {
+    /// Directory that holds one directory per run, as given to `serve`
+    #[arg(long, global = true, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
+    /// Directory of the server's key, as given to `serve` [default: RUNS/identity]
+    #[arg(long, global = true, value_name = "DIR")]
+    identity: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl LabArgs {
+    fn directory(&self) -> PathBuf {
+        self.identity.clone().unwrap_or_else(|| rounds::identity_directory(&self.runs))
+    }
+}
+
 /// What is run, where it is kept, and how it is shown.
 #[derive(Debug, Args)]
 struct RunArgs {
@@ -160,11 +205,14 @@ impl Cli {
             Command::Simulate { run, transport, threads } => {
                 rounds::simulate(&run, transport, threads.map(usize::from), self.verbose > 0)
             }
-            Command::Serve { run, listen, ready_file, identity, linger } => {
+            Command::Serve { run, listen, ready_file, identity, admit, linger } => {
                 let linger = Duration::from_secs(linger.into());
-                rounds::serve(&run, listen, ready_file.as_deref(), identity, linger)
+                rounds::serve(&run, listen, ready_file.as_deref(), identity, admit, linger)
             }
             Command::Status(arguments) => status::status(&arguments),
+            Command::Ticket(arguments) => ticket::ticket(&arguments),
+            Command::Devices { lab, command } => devices::devices(&lab, command),
+            Command::Key { lab, command } => key::key(&lab, &command),
             #[cfg(feature = "simulate")]
             Command::Compare(arguments) => compare::compare(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),

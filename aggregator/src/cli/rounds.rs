@@ -15,6 +15,8 @@ use crate::attack::Attackers;
 use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::database::Database;
+use crate::database::devices::{Device, Listening};
+use crate::enrolment::{Admission, Policy, Register};
 #[cfg(feature = "simulate")]
 use crate::files::unsynced::Unsynced;
 use crate::files::{Disk, FileLayer};
@@ -98,9 +100,10 @@ pub(super) fn serve(
     listen: SocketAddr,
     ready_file: Option<&Path>,
     identity: Option<PathBuf>,
+    admit: Policy,
     linger: Duration,
 ) -> Result<(), Failure> {
-    // A configuration that makes no sense leaves nothing behind, no certificate either.
+    // A configuration that makes no sense leaves nothing behind, no key either.
     let config = arguments.config.validated()?;
     if let Some(Attackers { attack, .. }) = config.attackers {
         return Err(Failure::Usage(format!(
@@ -108,13 +111,23 @@ pub(super) fn serve(
              for `aggregator simulate` alone; take it out, or give --set simulation.attack.none={{}}"
         )));
     }
-    let identity = identity.unwrap_or_else(|| arguments.runs.join("identity"));
-    let database = Database::open(&identity).map_err(Failure::environment)?;
-    let identity = ServerIdentity::load_or_create(&identity).map_err(Failure::environment)?;
+    let directory = identity.unwrap_or_else(|| identity_directory(&arguments.runs));
+    let database = Database::open(&directory).map_err(Failure::environment)?;
+    let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
-    let bind = |config: &Config| Ok(Listener::bind(listen, &identity, config.policy.lost_after)?);
+    let bind = |config: &Config| {
+        let admission = Admission::new(Register::Lab { database: database.clone(), policy: admit });
+        let listener = Listener::bind(listen, &identity, admission, config.policy.lost_after)?;
+        Ok(listener.with_identity_in(directory.clone()))
+    };
     let (started, listener) = arguments.start(config, Arc::new(Disk), bind)?;
+    Listening::note(&database, listener.address()).map_err(Failure::environment)?;
+    if admit == Policy::Ticket && Device::all(&database).map_err(Failure::environment)?.is_empty() {
+        terminal::tell(
+            "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)",
+        );
+    }
     let (mut run, resume, _lock) = started.into_parts();
     let mut recording = Recording::begin(&database, &mut run, &resume)?;
     let left_out = left_out(&[], &run);
@@ -148,6 +161,11 @@ pub(super) fn serve(
     }
     runtime.block_on(door.close_after(time, stop));
     concluded
+}
+
+/// Where the server's key and what it knows of devices are kept, unless `--identity` says so.
+pub(super) fn identity_directory(runs: &Path) -> PathBuf {
+    runs.join("identity")
 }
 
 type Histograms = Vec<(String, Vec<usize>)>;

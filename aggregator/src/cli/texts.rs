@@ -41,9 +41,11 @@ Examples:
   aggregator simulate --transport quic";
 
 pub(super) const SERVE: &str = "\
-The first start makes a certificate in the identity directory and prints its fingerprint. A device that is \
-given the fingerprint (edge-client join --fingerprint) believes no other server; one that is not believes \
-the first server it meets, and from then on no other.
+The first start makes the server's key in the identity directory. Devices join with a ticket, which names the server's \
+key and addresses and is printed by `aggregator ticket`, before or while the server runs; a device believes no other \
+server from then on, and needs the ticket no more. With --admit approve a device may come without a ticket, by the \
+server's address, and waits for `aggregator devices approve`; with --admit anyone, which is for benches and tests, it \
+is let in. `aggregator devices revoke` throws a device out at once.
 
 The first round begins when round.start clients have joined: data.clients, unless it is set. More may join \
 at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
@@ -66,6 +68,16 @@ Examples:
   aggregator status
   aggregator status --rounds 20 --events 50
   aggregator status --run glyphs-fedavg-2 --json";
+pub(super) const TICKET: &str = "\
+The ticket goes to standard output, and with it, on a terminal, a code for a camera. Whoever has it can let a device in: pass it \
+on as you would a password. The server need not run. Its addresses are those of this machine, with the port that \
+`aggregator serve` listened on last; devices behind a router or in another network need --address.
+
+Examples:
+  aggregator ticket                                  one device, within a day
+  aggregator ticket --uses 20 --expires 7d           a box of devices
+  aggregator ticket --address lab.example:4433       a server with a name
+  aggregator ticket --list; aggregator ticket --withdraw 3";
 
 pub(super) const CONFIG: &str = "\
 The output is a complete configuration file: save it, change it, run it.

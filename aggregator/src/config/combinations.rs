@@ -5,6 +5,7 @@ use std::time::Duration;
 use models::{Architecture, ParameterKind};
 use shared::aggregation::{Aggregation, Buffers, Chain, Rule, Weights};
 use shared::data::Partition;
+use shared::id::ClientId;
 
 use crate::attack::{Attack, Attackers};
 
@@ -216,7 +217,7 @@ impl Combinations<'_> {
 
     /// Who attacks, if anybody does.
     pub(super) fn attackers(&mut self, raw: &Raw) -> Option<Attackers> {
-        let SimulationTable { attack, attackers: share } = raw.simulation;
+        let SimulationTable { attack, attackers: share, .. } = raw.simulation;
         if attack == (Attack::None {}) {
             return None;
         }
@@ -231,6 +232,33 @@ impl Combinations<'_> {
             self.refuse(&keys, "this share of the clients is less than one, so nobody attacks; raise either");
         }
         Some(attackers)
+    }
+
+    /// Who the clients of a simulation are, if it is said.
+    pub(super) fn devices(&mut self, raw: &Raw) -> Option<Vec<ClientId>> {
+        let named = raw.simulation.devices.as_ref()?;
+        let mut devices = Vec::new();
+        for name in named {
+            match name.parse() {
+                Ok(device) => devices.push(device),
+                Err(error) => {
+                    let key = [("simulation.devices", format!("simulation.devices = [.. \"{name}\" ..]"))];
+                    self.refuse(
+                        &key,
+                        &format!("{error}; `aggregator devices list` shows the ids of real devices"),
+                    );
+                }
+            }
+        }
+        let clients = raw.data.clients;
+        if named.len() != clients as usize {
+            let keys = [
+                ("simulation.devices", format!("simulation.devices ({} ids)", named.len())),
+                ("data.clients", format!("data.clients = {clients}")),
+            ];
+            self.refuse(&keys, "each client has one id; name as many as there are clients");
+        }
+        Some(devices)
     }
 
     /// When rounds open and close.

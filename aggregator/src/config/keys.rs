@@ -412,6 +412,12 @@ pub const KEYS: &[Key] = &[
         Kind::Number(Excluded(0.0), Included(1.0)),
         "share of the clients that attack, if any do; drawn from run.seed",
     ),
+    optional(
+        "simulation.devices",
+        Kind::Names,
+        "made from run.seed",
+        "ids of the clients: those of real devices, to repeat a run",
+    ),
 ];
 
 /// The key with this full path.
@@ -550,7 +556,8 @@ mod tests {
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
         }
         for attack in Attack::ALL {
-            let simulation = SimulationTable { attack, ..SimulationTable::default() };
+            let devices = Some(vec![String::new()]);
+            let simulation = SimulationTable { attack, devices, ..SimulationTable::default() };
             let raw = Raw { simulation, ..Raw::default() };
             leaves(&layers::to_table(&raw).expect("a table"), "", &mut fields);
         }

@@ -337,17 +337,19 @@ impl Default for ConnectionTable {
 }
 
 /// `[simulation]`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SimulationTable {
     /// What attackers do.
     pub attack: Attack,
     /// Their share of the clients.
     pub attackers: f64,
+    /// The ids of the clients; unset, made from the seed.
+    pub devices: Option<Vec<String>>,
 }
 
 impl Default for SimulationTable {
     fn default() -> Self {
-        Self { attack: Attack::default(), attackers: 0.2 }
+        Self { attack: Attack::default(), attackers: 0.2, devices: None }
     }
 }

@@ -6,7 +6,7 @@ use models::Architecture;
 use shared::aggregation::{Aggregation, Mixture};
 use shared::algorithm::{Axes, registry};
 use shared::data::glyphs;
-use shared::id::RunId;
+use shared::id::{ClientId, RunId};
 use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, RunSpec, Training, WirePrecision};
 
 use crate::attack::Attackers;
@@ -40,12 +40,21 @@ pub struct Config {
     pub stop: StopPlan,
     /// Who attacks a simulation, and how.
     pub attackers: Option<Attackers>,
+    /// Who the clients of a simulation are, if it is said.
+    pub devices: Option<Vec<ClientId>>,
     /// The configuration with every derived default filled in. Validating it again gives the same `Config`, from any
     /// directory and environment.
     pub effective: Raw,
 }
 
 impl Config {
+    /// The id of a simulated client.
+    #[must_use]
+    pub fn client(&self, index: u32) -> ClientId {
+        let named = self.devices.as_ref().and_then(|devices| devices.get(index as usize));
+        named.copied().unwrap_or_else(|| ClientId::virtual_client(index, &self.spec.root_seed()))
+    }
+
     /// Checks `raw` and derives what the program runs on.
     ///
     /// A relative `data.path` is relative to the working directory ([`Raw::layered`] has put a file's folder before it).
@@ -115,6 +124,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.stop(&raw);
     let personalisation = personal::settings(&raw, architecture.as_ref(), &mut checks);
     let attackers = checks.attackers(&raw);
+    let devices = checks.devices(&raw);
     let policy = checks.policy(&raw);
 
     let (Some(algorithm), Some(samples), Some(architecture), Some(source), Some(server)) =
@@ -159,6 +169,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         evaluate: EvaluatePlan { every: raw.evaluate.every, batch: raw.evaluate.batch as usize },
         stop: StopPlan { metric: raw.stop.metric, target: raw.stop.target, patience: raw.stop.patience },
         attackers,
+        devices,
         effective: raw,
     })
 }
@@ -395,6 +406,7 @@ mod tests {
             "stop.target",
             "stop.patience",
             "personalisation.method",
+            "simulation.devices",
         ];
         assert_eq!(unset(&[]), [&["data.path"][..], &form, &["data.labelled"], &normal, &rest].concat());
         assert_eq!(

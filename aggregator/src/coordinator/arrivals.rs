@@ -48,6 +48,11 @@ impl Coordinator {
                 }
             }
             ToServer::Goodbye => self.forget(peer),
+            // The transport takes tickets, before the hello.
+            ToServer::Redeem(_) => {
+                self.refuse(peer, Refusal::Protocol("it showed a ticket after it was let in".to_owned()));
+                self.forget(peer);
+            }
             ToServer::Update(_) => {
                 self.refuse(peer, Refusal::Protocol("it sent an update without a payload".to_owned()));
                 self.forget(peer);

@@ -2,6 +2,7 @@
 //!
 //! | module | tables |
 //! |---|---|
+//! | [`devices`] | `devices`, `tickets`: who may take part |
 //! | [`runs`] | `runs`, `rounds`, `arrivals`, `metrics`, `events`: what happened, for whoever asks |
 //!
 //! Several processes use it at the same time: one that serves writes, and those that only look (`aggregator status`, say)
@@ -12,6 +13,7 @@
 //! The files of a run (`runs/NAME/state`, `rounds.jsonl`) remain what the run continues from: a database that cannot
 //! be written, or is lost, costs no round.
 
+pub mod devices;
 mod error;
 pub mod runs;
 mod schema;
@@ -133,6 +135,12 @@ impl Database {
             Ok(written)
         };
         all().map_err(failed(action, &self.path))
+    }
+
+    /// A number that is another one whenever another process has written since.
+    pub fn foreign_changes(&self) -> Result<i64, DatabaseError> {
+        let version = self.lock().pragma_query_value(None, "data_version", |row| row.get(0));
+        version.map_err(failed("look for changes in", &self.path))
     }
 
     /// A transaction that a panic ended was rolled back: the connection is as good as before.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::message::{Refusal, ToClient, ToServer, UpdateHeader};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::coordinator::{PeerId, Status};
@@ -57,6 +57,15 @@ pub enum FromPeer {
         path: PathBuf,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// Somebody may not take part.
+    Refused {
+        /// Its connection, which closes.
+        peer: PeerId,
+        /// Who it says it is.
+        client: ClientId,
+        /// Why, as it was told.
+        refusal: Refusal,
     },
     /// Somebody was sent away because all places are taken; said once.
     TurnedAway {

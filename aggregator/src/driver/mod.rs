@@ -7,6 +7,7 @@
 mod channels;
 mod farewell;
 mod ledger;
+mod turned_away;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -23,6 +24,7 @@ use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, St
 use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
+use turned_away::TurnedAway;
 
 pub use channels::{Arrived, FromPeer, Notice, ToPeer};
 pub use farewell::Latecomers;
@@ -83,6 +85,7 @@ pub async fn drive(
         spool_trouble: None,
         cohort: 0,
         judged: None,
+        turned_away: TurnedAway::default(),
         outcome: None,
     };
 
@@ -178,6 +181,7 @@ struct Driver {
     cohort: usize,
     /// A client whose rejected update somebody was told of already, when it was looked into.
     judged: Option<(u32, ClientId)>,
+    turned_away: TurnedAway,
     outcome: Option<Outcome>,
 }
 
@@ -356,6 +360,12 @@ impl Driver {
             FromPeer::Waits { peer } => Some(Event::Alive { peer }),
             FromPeer::SpoolFailed { peer, path, error } => {
                 self.spool_failed(peer, &path, &error, notice);
+                None
+            }
+            FromPeer::Refused { peer: _, client, refusal } => {
+                if let Some(remark) = self.turned_away.remark(client, &refusal) {
+                    notice(Notice::Remark(remark));
+                }
                 None
             }
             FromPeer::TurnedAway { places } => {

@@ -1,19 +1,33 @@
-//! The server's identity: a self-signed certificate that clients pin by its fingerprint.
+//! The server's identity: its key pair, and for a while the one that it had before.
 
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
+use shared::identity::{PublicKey, SecretKey};
 
-use crate::files::{Disk, FileLayer, create_dir_durably, parent, partial, write_durably};
+use crate::files::{Disk, FileLayer, create_dir_durably, parent, partial};
 
-/// A certificate and its private key.
+/// The key that the server is known by.
+const CURRENT: &str = "server.key";
+/// The key that it was known by before, and until when devices may still ask for it.
+const FORMER: &str = "former.key";
+/// More than a file with a key has.
+const MAX_FILE: u64 = 4096;
+
+/// The keys of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdentity {
-    certificate: CertificateDer<'static>,
-    key: PrivatePkcs8KeyDer<'static>,
+    key: SecretKey,
+    former: Option<Former>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Former {
+    key: SecretKey,
+    until: SystemTime,
 }
 
 /// Why there is no identity. The operator's to mend.
@@ -29,17 +43,15 @@ pub enum IdentityError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// There is a certificate without its key.
+    /// A file does not hold what it should.
     #[error(
-        "{} is there but its key, {}, is not: restore the key from a backup, or remove the certificate to make a new \
-         identity (clients that pinned the old one must then be told to trust the new one)",
-        certificate.display(), key.display()
+        "{} is damaged: it should hold a private key of 64 hexadecimal digits; restore it from a backup, or remove it to \
+         give the server a new identity (every device then needs a new ticket)",
+        path.display()
     )]
-    Keyless {
-        /// The file that is there.
-        certificate: PathBuf,
-        /// The file that is not.
-        key: PathBuf,
+    Damaged {
+        /// The file.
+        path: PathBuf,
     },
     /// Another process makes the identity at this moment.
     #[error("another aggregator is making the identity in {} just now: start this one again", path.display())]
@@ -47,91 +59,151 @@ pub enum IdentityError {
         /// The directory.
         path: PathBuf,
     },
-    /// No key could be made.
-    #[error("cannot make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
+    /// There is nothing to change.
+    #[error("there is no server key in {} yet: `aggregator serve` makes it at its first start", path.display())]
+    Absent {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The last change is too recent.
+    #[error(
+        "the key was changed before, and devices may ask for the former one for {} more minutes: change it again after \
+         that, or now with --force, which locks out devices that have not been here since the last change",
+        left.as_secs().div_ceil(60)
+    )]
+    Changing {
+        /// How long the former key is still in use.
+        left: Duration,
+    },
+    /// The system gives no random numbers.
+    #[error("cannot make a key: the system gives no random numbers ({0})")]
+    Random(getrandom::Error),
 }
 
 impl ServerIdentity {
     /// A new identity, kept nowhere.
     pub fn generate() -> Result<Self, IdentityError> {
-        let key = PrivatePkcs8KeyDer::from(KeyPair::generate_for(&PKCS_ED25519)?);
-        Ok(Self { certificate: certify(&key)?, key })
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(IdentityError::Random)?;
+        Ok(Self { key: SecretKey::from_bytes(bytes), former: None })
     }
 
-    /// The identity kept in `directory`, made there if there is none. The key's file can be read by its owner
-    /// alone.
+    /// The identity kept in `directory`, made there if there is none. The key's file can be read by its owner alone.
     pub fn load_or_create(directory: &Path) -> Result<Self, IdentityError> {
         Self::load_or_create_on(&Disk, directory)
     }
 
-    /// The same on any disk. The key is durable before there is a certificate, and gives the same certificate every time:
-    /// a process that dies in between, or a certificate that is lost, costs nothing.
+    /// The same on any disk.
     pub fn load_or_create_on(files: &dyn FileLayer, directory: &Path) -> Result<Self, IdentityError> {
-        let (certificate, key) = (directory.join("server.cert.der"), directory.join("server.key.der"));
-        let there = |path: &Path| match files.length(path) {
-            Ok(length) => Ok(length.is_some()),
-            Err(error) => Err(file("look at", path)(error)),
-        };
-        let complete = || -> Result<bool, IdentityError> { Ok(there(&certificate)? && there(&key)?) };
-        if !complete()? {
-            create_dir_durably(files, directory).map_err(file("create", directory))?;
-            let lock = directory.join("lock");
-            let _lock = files.lock(&lock).map_err(|error| match error {
-                TryLockError::WouldBlock => IdentityError::InUse { path: directory.to_owned() },
-                TryLockError::Error(error) => file("lock", &lock)(error),
-            })?;
-            // Another process may have made it before this one had the lock.
-            if !there(&key)? {
-                if there(&certificate)? {
-                    return Err(IdentityError::Keyless { certificate, key });
-                }
-                let made = Self::generate()?.key;
-                write_key(files, &key, made.secret_pkcs8_der()).map_err(file("write", &key))?;
-            }
-            if !there(&certificate)? {
-                let made = certify(&PrivatePkcs8KeyDer::from(read(files, &key)?))?;
-                write_durably(files, &certificate, |out| out.write_all(&made))
-                    .map_err(file("write", &certificate))?;
-            }
+        if let Some(identity) = Self::load_on(files, directory)? {
+            // A process may have died when the file had its name and the directory was not synced: what clients are shown
+            // from now on must be what they are shown after a power failure.
+            files.sync_dir(directory).map_err(file("sync", directory))?;
+            return Ok(identity);
         }
-        Ok(Self {
-            certificate: CertificateDer::from(read(files, &certificate)?),
-            key: PrivatePkcs8KeyDer::from(read(files, &key)?),
-        })
+        create_dir_durably(files, directory).map_err(file("create", directory))?;
+        let _lock = lock(files, directory)?;
+        // Another process may have made it before this one had the lock.
+        if let Some(identity) = Self::load_on(files, directory)? {
+            return Ok(identity);
+        }
+        let made = Self::generate()?;
+        let path = directory.join(CURRENT);
+        write_private(files, &path, &format!("{}\n", digits(&made.key))).map_err(file("write", &path))?;
+        Ok(made)
     }
 
-    /// SHA-256 of the certificate: what clients pin.
-    #[must_use]
-    pub fn fingerprint(&self) -> [u8; 32] {
-        Sha256::digest(&self.certificate).into()
+    /// The identity kept in `directory`, if there is one.
+    pub fn load(directory: &Path) -> Result<Option<Self>, IdentityError> {
+        Self::load_on(&Disk, directory)
     }
 
-    /// [`fingerprint`](Self::fingerprint) as 64 hexadecimal digits.
+    fn load_on(files: &dyn FileLayer, directory: &Path) -> Result<Option<Self>, IdentityError> {
+        let path = directory.join(CURRENT);
+        let damaged = |path: &Path| IdentityError::Damaged { path: path.to_owned() };
+        let Some(text) = read(files, &path)? else { return Ok(None) };
+        let key = SecretKey::parse(text.trim()).map_err(|_| damaged(&path))?;
+        let path = directory.join(FORMER);
+        let former = read(files, &path)?.map(|text| parse_former(&text).ok_or_else(|| damaged(&path)));
+        // A process that died while it changed the key leaves the present one as the former one, too.
+        let former = former.transpose()?.filter(|former| former.key != key);
+        Ok(Some(Self { key, former }))
+    }
+
+    /// Gives the server that is kept in `directory` a new key. Devices may ask for the present one for as long as
+    /// `overlap`, and are told the new one whenever they come by.
+    pub fn rotate(
+        directory: &Path,
+        overlap: Duration,
+        force: bool,
+        now: SystemTime,
+    ) -> Result<Self, IdentityError> {
+        Self::rotate_on(&Disk, directory, overlap, force, now)
+    }
+
+    /// The same on any disk: after a crash the server has the present key or both.
+    pub fn rotate_on(
+        files: &dyn FileLayer,
+        directory: &Path,
+        overlap: Duration,
+        force: bool,
+        now: SystemTime,
+    ) -> Result<Self, IdentityError> {
+        let absent = || IdentityError::Absent { path: directory.to_owned() };
+        Self::load_on(files, directory)?.ok_or_else(absent)?;
+        let _lock = lock(files, directory)?;
+        let present = Self::load_on(files, directory)?.ok_or_else(absent)?;
+        if let Some(former) = present.former.filter(|_| !force)
+            && let Ok(left) = former.until.duration_since(now)
+        {
+            return Err(IdentityError::Changing { left });
+        }
+        let made = Self::generate()?;
+        let former = Former { key: present.key, until: now + overlap };
+        let since = former.until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let path = directory.join(FORMER);
+        let text = format!("{} {since}\n", digits(&former.key));
+        write_private(files, &path, &text).map_err(file("write", &path))?;
+        let path = directory.join(CURRENT);
+        write_private(files, &path, &format!("{}\n", digits(&made.key))).map_err(file("write", &path))?;
+        Ok(Self { former: Some(former), ..made })
+    }
+
+    /// The key that devices know the server by.
     #[must_use]
-    pub fn fingerprint_hex(&self) -> String {
-        self.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect()
+    pub fn key(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    /// The keys that devices may ask for at `now`, the present one first.
+    #[must_use]
+    pub fn keys(&self, now: SystemTime) -> Vec<SecretKey> {
+        let former = self.former.as_ref().filter(|former| now < former.until);
+        [Some(self.key.clone()), former.map(|former| former.key.clone())].into_iter().flatten().collect()
     }
 
     /// A secret for one purpose, which only the holder of the private key can know.
     pub(super) fn derive(&self, purpose: &str) -> [u8; 32] {
-        Sha256::new_with_prefix(self.key.secret_pkcs8_der()).chain_update(purpose).finalize().into()
-    }
-
-    pub(super) fn certificate(&self) -> CertificateDer<'static> {
-        self.certificate.clone()
-    }
-
-    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
-        PrivateKeyDer::Pkcs8(self.key.clone_key())
+        Sha256::new_with_prefix(self.key.expose()).chain_update(purpose).finalize().into()
     }
 }
 
-/// The self-signed certificate of a key. Ed25519 signs without randomness and the fields are constants, so it has the
-/// same bytes every time, and the same fingerprint.
-fn certify(key: &PrivatePkcs8KeyDer<'_>) -> Result<CertificateDer<'static>, rcgen::Error> {
-    let params = CertificateParams::new(["aggregator".to_owned()])?;
-    Ok(params.self_signed(&KeyPair::try_from(key)?)?.der().clone())
+fn parse_former(text: &str) -> Option<Former> {
+    let (key, until) = text.trim().split_once(' ')?;
+    let until = UNIX_EPOCH.checked_add(Duration::from_secs(until.parse().ok()?))?;
+    Some(Former { key: SecretKey::parse(key).ok()?, until })
+}
+
+fn digits(key: &SecretKey) -> String {
+    key.expose().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn lock(files: &dyn FileLayer, directory: &Path) -> Result<File, IdentityError> {
+    let path = directory.join("lock");
+    files.lock(&path).map_err(|error| match error {
+        TryLockError::WouldBlock => IdentityError::InUse { path: directory.to_owned() },
+        TryLockError::Error(error) => file("lock", &path)(error),
+    })
 }
 
 /// For `map_err`: says what was tried on which file.
@@ -140,17 +212,21 @@ fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Identity
     move |source| IdentityError::File { action, path, source }
 }
 
-fn read(files: &dyn FileLayer, path: &Path) -> Result<Vec<u8>, IdentityError> {
+/// A small file as text; what is not text is no key either. `None` if there is no such file.
+fn read(files: &dyn FileLayer, path: &Path) -> Result<Option<String>, IdentityError> {
+    if files.length(path).map_err(file("look at", path))?.is_none() {
+        return Ok(None);
+    }
     let mut bytes = Vec::new();
-    let mut input = files.open(path).map_err(file("open", path))?;
-    input.read_to_end(&mut bytes).map_err(file("read", path))?;
-    Ok(bytes)
+    let input = files.open(path).map_err(file("open", path))?;
+    input.take(MAX_FILE).read_to_end(&mut bytes).map_err(file("read", path))?;
+    Ok(Some(String::from_utf8(bytes).unwrap_or_default()))
 }
 
-fn write_key(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_private(files: &dyn FileLayer, path: &Path, text: &str) -> io::Result<()> {
     let partial = partial(path);
     let mut out = files.create_private(&partial)?;
-    out.write_all(bytes)?;
+    out.write_all(text.as_bytes())?;
     out.sync()?;
     drop(out);
     files.rename(&partial, path)?;
@@ -166,32 +242,28 @@ mod tests {
     #[test]
     fn an_identity_is_made_once_and_guarded() {
         let directory = tempfile::tempdir().expect("a temporary directory");
+        assert_eq!(ServerIdentity::load(directory.path()).expect("readable"), None);
         let first = ServerIdentity::load_or_create(directory.path()).expect("made");
         let again = ServerIdentity::load_or_create(directory.path()).expect("loaded");
-        assert_eq!(first.fingerprint(), again.fingerprint());
-        assert_ne!(first.fingerprint(), ServerIdentity::generate().expect("made").fingerprint());
+        assert_eq!(first, again);
+        assert_ne!(first.key(), ServerIdentity::generate().expect("made").key());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let key = fs::metadata(directory.path().join("server.key.der")).expect("written");
+            let key = fs::metadata(directory.path().join(CURRENT)).expect("written");
             assert_eq!(key.permissions().mode() & 0o777, 0o600);
         }
     }
 
     #[test]
-    fn a_certificate_comes_back_from_its_key_and_a_key_from_nowhere() {
+    fn a_damaged_key_is_neither_believed_nor_replaced() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let first = ServerIdentity::load_or_create(directory.path()).expect("made");
-        fs::remove_file(directory.path().join("server.cert.der")).expect("there");
-        let again = ServerIdentity::load_or_create(directory.path()).expect("made again");
-        assert_eq!(first.fingerprint(), again.fingerprint(), "clients go on trusting it");
-        fs::remove_file(directory.path().join("server.key.der")).expect("there");
-        let keyless = ServerIdentity::load_or_create(directory.path());
-        assert!(matches!(keyless, Err(IdentityError::Keyless { .. })));
-        // The remedy that the message names.
-        fs::remove_file(directory.path().join("server.cert.der")).expect("there");
-        let other = ServerIdentity::load_or_create(directory.path()).expect("made anew");
-        assert_ne!(first.fingerprint(), other.fingerprint());
+        for damage in ["", "0123", "\u{fffd}"] {
+            fs::write(directory.path().join(CURRENT), damage).expect("written");
+            let damaged = ServerIdentity::load_or_create(directory.path());
+            assert!(matches!(damaged, Err(IdentityError::Damaged { .. })));
+            assert_eq!(fs::read_to_string(directory.path().join(CURRENT)).expect("there"), damage);
+        }
     }
 
     #[test]
@@ -202,5 +274,25 @@ mod tests {
         assert!(matches!(second, Err(IdentityError::InUse { .. })));
         drop(lock);
         ServerIdentity::load_or_create(directory.path()).expect("made");
+    }
+
+    #[test]
+    fn a_former_key_is_shown_until_its_time_is_over() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let hour = Duration::from_secs(3600);
+        let rotate = |force, now| ServerIdentity::rotate(directory.path(), hour, force, now);
+        assert!(matches!(rotate(false, now), Err(IdentityError::Absent { .. })));
+        let first = ServerIdentity::load_or_create(directory.path()).expect("made");
+        let second = rotate(false, now).expect("changed");
+        assert_ne!(first.key(), second.key());
+        assert_eq!(ServerIdentity::load(directory.path()).expect("readable"), Some(second.clone()));
+        assert_eq!(second.keys(now), [second.key.clone(), first.key.clone()]);
+        assert_eq!(second.keys(now + hour).len(), 1);
+        // In a hurry two former keys would be needed.
+        assert!(matches!(rotate(false, now + hour / 2), Err(IdentityError::Changing { .. })));
+        let third = rotate(true, now + hour / 2).expect("asked for");
+        assert_eq!(third.keys(now + hour / 2), [third.key.clone(), second.key.clone()]);
+        rotate(false, now + 2 * hour).expect("the former key is out of use");
     }
 }

@@ -1,6 +1,7 @@
 //! What peers may take of this machine, and the arithmetic behind it.
 //!
-//! Nobody has to prove who he is to connect, so every bound holds for strangers too. The worst that any
+//! Anybody may connect, and is a stranger until [`enrolment`](crate::enrolment) has let the device in, so every bound holds
+//! for strangers too. The worst that any
 //! number of peers can make this process hold, with windows as on a network:
 //!
 //! | what | how many | each | together |

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -24,18 +24,18 @@ use quinn::{
     VarInt,
 };
 use ring::hmac;
+use shared::identity::tls::{self, ALPN, AnyKey, ServerKeys};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::debug;
 
 use crate::coordinator::PeerId;
 use crate::driver::FromPeer;
+use crate::enrolment::{Admission, Changes};
 use identity::ServerIdentity;
 use limits::{GREETING, IDLE_WINDOW, Limits, SEND_WINDOW, STRANGERS, STREAM_WINDOW};
 use peer::Peer;
 
-/// The protocol's name in the TLS handshake.
-pub const ALPN: &[u8] = b"federation/1";
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
 /// takes less, QUIC's black hole detection finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
@@ -58,17 +58,28 @@ pub enum ListenError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The certificate does not work.
-    #[error("the server's certificate cannot be used: {0}; remove the identity directory to make a new one")]
-    Certificate(String),
+    /// There is no such TLS.
+    #[error("the server's TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
 }
 
 /// A listening endpoint whose connections feed the driver.
 pub struct Listener {
     endpoint: Endpoint,
     config: Configs,
+    gate: Gate,
+    identity: ServerIdentity,
+    /// Where the identity is kept, if it may change.
+    directory: Option<PathBuf>,
     patience: Duration,
     places: Option<usize>,
+}
+
+/// Who is let in, and which keys they are shown.
+#[derive(Clone)]
+struct Gate {
+    admission: Arc<Admission>,
+    keys: Arc<ServerKeys>,
 }
 
 #[derive(Clone)]
@@ -78,24 +89,23 @@ struct Configs {
 }
 
 impl Listener {
-    /// Listens on `address` with the server's identity. A peer that is silent, or takes or brings nothing in
-    /// the middle of something, for `lost_after` is lost.
+    /// Listens on `address` with the server's identity, for devices that `admission` lets in. A peer that is silent, or
+    /// takes or brings nothing in the middle of something, for `lost_after` is lost.
     pub fn bind(
         address: SocketAddr,
         identity: &ServerIdentity,
+        admission: Admission,
         lost_after: Duration,
     ) -> Result<Self, ListenError> {
-        let certificate = |error: String| ListenError::Certificate(error);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| certificate(error.to_string()))?
-            .with_no_client_auth()
-            .with_single_cert(vec![identity.certificate()], identity.key())
-            .map_err(|error| certificate(error.to_string()))?;
+        let provider = Arc::new(tls::provider());
+        let keys = Arc::new(ServerKeys::new(&identity.keys(SystemTime::now())));
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(Arc::new(AnyKey(provider)))
+            .with_cert_resolver(keys.clone());
         tls.alpn_protocols = vec![ALPN.to_vec()];
-        let crypto =
-            Arc::new(QuicServerConfig::try_from(tls).map_err(|error| certificate(error.to_string()))?);
+        let crypto = QuicServerConfig::try_from(tls);
+        let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
         let config = |mtu: Option<u16>| {
             let mut config = ServerConfig::with_crypto(crypto.clone());
             config.transport_config(Arc::new(transport(lost_after, mtu)));
@@ -108,7 +118,14 @@ impl Listener {
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
             .map_err(|source| ListenError::Bind { address, source })?;
-        Ok(Self { endpoint, config, patience: lost_after, places: None })
+        let (identity, gate) = (identity.clone(), Gate { admission: Arc::new(admission), keys });
+        Ok(Self { endpoint, config, gate, identity, directory: None, patience: lost_after, places: None })
+    }
+
+    /// Looks into `directory` for a new key of the server every now and then.
+    #[must_use]
+    pub fn with_identity_in(self, directory: PathBuf) -> Self {
+        Self { directory: Some(directory), ..self }
     }
 
     /// Has places for so many connections, whatever the number of clients.
@@ -134,6 +151,8 @@ impl Listener {
     ) {
         let places = self.places.unwrap_or_else(|| limits::connections(clients));
         let limits = Arc::new(Limits::new(spool, max_payload, self.patience, places));
+        let watching =
+            tokio::task::spawn(watch(self.gate.clone(), self.identity.clone(), self.directory.clone()));
         let mut told = false;
         loop {
             let incoming = tokio::select! {
@@ -162,8 +181,10 @@ impl Listener {
             } else {
                 self.config.network.clone()
             };
-            tokio::spawn(serve(incoming, config, driver.clone(), limits.clone(), stranger, place));
+            let (driver, limits, gate) = (driver.clone(), limits.clone(), self.gate.clone());
+            tokio::spawn(serve(incoming, config, driver, limits, gate, stranger, place));
         }
+        watching.abort();
         self.endpoint.close(VarInt::from_u32(0), b"the aggregator stops");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
@@ -175,6 +196,7 @@ async fn serve(
     config: Arc<ServerConfig>,
     driver: mpsc::UnboundedSender<FromPeer>,
     limits: Arc<Limits>,
+    gate: Gate,
     stranger: OwnedSemaphorePermit,
     _place: OwnedSemaphorePermit,
 ) {
@@ -186,10 +208,48 @@ async fn serve(
     match connection {
         Ok(Ok(connection)) => {
             let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
-            Peer::new(id, connection, driver, limits).run(stranger).await;
+            Peer::new(id, connection, driver, limits, gate).run(stranger).await;
         }
         Ok(Err(error)) => debug!("a handshake failed: {error}"),
         Err(_) => debug!("a handshake took too long"),
+    }
+}
+
+/// How often it is looked whether a device was revoked, or the server has a new key.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// Has what other processes change take effect: devices that are revoked, and a new key of the server.
+async fn watch(gate: Gate, mut identity: ServerIdentity, directory: Option<PathBuf>) {
+    let mut shown = identity.keys(SystemTime::now());
+    let mut changes = Changes::default();
+    let mut moments = tokio::time::interval(WATCH);
+    moments.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        moments.tick().await;
+        let (admission, directory) = (gate.admission.clone(), directory.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            admission.watch(&mut changes);
+            let newer = directory.and_then(|directory| ServerIdentity::load(&directory).transpose());
+            (changes, newer)
+        });
+        // It ends with the process.
+        let Ok((seen, newer)) = looked.await else { return };
+        changes = seen;
+        match newer {
+            Some(Ok(newer)) if newer != identity => {
+                if newer.key() != identity.key() {
+                    gate.admission.announce(newer.key());
+                }
+                identity = newer;
+            }
+            Some(Err(error)) => debug!("the server's key cannot be read again: {error}"),
+            _ => {}
+        }
+        let keys = identity.keys(SystemTime::now());
+        if keys != shown {
+            gate.keys.replace(&keys);
+            shown = keys;
+        }
     }
 }
 

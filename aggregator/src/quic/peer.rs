@@ -2,18 +2,25 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use quinn::{Connection, RecvStream, VarInt};
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
-use shared::message::ToServer;
+use shared::identity::{PublicKey, tls};
+use shared::message::{Hello, Refusal, ToClient, ToServer};
+use shared::ticket::TicketSecret;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tracing::debug;
 
+use super::Gate;
 use super::limits::{GREETING, Limits, UNHEARD};
 use super::outbox;
 use crate::coordinator::PeerId;
+use crate::database::DatabaseError;
 use crate::driver::{FromPeer, ToPeer};
+use crate::enrolment::Denied;
 
 /// Why a connection was given up. All of these are the peer's doing, or the disk's.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +31,14 @@ pub(super) enum PeerError {
     Payload,
     #[error("it did not say hello in time")]
     Mute,
+    #[error("it said something else before hello")]
+    NoHello,
+    #[error("it may not take part")]
+    Dismissed,
+    #[error("it has shown no key")]
+    Keyless,
+    #[error("the aggregator cannot look the device up; try again")]
+    Register(#[source] DatabaseError),
     #[error("its upload came to a halt")]
     Halted,
     #[error("it takes nothing of what it is sent")]
@@ -44,11 +59,20 @@ pub(super) enum PeerError {
     DriverGone,
 }
 
+/// What a peer says first.
+struct Greeting {
+    hello: Hello,
+    ticket: Option<TicketSecret>,
+    /// On the wire.
+    bytes: u64,
+}
+
 pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) connection: Connection,
     pub(super) driver: mpsc::UnboundedSender<FromPeer>,
     pub(super) limits: Arc<Limits>,
+    gate: Gate,
     /// Places for messages that the driver has not heard yet.
     unheard: Arc<Semaphore>,
 }
@@ -59,16 +83,17 @@ impl Peer {
         connection: Connection,
         driver: mpsc::UnboundedSender<FromPeer>,
         limits: Arc<Limits>,
+        gate: Gate,
     ) -> Self {
-        Self { id, connection, driver, limits, unheard: Arc::new(Semaphore::new(UNHEARD)) }
+        Self { id, connection, driver, limits, gate, unheard: Arc::new(Semaphore::new(UNHEARD)) }
     }
 
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
     pub(super) async fn run(self, stranger: OwnedSemaphorePermit) {
-        let (commands, queue) = mpsc::unbounded_channel();
-        let _ = self.driver.send(FromPeer::Connected { peer: self.id, commands });
-        let reason = match self.serve(queue, stranger).await {
+        let reason = match self.serve(stranger).await {
             Ok(()) => "closed".to_owned(),
+            // The driver has heard of it, and never knew the connection.
+            Err(PeerError::Dismissed) => return,
             Err(error) => {
                 debug!(peer = self.id.0, %error);
                 let text = error.to_string();
@@ -79,17 +104,27 @@ impl Peer {
         let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason });
     }
 
-    async fn serve(
-        &self,
-        queue: mpsc::UnboundedReceiver<ToPeer>,
-        stranger: OwnedSemaphorePermit,
-    ) -> Result<(), PeerError> {
+    async fn serve(&self, stranger: OwnedSemaphorePermit) -> Result<(), PeerError> {
         let greeting = tokio::time::timeout(GREETING, async {
             let (sender, mut receiver) = self.connection.accept_bi().await?;
-            self.control_message(&mut receiver).await?;
-            Ok::<_, PeerError>((sender, receiver))
+            let greeting = self.greeting(&mut receiver).await?;
+            Ok::<_, PeerError>((sender, receiver, greeting))
         });
-        let (control, mut receiver) = greeting.await.map_err(|_| PeerError::Mute)??;
+        let (control, mut receiver, greeting) = greeting.await.map_err(|_| PeerError::Mute)??;
+        let client = greeting.hello.client;
+        if let Err(refusal) = self.admit(&greeting).await? {
+            self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
+            return self.dismiss(control, refusal).await;
+        }
+        let (commands, queue) = mpsc::unbounded_channel();
+        self.gate.admission.enter(client, commands.downgrade());
+        if let Some(key) = self.newer_key() {
+            let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
+        }
+        self.tell(FromPeer::Connected { peer: self.id, commands })?;
+        let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
+        self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
         let inbound = async {
             loop {
                 self.control_message(&mut receiver).await?;
@@ -107,6 +142,58 @@ impl Peer {
             result = uploads => result,
             result = outbox::empty(self, queue, control, stranger) => result,
         }
+    }
+
+    /// The hello, and the ticket that may come before it.
+    async fn greeting(&self, receiver: &mut RecvStream) -> Result<Greeting, PeerError> {
+        let (mut message, _, mut bytes) = self.message(receiver, 0).await?;
+        let mut ticket = None;
+        if let ToServer::Redeem(secret) = message {
+            ticket = Some(secret);
+            let more;
+            (message, _, more) = self.message(receiver, 0).await?;
+            bytes += more;
+        }
+        match message {
+            ToServer::Hello(hello) => Ok(Greeting { hello, ticket, bytes }),
+            ToServer::Update(_) => Err(PeerError::Payload),
+            _ => Err(PeerError::NoHello),
+        }
+    }
+
+    /// May the peer take part?
+    async fn admit(&self, greeting: &Greeting) -> Result<Result<(), Refusal>, PeerError> {
+        let shown = self
+            .connection
+            .peer_identity()
+            .and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
+        let key = shown.and_then(|shown| tls::peer_key(shown.first()?).ok()).ok_or(PeerError::Keyless)?;
+        let (admission, address) = (self.gate.admission.clone(), self.connection.remote_address());
+        let (hello, ticket) = (greeting.hello.clone(), greeting.ticket);
+        let decided = tokio::task::spawn_blocking(move || {
+            admission.admit(key, &hello, ticket, address, SystemTime::now())
+        });
+        match decided.await.map_err(|_| PeerError::DriverGone)? {
+            Ok(()) => Ok(Ok(())),
+            Err(Denied::Refused(refusal)) => Ok(Err(refusal)),
+            Err(Denied::Trouble(error)) => Err(PeerError::Register(error)),
+        }
+    }
+
+    /// The server's key, if the peer knows it by a former one.
+    fn newer_key(&self) -> Option<PublicKey> {
+        let handshake = self.connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
+        self.gate.keys.newer_than(&handshake.server_name?)
+    }
+
+    /// Tells the peer why it may not take part, and hangs up.
+    async fn dismiss(&self, mut control: SendStream, refusal: Refusal) -> Result<(), PeerError> {
+        let frame = frame::encode(&ToClient::Refused(refusal), 0);
+        within(GREETING, PeerError::Deaf, control.write_all(&frame)).await?;
+        let _ = control.finish();
+        let _ = tokio::time::timeout(GREETING, control.stopped()).await;
+        self.connection.close(VarInt::from_u32(0), b"refused");
+        Err(PeerError::Dismissed)
     }
 
     /// Reads one message of the control stream and hands it to the driver.

@@ -15,18 +15,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use edge_client::driver::{Participant, take_part};
 use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
-use edge_client::trust::{Fingerprint, Trust};
+use edge_client::trust::Trust;
 use edge_client::work::TestSamples;
 use edge_client::workshop::{NoThreads, Workshop};
 use models::Backend;
 use shared::data::{DataError, View};
 use shared::id::ClientId;
+use shared::identity::SecretKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::coordinator::{Outcome, Resume};
 use crate::driver::{Notice, drive};
+use crate::enrolment::{Admission, Register};
 use crate::quic::identity::{IdentityError, ServerIdentity};
 use crate::quic::{ListenError, Listener};
 use crate::run::{Run, RunError};
@@ -59,7 +61,7 @@ pub enum SimulateError {
     /// An attacker's data cannot be made.
     #[error("an attacker's labels cannot be flipped: {0}")]
     Attack(#[from] DataError),
-    /// No certificate for the QUIC transport.
+    /// No key for the QUIC transport.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
@@ -77,6 +79,7 @@ pub async fn simulate(
 ) -> Result<(Run, Outcome), SimulateError> {
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let seed = run.spec().root_seed();
+    let identities: Vec<_> = (0..shares.len() as u32).map(|index| run.config().client(index)).collect();
     let workshop = Workshop::new(threads, 1)?;
     let (leave, left) = watch::channel(false);
     let mut clients = JoinSet::new();
@@ -96,7 +99,7 @@ pub async fn simulate(
     let shares = adversary.meddle_with(shares)?;
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
         let participant = Participant {
-            client: ClientId::virtual_client(index, &seed),
+            client: identities[index as usize],
             data,
             tests: tests.clone(),
             backend: Backend::cpu(),
@@ -117,13 +120,21 @@ pub async fn simulate(
         Transport::Quic => {
             let identity = ServerIdentity::generate()?;
             let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let listener = Listener::bind(loopback, &identity, run.config().policy.lost_after)?;
+            let participants: Vec<_> = participants.collect();
+            let keys: Vec<_> = (0..participants.len() as u64)
+                .map(|number| SecretKey::from_bytes(*seed.derive_numbered("device key", number).as_bytes()))
+                .collect();
+            let insiders = keys.iter().zip(&participants);
+            let insiders =
+                insiders.map(|(key, (participant, _))| (key.public(), participant.client)).collect();
+            let admission = Admission::new(Register::Insiders(insiders));
+            let listener = Listener::bind(loopback, &identity, admission, run.config().policy.lost_after)?;
             let address = listener.address().to_string();
-            let pin: Fingerprint = identity.fingerprint();
             let (spool, max_payload) = (run.directory().spool(), run.max_payload());
             tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
-            for (participant, distortion) in participants {
-                let connector = QuicConnector::new(address.clone(), Trust::new(Some(pin)));
+            for ((participant, distortion), key) in participants.into_iter().zip(&keys) {
+                let trust = Trust::new(Some(identity.key()));
+                let connector = QuicConnector::new(vec![address.clone()], trust, key);
                 let store = store(participant.client);
                 enter(&mut clients, participant, connector, store, distortion, left.clone());
             }

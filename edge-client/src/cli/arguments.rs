@@ -9,11 +9,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use shared::data::{Labels, Split};
 use shared::id::RunId;
+use shared::identity::PublicKey;
 
 use super::error::CliError;
 use super::samples::{SampleArguments, classes};
-use super::values::{Shape, fingerprint, parse_address, samples, seconds, shape, threads};
-use crate::trust::Fingerprint;
+use super::values::{Shape, Target, samples, seconds, server_key, shape, target, threads};
 
 const ABOUT: &str = "Take part in federated learning with the data of this device";
 
@@ -26,10 +26,12 @@ for the training: all of them come from the run that it joins.";
 
 const AFTER_LONG_HELP: &str = "\
 A typical session:
-  On the lab's machine, which prints its address and the fingerprint of its certificate:
-      aggregator serve run.toml --listen 0.0.0.0:4433
-  On each device:
-      edge-client join lab.example:4433 --data ~/digits --fingerprint 3f0a...
+  On the lab's machine:
+      aggregator serve run.toml
+      aggregator ticket --uses 20
+  On each device, with the ticket that this has printed; the next start needs none:
+      edge-client join fed1... --data ~/digits
+      edge-client join --data ~/digits
   Ctrl-C leaves the run; the same command joins again and goes on with what was finished. When the run is over, \
 copy its model.safetensors to the device and use it:
       edge-client predict --model model.safetensors --data ~/digits
@@ -49,8 +51,8 @@ the classes are named with --classes, and images are scaled to cover --shape and
 
 State:
   $XDG_STATE_HOME/edge-client, or ~/.local/state/edge-client, or the directory named with --state. It holds
-      identity          who this client is; keep it, or the device counts as a new one
-      server            fingerprint of the one server that this client trusts
+      identity          this client's private key; keep it, or the device counts as a new one, and show it to nobody
+      server            the one server that this client trusts: its key and its addresses
       outbox/           a finished update that the server has not confirmed yet
       runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first
       personal/         personal models, for the 8 runs that made one last; they never leave the device
@@ -143,9 +145,17 @@ pub enum Command {
 /// Arguments of `join`.
 #[derive(Clone, Debug, Args)]
 pub struct JoinArguments {
-    /// The aggregator: IP:PORT or HOST:PORT
-    #[arg(value_name = "ADDR", value_parser = parse_address)]
-    pub server: String,
+    /// A ticket, which `aggregator ticket` prints; or the aggregator, as IP:PORT or HOST:PORT; or nothing, for the server
+    /// that this device belongs to already
+    ///
+    /// A ticket is a secret until it was used. It is kept in the state directory until the server has taken it, and the
+    /// program starts itself anew without it, so that it does not stay in the list of processes. With an address alone,
+    /// the server has to let anybody in, or the device waits for its operator's approval.
+    #[arg(value_name = "TICKET|ADDR", value_parser = target)]
+    pub server: Option<Target>,
+    /// Read the ticket from this file; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["server", "server_key"])]
+    pub ticket_file: Option<PathBuf>,
     /// The samples of this device.
     #[command(flatten)]
     pub samples: SampleArguments,
@@ -155,12 +165,12 @@ pub struct JoinArguments {
         help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
     )]
     pub state: Option<PathBuf>,
-    /// SHA-256 fingerprint of the server's certificate, 64 hexadecimal digits
+    /// The server's key, 64 hexadecimal digits, if there is no ticket that names it
     ///
-    /// The aggregator prints it when it starts. Without it the client trusts the fingerprint in its state directory or,
-    /// the first time, the first server that answers; it remembers that one and refuses any other from then on.
-    #[arg(long, value_name = "HEX", value_parser = fingerprint)]
-    pub fingerprint: Option<Fingerprint>,
+    /// The aggregator prints it when it starts. Without it the client trusts the server in its state directory or, the
+    /// first time, the first server that answers; it remembers that one and refuses any other from then on.
+    #[arg(long, value_name = "HEX", value_parser = server_key)]
+    pub server_key: Option<PublicKey>,
     /// Threads for training [default: as many as this machine runs at once]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
@@ -352,24 +362,30 @@ mod tests {
     }
 
     #[test]
-    fn joining_needs_an_address_and_data() {
+    fn joining_needs_data() {
         let plain = join("join 127.0.0.1:4433 --data d");
-        assert_eq!((plain.server.as_str(), plain.json), ("127.0.0.1:4433", false));
+        assert_eq!(plain.server, Some(Target::Address("127.0.0.1:4433".to_owned())));
+        assert!(!plain.json);
         assert_eq!(
             (plain.classes, plain.shape, &plain.samples.label[..]),
             (Labels::Numbers(10), None, "label")
         );
-        assert_eq!((plain.state, plain.fingerprint, plain.threads), (None, None, None));
+        assert_eq!((plain.state, plain.server_key, plain.threads), (None, None, None));
         let hex = "0f".repeat(32);
         let full = join(&format!(
-            "join [::1]:1 --data d --state s --fingerprint {hex} --threads 2 --classes 256 --json -vv"
+            "join [::1]:1 --data d --state s --server-key {hex} --threads 2 --classes 256 --json -vv"
         ));
-        assert_eq!(full.fingerprint, Some([0x0f; 32]));
+        assert_eq!(full.server_key, Some(PublicKey::from_bytes([0x0f; 32])));
+        assert_eq!(join("join --data d").server, None);
         assert_eq!((full.threads.map(NonZeroUsize::get), full.json), (Some(2), true));
         assert_eq!(full.classes, Labels::Numbers(256));
-        for line in
-            ["join --data d", "join h:1", "predict --model m", "predict --data d", "join h:1 --data d x"]
-        {
+        for line in [
+            "join --data d --ticket-file f h:1",
+            "join h:1",
+            "predict --model m",
+            "predict --data d",
+            "join h:1 --data d x",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
@@ -382,7 +398,9 @@ mod tests {
             ("join ::1:1 --data d", "in brackets"),
             ("join lab:0 --data d", "a number from 1 to 65535"),
             ("join lab:65536 --data d", "a number from 1 to 65535"),
-            ("join lab:1 --data d --fingerprint 0f", "64 hexadecimal digits"),
+            ("join lab:1 --data d --server-key 0f", "64 hexadecimal digits"),
+            ("join fed1abc --data d", "the ticket is mistyped or not whole"),
+            ("join fed2abc --data d", "update this program"),
             ("join http://lab:4433 --data d", "leave http:// out and give HOST:PORT, as in lab:4433"),
             ("join https://lab/x --data d", "leave https:// out"),
             ("join quic:// --data d", "as in lab.example:4433"),

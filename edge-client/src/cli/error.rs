@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use models::{ArchitectureError, ModelError};
 use shared::data::DataError;
 use shared::message::Refusal;
+use shared::ticket::ParseTicketError;
 
 use super::event::printable;
 use crate::bench::BenchError;
@@ -84,6 +85,34 @@ pub enum CliError {
     /// There is no GPU to train on.
     #[error("there is no CUDA device to train on: {0}; leave --device away to train on what there is")]
     NoCuda(#[source] ModelError),
+    /// Nobody has said which server.
+    #[error(
+        "this device belongs to no server yet ({} is not there): join with a ticket, which `aggregator ticket` prints on \
+         the server's machine, or with an address",
+        path.display()
+    )]
+    NoServer {
+        /// Where it would be remembered.
+        path: PathBuf,
+    },
+    /// The file with the ticket cannot be read.
+    #[error("cannot read the ticket in {}", path.display())]
+    TicketFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// There is no ticket in the file.
+    #[error("{} is no ticket", path.display())]
+    Ticket {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        problem: ParseTicketError,
+    },
     /// A row of the measurements could not be made.
     #[error("the process that measures {subject} ended without a result ({status})")]
     Measuring {
@@ -134,7 +163,7 @@ impl CliError {
                 ConnectError::Unreachable { .. } | ConnectError::Local(_) => Exit::Local,
             },
             Self::Refused(_) => Exit::Refused,
-            Self::Architecture(_) => Exit::Usage,
+            Self::Architecture(_) | Self::Ticket { .. } => Exit::Usage,
             Self::InVain { .. } => Exit::InVain,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_) | PredictError::Personal(_))
             | Self::Bench(_)
@@ -146,6 +175,8 @@ impl CliError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
             Self::Data(_)
             | Self::NoStateDirectory
+            | Self::NoServer { .. }
+            | Self::TicketFile { .. }
             | Self::NoCuda(_)
             | Self::Predict(_)
             | Self::Output(_)
@@ -178,6 +209,8 @@ pub(super) fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use shared::identity::PublicKey;
+
     use super::*;
 
     fn store_error() -> StoreError {
@@ -188,8 +221,8 @@ mod tests {
     fn each_fault_has_its_exit_code() {
         let untrusted = ConnectError::Untrusted {
             server: "lab:1".to_owned(),
-            found: "00".repeat(32),
-            trusted: "11".repeat(32),
+            found: PublicKey::from_bytes([0; 32]),
+            trusted: PublicKey::from_bytes([0x11; 32]),
         };
         let pipe = |kind: io::ErrorKind| CliError::Output(kind.into());
         for (error, exit) in [

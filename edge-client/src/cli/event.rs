@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
+use shared::identity::PublicKey;
 use shared::message::{Verdict, Work};
 
 use super::status::Status;
 use super::{clock, screen};
 use crate::driver::Notice;
 use crate::session::Outcome;
-use crate::trust::{Fingerprint, to_hex};
 
 /// Something worth a line.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ pub(super) enum Event {
     },
     /// A server is trusted from now on.
     Pinned {
-        /// Its certificate's fingerprint.
-        fingerprint: Fingerprint,
+        /// Its key.
+        key: PublicKey,
         /// Where that is remembered.
         path: PathBuf,
     },
@@ -130,15 +130,15 @@ pub(super) fn printable(line: &str) -> String {
 fn lines(event: &Event) -> Vec<String> {
     let line = match event {
         Event::Notice(Notice::Receiving { .. } | Notice::Progress(_)) => return Vec::new(),
-        // The fingerprint is compared by eye, and copied.
-        Event::Pinned { fingerprint, path } => {
+        // The key is compared by eye, and copied.
+        Event::Pinned { key, path } => {
             return vec![
                 format!(
-                    "trusting only this server from now on (kept in {}); its fingerprint, to be compared with what \
-                     the aggregator prints:",
+                    "trusting only this server from now on (kept in {}); its key, to be compared with what the \
+                     aggregator prints:",
                     path.display()
                 ),
-                to_hex(fingerprint),
+                key.to_string(),
             ];
         }
         Event::Started { client, format, skipped, samples, shape, device, threads, state } => {
@@ -172,6 +172,8 @@ fn notice_text(notice: &Notice) -> String {
         Notice::Disconnected { reason, retry, .. } => {
             format!("not connected: {reason}; trying again in {:.1} s", retry.as_secs_f64())
         }
+        Notice::TurnedBack { refusal } => format!("not yet: {refusal}; trying again until then"),
+        Notice::ServerKey { .. } => "the server has a new key".to_owned(),
         Notice::Joined { spec } => format!(
             "joined run {:?}: {} rounds of {} with model {}",
             spec.name, spec.rounds, spec.algorithm.name, spec.architecture.name
@@ -227,8 +229,8 @@ fn object(event: &Event) -> Option<Value> {
             "threads": threads, "state": state.display().to_string(),
         }),
         Event::Connecting { server } => json!({ "event": "connecting", "server": server }),
-        Event::Pinned { fingerprint, path } => json!({
-            "event": "pinned", "fingerprint": to_hex(fingerprint), "path": path.display().to_string(),
+        Event::Pinned { key, path } => json!({
+            "event": "pinned", "key": key, "path": path.display().to_string(),
         }),
         Event::Notice(notice) => return notice_object(notice),
         Event::Stopping => json!({ "event": "stopping" }),
@@ -247,6 +249,8 @@ fn notice_object(notice: &Notice) -> Option<Value> {
         Notice::Disconnected { reason, retry, .. } => json!({
             "event": "disconnected", "reason": reason, "retry_seconds": retry.as_secs_f64(),
         }),
+        Notice::TurnedBack { refusal } => json!({ "event": "turned-back", "reason": refusal.to_string() }),
+        Notice::ServerKey { key } => json!({ "event": "server-key", "key": key }),
         Notice::Joined { spec } => json!({
             "event": "joined", "run": spec.run, "name": spec.name, "rounds": spec.rounds,
             "algorithm": spec.algorithm.name, "model": spec.architecture.name,
@@ -326,7 +330,7 @@ mod tests {
                 threads: 2,
                 state: "s".into(),
             },
-            Event::Pinned { fingerprint: [0xcd; 32], path: "s/server".into() },
+            Event::Pinned { key: PublicKey::from_bytes([0xcd; 32]), path: "s/server".into() },
             Event::Connecting { server: "lab:4433".to_owned() },
         ];
         events.extend(notices.into_iter().map(Event::Notice));

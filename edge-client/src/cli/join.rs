@@ -13,19 +13,24 @@ use super::event::{Event, Output};
 use super::harvest::Harvest;
 use super::processor;
 use super::screen;
+use super::server::{Server, take_ticket};
 use super::signals::Signals;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
 use crate::quic::QuicConnector;
 use crate::session::Outcome;
-use crate::store::{DiskStore, ServerPin, StoreError};
-use crate::trust::{Fingerprint, Trust};
+use crate::store::DiskStore;
 use crate::work::TestSamples;
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed();
     let output = Output::new(arguments.json);
+    // Before anything is created without it.
+    let state = state_directory(arguments.state.as_ref());
+    if let Ok(state) = &state {
+        take_ticket(arguments, state)?;
+    }
     let (format, reading) = reading(arguments)?;
     let load = if arguments.unlabelled { Format::load_unlabelled } else { Format::load };
     let data = load(format, &arguments.samples.data, Split::Train, &reading)?;
@@ -33,8 +38,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();
     let data = View::whole(Arc::new(data));
-    let store = DiskStore::open(&state_directory(arguments.state.as_ref())?)?;
-    let pinning = Pinning::new(store.server_pin(), arguments.fingerprint, output.clone())?;
+    let store = DiskStore::open(&state?)?;
+    let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = threads(arguments);
     let participant = Participant {
         client: store.client(),
@@ -64,13 +69,14 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
-    let connector = QuicConnector::new(arguments.server.clone(), pinning.trust.clone());
+    let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), store.key())
+        .with_ticket(server.ticket());
     let result = runtime.block_on(async {
         let signals =
             Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
         output.show(&started);
-        output.show(&Event::Connecting { server: arguments.server.clone() });
-        take_part(participant, connector, store, pinning, signals, &output).await
+        output.show(&Event::Connecting { server: server.addresses.join(" or ") });
+        take_part(participant, connector, store, server, signals, &output).await
     });
     if matches!(result, Err(CliError::Interrupted)) {
         runtime.shutdown_background();
@@ -123,7 +129,7 @@ async fn take_part(
     participant: Participant,
     connector: QuicConnector,
     store: DiskStore,
-    mut pinning: Pinning,
+    mut server: Server,
     mut signals: Signals,
     output: &Output,
 ) -> Result<(Outcome, Harvest), CliError> {
@@ -133,9 +139,8 @@ async fn take_part(
     let result = {
         let mut notice = |notice: Notice| {
             harvest.hear(&notice);
-            let connected = matches!(notice, Notice::Connected { .. });
-            output.show(&Event::Notice(notice));
-            if connected && let Err(error) = pinning.connected() {
+            output.show(&Event::Notice(notice.clone()));
+            if let Err(error) = server.hear(&notice) {
                 unpinned = Some(error);
                 // Nobody is to train for a server that might be another one after the next restart.
                 stop.send_replace(true);
@@ -157,37 +162,6 @@ async fn take_part(
     match unpinned {
         Some(error) => Err(error.into()),
         None => Ok((result?, harvest)),
-    }
-}
-
-/// Trust on first use: remembers the server of the first connection.
-struct Pinning {
-    pin: ServerPin,
-    /// What is remembered, as far as it is known.
-    remembered: Option<Fingerprint>,
-    trust: Trust,
-    output: Output,
-}
-
-impl Pinning {
-    /// Trusts the fingerprint that the user gave, else the one that is remembered, else the first.
-    fn new(pin: ServerPin, given: Option<Fingerprint>, output: Output) -> Result<Self, StoreError> {
-        // What the user gives replaces what is remembered, whatever that is, once a server has proved it.
-        let remembered = if given.is_some() { None } else { pin.load()? };
-        Ok(Self { pin, remembered, trust: Trust::new(given.or(remembered)), output })
-    }
-
-    fn connected(&mut self) -> Result<(), StoreError> {
-        let trusted = self.trust.trusted();
-        if let Some(fingerprint) = trusted
-            && self.remembered != trusted
-        {
-            self.pin.save(fingerprint)?;
-            self.remembered = trusted;
-            let path = self.pin.path().to_path_buf();
-            self.output.show(&Event::Pinned { fingerprint, path });
-        }
-        Ok(())
     }
 }
 

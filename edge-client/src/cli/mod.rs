@@ -17,6 +17,7 @@ mod predict;
 mod processor;
 mod samples;
 mod screen;
+mod server;
 mod signals;
 mod status;
 mod values;

@@ -19,6 +19,7 @@ pub(super) struct Status {
 enum Now {
     Connecting { server: String },
     Waiting,
+    Approval,
     Receiving { round: u32, received: u64, total: u64 },
     Training(Progress),
     Testing { round: u32 },
@@ -47,6 +48,9 @@ impl Status {
             {
                 return;
             }
+            Notice::Connected { .. } | Notice::Disconnected { .. } if matches!(self.now, Now::Approval) => {
+                return;
+            }
             Notice::Disconnected { server, .. } => Now::Connecting { server: server.clone() },
             Notice::Joined { spec } => {
                 self.epochs = spec.training.epochs.into();
@@ -67,6 +71,8 @@ impl Status {
             Notice::Progress(_) if matches!(self.now, Now::Testing { .. }) => return,
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
+            Notice::ServerKey { .. } => return,
+            Notice::TurnedBack { .. } => Now::Approval,
             Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
         };
     }
@@ -76,6 +82,7 @@ impl Status {
         match &self.now {
             Now::Connecting { server } => format!("connecting to {server}"),
             Now::Waiting => "waiting for a task".to_owned(),
+            Now::Approval => "waiting for the operator's approval".to_owned(),
             Now::Receiving { round, received, total } => {
                 let bar = bar(*received, *total);
                 format!("round {round}: receiving {bar} {} of {}", megabytes(*received), megabytes(*total))

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::store::parse_fingerprint;
-use crate::trust::Fingerprint;
+use shared::identity::PublicKey;
+use shared::ticket::{ParseTicketError, Ticket};
 
 /// The shape of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +65,24 @@ pub(super) fn threads(text: &str) -> Result<NonZeroUsize, String> {
         .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())
 }
 
-pub(super) fn fingerprint(text: &str) -> Result<Fingerprint, String> {
-    parse_fingerprint(text).ok_or_else(|| {
-        format!("a fingerprint has 64 hexadecimal digits; this text has {} characters", text.chars().count())
-    })
+pub(super) fn server_key(text: &str) -> Result<PublicKey, String> {
+    text.parse().map_err(|error| format!("{error}; this text has {} characters", text.chars().count()))
+}
+
+/// Where to, as it is given on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A ticket: a server's addresses, its key, and what lets this device in.
+    Ticket(Box<Ticket>),
+    /// `HOST:PORT` or `IP:PORT`.
+    Address(String),
+}
+
+pub(super) fn target(text: &str) -> Result<Target, String> {
+    match text.parse::<Ticket>() {
+        Ok(ticket) => Ok(Target::Ticket(Box::new(ticket))),
+        Err(ParseTicketError::Other) => parse_address(text).map(Target::Address),
+        // Perhaps a host of such a name.
+        Err(error) => parse_address(text).map(Target::Address).map_err(|_| error.to_string()),
+    }
 }

@@ -268,8 +268,13 @@ impl Driver {
     fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Option<Event> {
         Some(match incoming {
             Incoming::Message(message) => {
-                if let ToClient::Welcome { spec, .. } = &message {
-                    notice(Notice::Joined { spec: spec.clone() });
+                match &message {
+                    ToClient::Welcome { spec, .. } => notice(Notice::Joined { spec: spec.clone() }),
+                    ToClient::Refused(refusal) if refusal.may_pass() => {
+                        notice(Notice::TurnedBack { refusal: refusal.clone() });
+                    }
+                    ToClient::ServerKey { key } => notice(Notice::ServerKey { key: *key }),
+                    _ => {}
                 }
                 Event::Message(message)
             }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use shared::message::{Progress, TrainReport, Verdict, Work};
+use shared::identity::PublicKey;
+use shared::message::{Progress, Refusal, TrainReport, Verdict, Work};
 use shared::spec::RunSpec;
 
 /// Something that happened.
@@ -21,6 +22,16 @@ pub enum Notice {
         reason: String,
         /// Until the next attempt.
         retry: Duration,
+    },
+    /// The server does not take the client now, and may later: the client comes again.
+    TurnedBack {
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The server has another key from now on.
+    ServerKey {
+        /// The new one.
+        key: PublicKey,
     },
     /// The server takes the client into its run.
     Joined {

@@ -5,20 +5,24 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use shared::id::{ClientId, RunId};
+use shared::identity::SecretKey;
 use shared::message::{Held, TrainReport};
 
 use super::error::StoreError;
 use super::locals::Locals;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
-use super::pin::ServerPin;
+use super::server::ServerFile;
 use super::{Store, SyncHandle, durable, identity};
+
+/// The format of state directories that this program writes.
+const FORMAT: u32 = 1;
 
 /// A state directory, which this process has to itself until the store is dropped.
 #[derive(Debug)]
 pub struct DiskStore {
     directory: PathBuf,
-    client: ClientId,
+    key: SecretKey,
     outbox: Outbox,
     locals: Locals,
     /// The lock is the system's and ends with the process, however that ends.
@@ -30,16 +34,23 @@ impl DiskStore {
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         durable::create_dir(directory)?;
         let lock = lock(directory)?;
-        let client = identity::load_or_create(&directory.join("identity"))?;
+        format(directory)?;
+        let key = identity::load_or_create(&directory.join("identity"))?;
         let locals = Locals::new(directory.join("runs"));
         let outbox = Outbox::open(directory.join("outbox"), &locals)?;
-        Ok(Self { directory: directory.to_path_buf(), client, outbox, locals, _lock: lock })
+        Ok(Self { directory: directory.to_path_buf(), key, outbox, locals, _lock: lock })
     }
 
     /// The device's identity, the same after every restart.
     #[must_use]
     pub fn client(&self) -> ClientId {
-        self.client
+        self.key.public().client()
+    }
+
+    /// The key that proves it.
+    #[must_use]
+    pub fn key(&self) -> &SecretKey {
+        &self.key
     }
 
     /// The state directory.
@@ -54,10 +65,10 @@ impl DiskStore {
         PersonalModels::of(&self.directory)
     }
 
-    /// Which server this client trusts.
+    /// Which server this client belongs to.
     #[must_use]
-    pub fn server_pin(&self) -> ServerPin {
-        ServerPin::new(self.directory.join("server"))
+    pub fn server(&self) -> ServerFile {
+        ServerFile::new(self.directory.join("server"))
     }
 }
 
@@ -97,6 +108,23 @@ impl Store for DiskStore {
 
     fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         self.personal_models().keep(run, bytes)
+    }
+}
+
+/// Notes the format of a new directory, and turns back before that of a newer program is touched.
+fn format(directory: &Path) -> Result<(), StoreError> {
+    let path = directory.join("format");
+    let Some(text) = durable::read_text(&path)? else {
+        return durable::replace(&path, format!("{FORMAT}\n").as_bytes());
+    };
+    let found = text.unwrap_or_default().trim().chars().take(20).collect::<String>();
+    // A directory without a readable number is one whose power failed early.
+    match found.parse::<u32>() {
+        Ok(number) if number > FORMAT => {
+            Err(StoreError::NewerDirectory { directory: directory.to_path_buf(), found, known: FORMAT })
+        }
+        Ok(_) => Ok(()),
+        Err(_) => durable::replace(&path, format!("{FORMAT}\n").as_bytes()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::string::FromUtf8Error;
 use super::error::StoreError;
 
 /// More than any file for people has here, and little enough to read without asking.
-const MAX_TEXT: u64 = 1024;
+const MAX_TEXT: u64 = 16 << 10;
 
 /// The name under which something is written before it is whole.
 pub(super) fn partial(path: &Path) -> PathBuf {

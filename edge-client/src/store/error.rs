@@ -41,15 +41,29 @@ pub enum StoreError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The pinned fingerprint cannot be read, and trusting any certificate instead would be unsafe.
+    /// What is known of the server cannot be read, and trusting any server instead would be unsafe.
     #[error(
-        "{} is damaged: it should be the SHA-256 fingerprint of the server's certificate in 64 hexadecimal \
-         digits; write it there again, or remove the file to trust the certificate that the server shows next",
+        "{} is damaged: it should name the key and the addresses of the server; restore it from a backup, or remove \
+         it and join with a new ticket",
         path.display()
     )]
-    Pin {
+    Server {
         /// The file.
         path: PathBuf,
+    },
+    /// The directory was used by a newer version of this program.
+    #[error(
+        "the state directory {} was made by a newer version of this program (format {found}, this one knows {known}): \
+         update this program, or give it a state directory of its own with --state",
+        directory.display()
+    )]
+    NewerDirectory {
+        /// The state directory.
+        directory: PathBuf,
+        /// The format that it says it has.
+        found: String,
+        /// The format that this program writes.
+        known: u32,
     },
     /// What the algorithm kept in a run is damaged; starting it afresh changes what is learned.
     #[error(

@@ -1,24 +1,31 @@
-//! Who the client is: a small file that people may read, copy to a backup and restore.
+//! Who the client is: a small file with its private key, to be copied to a backup and restored, and shown to nobody.
 
 use std::path::Path;
 
-use shared::id::ClientId;
+use shared::identity::SecretKey;
 
 use super::durable;
 use super::error::StoreError;
 
-/// The client's identity; made from the system's random numbers at the first start.
-pub(super) fn load_or_create(path: &Path) -> Result<ClientId, StoreError> {
+/// The client's key; made from the system's random numbers at the first start.
+pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
     if let Some(text) = durable::read_text(path)? {
-        let damaged = |problem| StoreError::Identity { path: path.to_path_buf(), problem };
-        let text = text.map_err(|_| damaged("it is not text".to_owned()))?;
-        return text.trim().parse().map_err(|error| damaged(format!("{error}")));
+        let damaged =
+            |problem: &str| StoreError::Identity { path: path.to_path_buf(), problem: problem.to_owned() };
+        let text = text.map_err(|_| damaged("it is not text"))?;
+        return SecretKey::parse(text.trim()).map_err(|_| {
+            // What stood there before devices had keys.
+            let id_alone = text.trim().parse::<shared::id::ClientId>().is_ok();
+            let without = "it is of an older version of this program, whose devices had an id and no key";
+            damaged(if id_alone { without } else { "a private key has 64 hexadecimal digits" })
+        });
     }
-    let mut bytes = [0; 16];
+    let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(StoreError::Random)?;
-    let client = ClientId::from_bytes(bytes);
-    durable::replace(path, format!("{client}\n").as_bytes())?;
-    Ok(client)
+    let key = SecretKey::from_bytes(bytes);
+    let digits: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
+    durable::replace(path, format!("{digits}\n").as_bytes())?;
+    Ok(key)
 }
 
 #[cfg(test)]
@@ -31,10 +38,14 @@ mod tests {
     fn an_identity_is_made_once_and_differs_between_devices() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("identity"), folder.path().join("other"));
-        let client = load_or_create(&path).unwrap();
-        assert_eq!(load_or_create(&path).unwrap(), client);
-        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{client}\n"));
-        assert_ne!(load_or_create(&other).unwrap(), client);
+        let key = load_or_create(&path).unwrap();
+        assert_eq!(load_or_create(&path).unwrap(), key);
+        assert_ne!(load_or_create(&other).unwrap(), key);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
     }
 
     #[test]
@@ -42,11 +53,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("identity");
         let long = [b'0'; 5000];
-        for damage in [&b""[..], b"0123", b"0123456789abcdef0123456789abcdeg", b"\xff\xfe", &long] {
+        let old = b"0123456789abcdef0123456789abcdef\n";
+        for damage in [&b""[..], b"0123", b"0123456789abcdef0123456789abcdeg", b"\xff\xfe", &long, old] {
             fs::write(&path, damage).unwrap();
             let error = load_or_create(&path).unwrap_err();
             assert!(matches!(error, StoreError::Identity { .. }), "{error}");
             assert!(error.to_string().contains("remove it to take part as a new client"), "{error}");
+            assert_eq!(error.to_string().contains("older version"), damage == old, "{error}");
             assert_eq!(fs::read(&path).unwrap(), damage);
         }
     }

@@ -15,8 +15,9 @@
 //!
 //! ```text
 //! STATE/                  mode 0700
-//!     identity            the client's id, 32 hexadecimal digits, mode 0600
-//!     server              SHA-256 fingerprint of the server's certificate, 64 hexadecimal digits
+//!     format              version of all of this
+//!     identity            the client's private key, 64 hexadecimal digits, mode 0600
+//!     server              the server's key and addresses, and the ticket that it has not taken yet; JSON, mode 0600
 //!     lock                locked by the process that uses the directory
 //!     outbox/             there is at most one update without a receipt
 //!         update          the update: run, round, report, payload
@@ -30,8 +31,8 @@
 //! The run directories used last are kept, [`RUNS_KEPT`] of them; older ones are removed.
 //!
 //! Nothing here is worth stopping a client for that training again brings back: a half-written or damaged
-//! outbox is removed with a warning. What cannot be brought back (identity, client state of a run, pinned
-//! certificate) is an error that says what to do. So is a file of a newer format: its program may return.
+//! outbox is removed with a warning. What cannot be brought back (identity, client state of a run, the
+//! server's key) is an error that says what to do. So is a file of a newer format: its program may return.
 
 mod disk;
 mod durable;
@@ -42,7 +43,7 @@ mod locals;
 mod memory;
 mod outbox;
 mod personal;
-mod pin;
+mod server;
 
 use bytes::Bytes;
 use shared::id::RunId;
@@ -52,7 +53,7 @@ pub use disk::DiskStore;
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use personal::PersonalModels;
-pub use pin::{ServerPin, parse_fingerprint};
+pub use server::{KnownServer, ServerFile};
 
 /// Runs whose client state is kept, the most recently used ones. A device takes part in one run at a time;
 /// the others are there for federations that take turns.

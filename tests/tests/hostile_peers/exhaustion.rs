@@ -7,6 +7,7 @@ use aggregator::quic::limits::{STRANGERS, UPLOADS};
 use aggregator::run::directory::RunDirectory;
 use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
+use federation_tests::keys::device_key;
 use federation_tests::process::until;
 use federation_tests::raw_peer::{RawPeer, hello, reason_of, update_header};
 use federation_tests::scenario::Scenario;
@@ -14,17 +15,17 @@ use quinn::{ConnectionError, TransportConfig, TransportErrorCode, VarInt};
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::{Progress, ToClient, ToServer, Verdict};
 
-use super::{SAMPLES, SHAPE, assert_counts, assert_finished, honest, hosted, stranger};
+use super::{SAMPLES, SHAPE, assert_counts, assert_finished, honest, hosted, stranger, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_says_nothing_is_sent_away_and_holds_nothing_up() {
     let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let mute = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let mute = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
     let gates = honest(&hosted);
     let held = gates.iter().map(Gate::held).collect();
     assert_eq!(mute.reason().await, "it did not say hello in time");
     hosted.remark(&["it did not say hello in time"]);
-    let still_mute = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let still_mute = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
     assert_finished(hosted, &gates, held, 1);
     // It is told that the aggregator stops, or at least cut off.
     still_mute.closed().await;
@@ -36,7 +37,7 @@ async fn a_flood_of_signs_of_life_drowns_nobody() {
     let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&hosted);
     let held = gates.iter().map(Gate::held).collect();
-    let mut peer = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
     peer.join(stranger(7)).await;
     let sign = frame::encode(&ToServer::Heartbeat(Progress { round: Some(1), done: 1, total: 0 }), 0);
     let flood = tokio::spawn(async move {
@@ -66,7 +67,7 @@ async fn nobody_uploads_before_the_welcome() {
     let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&hosted);
     let held = gates.iter().map(Gate::held).collect();
-    let mut peer = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
     let connection = peer.connection.clone();
     let stream = connection.open_uni();
     tokio::pin!(stream);
@@ -92,7 +93,7 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
     for number in 0..UPLOADS as u8 + 3 {
         // The last three would be done in no time, if they had their turn.
         let (announced, sent) = if usize::from(number) < UPLOADS { (100_000, 50_000) } else { (4, 4) };
-        let mut peer = RawPeer::connect(hosted.address(), hosted.pin()).await;
+        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(number)).await;
         peer.join(stranger(number)).await;
         let mut stream = peer.connection.open_uni().await.unwrap();
         let update = ToServer::Update(update_header(1, SAMPLES));
@@ -107,8 +108,11 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
         }));
     }
     // Whoever comes now is heard, and in the meantime nobody else has begun to upload.
+    let mut quiet = Vec::new();
     for number in 100..105 {
-        RawPeer::connect(hosted.address(), hosted.pin()).await.join(stranger(number)).await;
+        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(number)).await;
+        peer.join(stranger(number)).await;
+        quiet.push(peer);
     }
     assert_eq!(files(&spool), UPLOADS);
     // The honest two wait like everyone else, until those before them have been sent away.
@@ -167,7 +171,9 @@ fn narrow(window: u32, tasks: u32) -> TransportConfig {
 
 /// Tries to connect, and is refused for want of a place.
 async fn assert_turned_away(hosted: &Hosted) {
-    match RawPeer::connect_as(hosted.address(), hosted.pin(), TransportConfig::default()).await {
+    match RawPeer::connect_as(hosted.address(), hosted.pin(), &stranger_key(7), TransportConfig::default())
+        .await
+    {
         Err(ConnectionError::ConnectionClosed(close)) => {
             assert_eq!(close.error_code, TransportErrorCode::CONNECTION_REFUSED);
         }
@@ -183,13 +189,13 @@ async fn strangers_have_few_places_until_they_are_welcome() {
     let held = gates.iter().map(Gate::held).collect();
     let mut strangers = Vec::new();
     for _ in 0..STRANGERS {
-        strangers.push(RawPeer::connect(hosted.address(), hosted.pin()).await);
+        strangers.push(RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await);
     }
     assert_turned_away(&hosted).await;
     hosted.remark(&["turned a connection away"]);
     assert_turned_away(&hosted).await;
     strangers[0].join(stranger(7)).await;
-    let _another = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let _another = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
     assert_turned_away(&hosted).await;
     assert_finished(hosted, &gates, held, 1);
 }
@@ -202,7 +208,7 @@ async fn there_are_so_many_places_and_no_more() {
     let hosted = Hosted::start_with(Scenario::small(&overrides), &root, |listener| listener.with_places(3));
     let gates = honest(&hosted);
     let held = gates.iter().map(Gate::held).collect();
-    let mut third = RawPeer::connect(hosted.address(), hosted.pin()).await;
+    let mut third = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
     third.join(stranger(7)).await;
     assert_turned_away(&hosted).await;
     hosted.remark(&["turned a connection away", "3 places"]);
@@ -212,7 +218,13 @@ async fn there_are_so_many_places_and_no_more() {
     let mut fourth = Err(ConnectionError::TimedOut);
     for _ in 0..1000 {
         if fourth.is_err() {
-            fourth = RawPeer::connect_as(hosted.address(), hosted.pin(), TransportConfig::default()).await;
+            fourth = RawPeer::connect_as(
+                hosted.address(),
+                hosted.pin(),
+                &stranger_key(8),
+                TransportConfig::default(),
+            )
+            .await;
         }
     }
     fourth.unwrap_or_else(|error| panic!("{error}")).join(stranger(8)).await;
@@ -227,7 +239,9 @@ async fn who_takes_nothing_of_its_task_is_sent_away() {
         let lost = ["connection.heartbeat=0.25", "connection.lost-after=1"];
         let rounds = ["round.count.min=2", "round.start=3", "run.rounds=1"];
         let (_directory, hosted) = hosted(3, &[&[&model[..]][..], &lost, &rounds].concat());
-        let mut deaf = RawPeer::connect_as(hosted.address(), hosted.pin(), narrow(2000, 10)).await.unwrap();
+        let mut deaf = RawPeer::connect_as(hosted.address(), hosted.pin(), &device_key(2), narrow(2000, 10))
+            .await
+            .unwrap();
         deaf.join(hello(hosted.client(2), SAMPLES, &SHAPE, 10)).await;
         let gates = honest(&hosted);
         let held = gates.iter().map(Gate::held).collect();
@@ -241,7 +255,9 @@ async fn who_falls_behind_is_sent_the_newest_task_alone() {
     const ROUNDS: u32 = 6;
     let rounds = ["round.count.min=2", "round.count.max=2", "round.start=3", "run.rounds=6"];
     let (_directory, hosted) = hosted(3, &[&rounds[..], &["connection.lost-after=60"]].concat());
-    let mut slow = RawPeer::connect_as(hosted.address(), hosted.pin(), narrow(1 << 20, 0)).await.unwrap();
+    let mut slow = RawPeer::connect_as(hosted.address(), hosted.pin(), &device_key(2), narrow(1 << 20, 0))
+        .await
+        .unwrap();
     slow.join(hello(hosted.client(2), SAMPLES, &SHAPE, 10)).await;
     let gates = honest(&hosted);
     let mut held: Vec<_> = Vec::new();

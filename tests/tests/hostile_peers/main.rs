@@ -8,9 +8,10 @@ mod garbage;
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
+use federation_tests::keys::device_key;
 use federation_tests::raw_peer::hello;
 use federation_tests::scenario::Scenario;
-use shared::id::ClientId;
+use shared::identity::SecretKey;
 use shared::message::{Hello, Verdict};
 
 const SHAPE: [usize; 3] = [1, 28, 28];
@@ -27,9 +28,14 @@ fn hosted(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, Hosted) {
     (directory, hosted)
 }
 
+/// The key of a stranger.
+fn stranger_key(number: u8) -> SecretKey {
+    device_key(1000 + u32::from(number))
+}
+
 /// A stranger: its identity is in no simulated federation.
 fn stranger(number: u8) -> Hello {
-    hello(ClientId::from_bytes([number; 16]), SAMPLES, &SHAPE, 10)
+    hello(stranger_key(number).public().client(), SAMPLES, &SHAPE, 10)
 }
 
 /// Two honest clients, held in the first round.

@@ -1,0 +1,238 @@
+//! `aggregator devices`: who may take part.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::LabArgs;
+use super::exit::Failure;
+use super::terminal;
+use crate::database::devices::{Device, Standing};
+use crate::database::{Database, DatabaseError, moment};
+use crate::driver::printable;
+use crate::report::units::seconds;
+
+/// Digits of an id that are enough to name a device, if they name one alone.
+const ENOUGH: usize = 4;
+/// Characters of a name.
+const NAME: usize = 60;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DevicesCommand {
+    /// List the devices that were here, and whether they may take part
+    List,
+    /// Let devices take part: some that wait for it, or were revoked
+    Approve {
+        /// Ids, their first digits, or names
+        #[arg(value_name = "DEVICE", required_unless_present = "waiting")]
+        devices: Vec<String>,
+        /// All that wait
+        #[arg(long, conflicts_with = "devices")]
+        waiting: bool,
+    },
+    /// Call a device something
+    Name {
+        /// Its id, its first digits, or its name so far
+        #[arg(value_name = "DEVICE")]
+        device: String,
+        /// Its name from now on; without it, it has none
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: Option<String>,
+    },
+    /// Throw devices out: their connections are cut at once, and no ticket lets them in again
+    Revoke {
+        /// Ids, their first digits, or names
+        #[arg(value_name = "DEVICE", required = true)]
+        devices: Vec<String>,
+    },
+    /// Forget devices: each needs a ticket again
+    Remove {
+        /// Ids, their first digits, or names
+        #[arg(value_name = "DEVICE", required = true)]
+        devices: Vec<String>,
+    },
+}
+
+pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Failure> {
+    let directory = lab.directory();
+    let database = Database::open_existing(&directory).map_err(Failure::environment)?;
+    let database = database.ok_or_else(|| {
+        Failure::Environment(format!(
+            "no aggregator has worked with {} yet: give the --runs or --identity of `aggregator serve`",
+            directory.display()
+        ))
+    })?;
+    let all = Device::all(&database).map_err(Failure::environment)?;
+    match command {
+        DevicesCommand::List => list(&all, lab.json),
+        DevicesCommand::Approve { devices: _, waiting: true } => {
+            let waiting: Vec<_> = all.iter().filter(|device| device.standing == Standing::Waiting).collect();
+            if waiting.is_empty() {
+                return terminal::print("no device waits\n");
+            }
+            change(&waiting, "may take part", |device| Device::stand(&database, device.client, Standing::In))
+        }
+        DevicesCommand::Approve { devices, .. } => {
+            change(&named(&all, &devices)?, "may take part", |device| {
+                Device::stand(&database, device.client, Standing::In)
+            })
+        }
+        DevicesCommand::Revoke { devices } => {
+            change(&named(&all, &devices)?, "may not take part any more", |device| {
+                Device::stand(&database, device.client, Standing::Revoked)
+            })
+        }
+        DevicesCommand::Remove { devices } => {
+            change(&named(&all, &devices)?, "is forgotten, and needs a ticket to come again", |device| {
+                Device::remove(&database, device.client)
+            })
+        }
+        DevicesCommand::Name { device, name } => {
+            if let Some(other) = all.iter().find(|other| other.name.is_some() && other.name == name) {
+                return Err(Failure::Usage(format!("device {} has that name already", other.client)));
+            }
+            let said =
+                name.as_ref().map_or_else(|| "has no name".to_owned(), |name| format!("is called {name}"));
+            change(&named(&all, &[device])?, &said, |device| {
+                Device::rename(&database, device.client, name.as_deref())
+            })
+        }
+    }
+}
+
+fn change(
+    devices: &[&Device],
+    said: &str,
+    change: impl Fn(&Device) -> Result<bool, DatabaseError>,
+) -> Result<(), Failure> {
+    for device in devices {
+        // Gone meanwhile is gone.
+        change(device).map_err(Failure::environment)?;
+        terminal::print(&format!("device {} {said}\n", called(device)))?;
+    }
+    Ok(())
+}
+
+fn called(device: &Device) -> String {
+    match &device.name {
+        Some(name) => format!("{name} ({})", device.client.short()),
+        None => device.client.to_string(),
+    }
+}
+
+/// The devices that are meant, each by its name or by what its id begins with.
+fn named<'a>(all: &'a [Device], names: &[String]) -> Result<Vec<&'a Device>, Failure> {
+    names.iter().map(|name| one(all, name)).collect()
+}
+
+fn one<'a>(all: &'a [Device], name: &str) -> Result<&'a Device, Failure> {
+    if let Some(device) = all.iter().find(|device| device.name.as_deref() == Some(name)) {
+        return Ok(device);
+    }
+    let digits = name.to_ascii_lowercase();
+    let begins = |device: &&Device| digits.len() >= ENOUGH && device.client.to_string().starts_with(&digits);
+    let mut found = all.iter().filter(begins);
+    match (found.next(), found.next()) {
+        (Some(device), None) => Ok(device),
+        (Some(_), Some(_)) => {
+            Err(Failure::Usage(format!("several devices' ids begin with {digits}: give more digits")))
+        }
+        (None, _) => Err(Failure::Usage(format!(
+            "no device has the name {name:?} or an id that begins so (give {ENOUGH} digits at least): `aggregator devices \
+             list` shows all"
+        ))),
+    }
+}
+
+fn list(all: &[Device], json: bool) -> Result<(), Failure> {
+    if json {
+        let all: Vec<_> = all
+            .iter()
+            .map(|device| {
+                json!({
+                    "device": device.client, "name": device.name, "standing": device.standing, "key": device.key,
+                    "since": device.since, "seen": device.seen, "address": device.address,
+                    "software": device.software, "samples": device.samples,
+                })
+            })
+            .collect();
+        return terminal::print(&format!("{}\n", json!(all)));
+    }
+    if all.is_empty() {
+        return terminal::print("no device was here yet; `aggregator ticket` prints what one joins with\n");
+    }
+    let now = moment(SystemTime::now());
+    let mut page = format!(
+        "{:<32}  {:<20}  {:<8}  {:>12}  {:>9}  {}\n",
+        "device", "name", "may join", "last here", "samples", "from"
+    );
+    for device in all {
+        let standing = match device.standing {
+            Standing::In => "yes",
+            Standing::Waiting => "waits",
+            Standing::Revoked => "revoked",
+        };
+        let ago = format!("{} ago", seconds((now - device.seen).max(0) as f64 / 1e3));
+        let _ = writeln!(
+            page,
+            "{}  {:<20}  {standing:<8}  {ago:>12}  {:>9}  {}",
+            device.client,
+            device.name.as_deref().unwrap_or("-"),
+            device.samples.map_or_else(|| "-".to_owned(), |samples| samples.to_string()),
+            printable(device.address.as_deref().unwrap_or("-")),
+        );
+    }
+    terminal::print(&page)
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let fits = (1..=NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    fits.then(|| text.to_owned()).ok_or_else(|| format!("a name has 1 to {NAME} characters on one line"))
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::id::ClientId;
+    use shared::identity::PublicKey;
+
+    use super::*;
+
+    fn device(byte: u8, name: Option<&str>) -> Device {
+        Device {
+            client: ClientId::from_bytes([byte; 16]),
+            key: PublicKey::from_bytes([byte; 32]),
+            name: name.map(str::to_owned),
+            standing: Standing::In,
+            since: 0,
+            seen: 0,
+            address: None,
+            software: None,
+            samples: None,
+        }
+    }
+
+    #[test]
+    fn a_device_is_named_by_its_name_or_by_what_its_id_begins_with() {
+        let mut twin = device(0xab, None);
+        twin.client = "abababababababababababababababac".parse().unwrap();
+        let all = [device(0xab, None), twin, device(0xcd, Some("abab")), device(0xef, None)];
+        let found = |name: &str| one(&all, name).map(|device| device.client.short()).ok();
+        assert_eq!(found("abab").as_deref(), Some("cdcdcdcd"), "names come first");
+        assert_eq!(found("EFEF").as_deref(), Some("efefefef"));
+        assert_eq!(found("efe"), None, "too few digits");
+        assert_eq!(found("ababab"), None, "of two");
+        assert_eq!(found(&"ab".repeat(16)).as_deref(), Some("abababab"));
+        assert_eq!(found("0123"), None);
+    }
+
+    #[test]
+    fn names_are_short_and_stay_on_their_line() {
+        assert_eq!(name(" window sill ").as_deref(), Ok("window sill"));
+        for wrong in ["", "  ", "a\nb", &"x".repeat(61)] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

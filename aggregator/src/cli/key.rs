@@ -1,0 +1,56 @@
+//! `aggregator key`: the server's key, and a new one.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::LabArgs;
+use super::exit::Failure;
+use super::terminal;
+use super::ticket::lasting;
+use crate::quic::identity::{IdentityError, ServerIdentity};
+use crate::report::units::seconds;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KeyCommand {
+    /// Print the key that devices know the server by
+    Show,
+    /// Give the server a new key
+    ///
+    /// Devices that are connected hear of it at once, also from a server that is running; others when they come by within
+    /// --overlap, and know the server by its new key from then on. A device that is away for longer needs a new ticket, and
+    /// so does one whose ticket was printed before the change and is used after it.
+    Rotate {
+        /// How long devices may still ask for the present key, as in 24h or 30d
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = lasting)]
+        overlap: Duration,
+        /// Even though the key was changed not long ago
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(super) fn key(lab: &LabArgs, command: &KeyCommand) -> Result<(), Failure> {
+    let directory = lab.directory();
+    let (identity, said) = match command {
+        KeyCommand::Show => {
+            let identity = ServerIdentity::load(&directory).map_err(Failure::environment)?;
+            let absent = || Failure::environment(IdentityError::Absent { path: directory.clone() });
+            (identity.ok_or_else(absent)?, None)
+        }
+        KeyCommand::Rotate { overlap, force } => {
+            let identity = ServerIdentity::rotate(&directory, *overlap, *force, SystemTime::now());
+            let said = format!("devices may ask for the former key for {}", seconds(overlap.as_secs_f64()));
+            (identity.map_err(Failure::environment)?, Some(said))
+        }
+    };
+    if lab.json {
+        return terminal::print(&format!("{}\n", json!({ "key": identity.key() })));
+    }
+    terminal::print(&format!("{}\n", identity.key()))?;
+    if let Some(said) = said {
+        terminal::tell(&said);
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! `aggregator ticket`: what a device needs to join, and nothing else.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use qrcode::{EcLevel, QrCode, render::unicode::Dense1x2};
+use serde_json::json;
+use shared::identity::PublicKey;
+use shared::ticket::{MAX_ADDRESS, MAX_ADDRESSES, Ticket, TicketSecret};
+
+use super::LabArgs;
+use super::exit::Failure;
+use super::terminal;
+use crate::database::devices::{Issued, Listening};
+use crate::database::{Database, moment};
+use crate::quic::identity::ServerIdentity;
+use crate::report::units::seconds;
+
+/// Where `serve` listens unless it is told.
+const PORT: u16 = 4433;
+
+#[derive(Debug, Args)]
+pub(super) struct TicketArgs {
+    #[command(flatten)]
+    lab: LabArgs,
+    /// How many devices it lets in
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    uses: u32,
+    /// For how long it lets devices in, as in 30m, 24h or 7d; a device that is in stays in
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lasting)]
+    expires: Duration,
+    /// Where devices reach the server, if not at this machine's own addresses; may be given more than once
+    #[arg(long = "address", value_name = "HOST:PORT", value_parser = reachable)]
+    addresses: Vec<String>,
+    /// Print the code for a camera as well, even if this is not a terminal
+    #[arg(long)]
+    qr: bool,
+    /// List the tickets that still let a device in, instead
+    #[arg(long, conflicts_with_all = ["uses", "expires", "addresses", "qr"])]
+    list: bool,
+    /// Make the ticket with this number good for nothing, instead; devices that are in stay in
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["uses", "expires", "addresses", "qr", "list"])]
+    withdraw: Option<i64>,
+}
+
+pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
+    let directory = arguments.lab.directory();
+    let now = SystemTime::now();
+    if arguments.list || arguments.withdraw.is_some() {
+        let database = Database::open_existing(&directory).map_err(Failure::environment)?;
+        return match arguments.withdraw {
+            None => {
+                let good = database.map(|database| Issued::good(&database, now)).transpose();
+                list(&good.map_err(Failure::environment)?.unwrap_or_default(), now, arguments.lab.json)
+            }
+            Some(number) => {
+                let there = database.map(|database| Issued::withdraw(&database, number)).transpose();
+                match there.map_err(Failure::environment)? {
+                    Some(true) => terminal::print(&format!("ticket {number} lets nobody in any more\n")),
+                    _ => Err(Failure::Usage(format!(
+                        "there is no ticket {number}: --list shows those that are good"
+                    ))),
+                }
+            }
+        };
+    }
+    let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
+    let database = Database::open(&directory).map_err(Failure::environment)?;
+    let addresses = if arguments.addresses.is_empty() {
+        own_addresses(Listening::last(&database).map_err(Failure::environment)?)?
+    } else {
+        arguments.addresses.clone()
+    };
+    if addresses.len() > MAX_ADDRESSES {
+        return Err(Failure::Usage(format!("a ticket has room for {MAX_ADDRESSES} addresses")));
+    }
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::environment(format!("no random numbers: {error}")))?;
+    let secret = TicketSecret::from_bytes(bytes);
+    let issued = Issued::make(&database, secret, arguments.uses, arguments.expires, now)
+        .map_err(Failure::environment)?;
+    print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)
+}
+
+fn print(ticket: &Ticket, issued: &Issued, arguments: &TicketArgs) -> Result<(), Failure> {
+    let text = ticket.to_string();
+    if arguments.lab.json {
+        let server: PublicKey = ticket.server;
+        let (number, uses, expires) = (issued.number, issued.uses, issued.expires);
+        let object = json!({
+            "ticket": text, "number": number, "uses": uses, "expires": expires, "server": server,
+            "addresses": ticket.addresses,
+        });
+        return terminal::print(&format!("{object}\n"));
+    }
+    let mut page = format!("{text}\n");
+    if arguments.qr || std::io::stdout().is_terminal() {
+        // Capitals alone make the smaller code.
+        let code = QrCode::with_error_correction_level(text.to_uppercase(), EcLevel::L);
+        let code =
+            code.map_err(|error| Failure::Internal(format!("the ticket does not fit into a code: {error}")))?;
+        // Dark on light whatever the terminal's colours are: cameras expect it.
+        let drawn = code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build();
+        let _ = write!(page, "\n{drawn}\n");
+    }
+    terminal::print(&page)?;
+    terminal::tell(&format!(
+        "ticket {} lets {} in for {}, at {}. On each: edge-client join TICKET --data DIR",
+        issued.number,
+        if issued.uses == 1 { "one device".to_owned() } else { format!("{} devices", issued.uses) },
+        seconds(arguments.expires.as_secs_f64()),
+        ticket.addresses.join(" or "),
+    ));
+    Ok(())
+}
+
+fn list(good: &[Issued], now: SystemTime, json: bool) -> Result<(), Failure> {
+    if json {
+        return terminal::print(&format!("{}\n", json!(good)));
+    }
+    let mut page = String::new();
+    for ticket in good {
+        let left = (ticket.expires - moment(now)) as f64 / 1e3;
+        let _ = writeln!(
+            page,
+            "ticket {}: lets {} of {} in, for another {}",
+            ticket.number,
+            ticket.left,
+            ticket.uses,
+            seconds(left)
+        );
+    }
+    if good.is_empty() {
+        page.push_str("no ticket lets a device in\n");
+    }
+    terminal::print(&page)
+}
+
+/// Where this machine is reached from its networks.
+fn own_addresses(listening: Option<SocketAddr>) -> Result<Vec<String>, Failure> {
+    let port = listening.map_or(PORT, |address| address.port());
+    let bound = listening.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    let own = if bound.is_unspecified() {
+        // Addresses that stand for any machine far away (RFC 5737, RFC 3849): nothing is sent there.
+        let far: [SocketAddr; 2] = [
+            (Ipv4Addr::new(192, 0, 2, 1), 9).into(),
+            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
+        ];
+        let far = far.into_iter().filter(|far| far.is_ipv4() || bound.is_ipv6());
+        far.filter_map(towards).filter(|own| !own.is_loopback()).collect()
+    } else {
+        vec![bound]
+    };
+    if own.is_empty() {
+        return Err(Failure::Environment(
+            "this machine has no network address that devices could reach it at: say which with --address HOST:PORT"
+                .to_owned(),
+        ));
+    }
+    Ok(own.into_iter().map(|own| SocketAddr::from((own, port)).to_string()).collect())
+}
+
+/// The address that this machine would send from.
+fn towards(far: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr =
+        if far.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(far).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+fn reachable(text: &str) -> Result<String, String> {
+    let whole = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bare = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+        !host.is_empty() && !bare && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if whole && text.len() <= MAX_ADDRESS && !text.contains(['/', ' ']) {
+        Ok(text.to_owned())
+    } else {
+        Err("give HOST:PORT or IP:PORT, as in lab.example:4433 or [2001:db8::7]:4433".to_owned())
+    }
+}
+
+/// A time such as `30m`, `24h` or `7d`.
+pub(super) fn lasting(text: &str) -> Result<Duration, String> {
+    const LONGEST: u64 = 10 * 365 * 86_400;
+    let unit = text.chars().last().and_then(|unit| match unit {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(3600),
+        'd' => Some(86_400),
+        _ => None,
+    });
+    let seconds = unit.and_then(|unit: u64| text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(unit));
+    let seconds = seconds.filter(|seconds| (1..=LONGEST).contains(seconds));
+    let seconds =
+        seconds.ok_or("give a whole number and s, m, h or d, as in 30m, 24h or 7d; at most ten years")?;
+    Ok(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_addresses_are_read_as_people_write_them() {
+        for (text, seconds) in [("45s", 45), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)] {
+            assert_eq!(lasting(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in ["", "h", "24", "-1h", "0d", "1.5h", "99999999d", "24 h", "é"] {
+            assert!(lasting(wrong).is_err(), "{wrong}");
+        }
+        for right in ["lab:1", "192.0.2.7:4433", "[2001:db8::7]:4433"] {
+            assert_eq!(reachable(right).as_deref(), Ok(right));
+        }
+        for wrong in ["lab", ":1", "lab:0", "2001:db8::7:4433", "http://lab:1", "lab:65536", &"x".repeat(300)]
+        {
+            assert!(reachable(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_server_at_one_address_is_reached_there() {
+        let at = "192.0.2.7:5000".parse().unwrap();
+        assert_eq!(own_addresses(Some(at)).unwrap(), ["192.0.2.7:5000"]);
+    }
+}

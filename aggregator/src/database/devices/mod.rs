@@ -1,0 +1,368 @@
+//! Devices and tickets: who may take part.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use shared::id::ClientId;
+use shared::identity::PublicKey;
+use shared::message::Refusal;
+use shared::ticket::TicketSecret;
+
+use super::{Database, DatabaseError, moment};
+use crate::enrolment::Policy;
+
+pub(super) const TABLES: &str = include_str!("tables.sql");
+
+/// Devices that wait for approval at a time; of more, the one that came first is forgotten. Anybody can be one.
+const MOST_WAITING: i64 = 1000;
+
+/// How a device stands with this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// It may take part.
+    In,
+    /// It waits for the operator's approval.
+    Waiting,
+    /// It may not take part any more.
+    Revoked,
+}
+
+impl Standing {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Waiting => "waiting",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+impl ToSql for Standing {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::from(self.name()))
+    }
+}
+
+impl FromSql for Standing {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value.as_str()? {
+            "in" => Ok(Self::In),
+            "waiting" => Ok(Self::Waiting),
+            "revoked" => Ok(Self::Revoked),
+            _ => Err(FromSqlError::InvalidType),
+        }
+    }
+}
+
+/// A device that was here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its id.
+    pub client: ClientId,
+    /// Its key.
+    pub key: PublicKey,
+    /// What the operator calls it.
+    pub name: Option<String>,
+    /// Whether it may take part.
+    pub standing: Standing,
+    /// When it first came, milliseconds since 1970.
+    pub since: i64,
+    /// When it last came.
+    pub seen: i64,
+    /// From where, then.
+    pub address: Option<String>,
+    /// Its program, then.
+    pub software: Option<String>,
+    /// Its training samples, then.
+    pub samples: Option<i64>,
+}
+
+/// How a device last was here.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: SystemTime,
+    /// From where.
+    pub address: IpAddr,
+    /// Its program.
+    pub software: String,
+    /// Its training samples.
+    pub samples: u64,
+}
+
+impl Seen {
+    /// Characters of a program's name that are kept.
+    pub const SOFTWARE: usize = 100;
+}
+
+/// What comes of a device that comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Weighed {
+    /// It may take part.
+    In,
+    /// It may not.
+    Refused(Refusal),
+}
+
+impl Device {
+    /// Decides on a device that has proved `key`, as the table in [`enrolment`](crate::enrolment) says.
+    pub fn weigh(
+        database: &Database,
+        key: PublicKey,
+        ticket: Option<TicketSecret>,
+        policy: Policy,
+        now: SystemTime,
+    ) -> Result<Weighed, DatabaseError> {
+        let client = key.client();
+        // Most are known, and nothing has to be written.
+        match Self::find(database, client)?.map(|device| device.standing) {
+            Some(Standing::In) => return Ok(Weighed::In),
+            Some(Standing::Revoked) => return Ok(Weighed::Refused(Refusal::Revoked)),
+            Some(Standing::Waiting) if ticket.is_none() && policy != Policy::Anyone => {
+                return Ok(Weighed::Refused(Refusal::Pending { client }));
+            }
+            None if ticket.is_none() && policy == Policy::Ticket => {
+                return Ok(Weighed::Refused(Refusal::Unknown));
+            }
+            Some(Standing::Waiting) | None => {}
+        }
+        database.write("enrol a device in", |transaction| {
+            let standing = match ticket {
+                Some(ticket) => match redeem(transaction, ticket, now)? {
+                    Ok(()) => Standing::In,
+                    Err(refusal) if policy == Policy::Ticket => return Ok(Weighed::Refused(refusal)),
+                    Err(_) if policy == Policy::Anyone => Standing::In,
+                    Err(_) => Standing::Waiting,
+                },
+                None if policy == Policy::Anyone => Standing::In,
+                None => Standing::Waiting,
+            };
+            if standing == Standing::Waiting {
+                forget_the_first_of_many(transaction)?;
+            }
+            transaction.execute(
+                "INSERT INTO devices (client, key, standing, since, seen) VALUES (?1, ?2, ?3, ?4, ?4)
+                 ON CONFLICT (client) DO UPDATE SET standing = excluded.standing WHERE standing = 'waiting'",
+                params![client.as_bytes(), key.as_bytes(), standing, moment(now)],
+            )?;
+            Ok(match standing {
+                Standing::In => Weighed::In,
+                Standing::Waiting | Standing::Revoked => Weighed::Refused(Refusal::Pending { client }),
+            })
+        })
+    }
+
+    /// The device with this id.
+    pub fn find(database: &Database, client: ClientId) -> Result<Option<Self>, DatabaseError> {
+        database.read("look for a device in", |connection| {
+            connection
+                .prepare("SELECT * FROM devices WHERE client = ?1")?
+                .query_row([client.as_bytes()], Self::of)
+                .optional()
+        })
+    }
+
+    /// All devices, by their names and ids.
+    pub fn all(database: &Database) -> Result<Vec<Self>, DatabaseError> {
+        database.read("list the devices of", |connection| {
+            let mut all = connection.prepare("SELECT * FROM devices ORDER BY name IS NULL, name, client")?;
+            all.query_map([], Self::of)?.collect()
+        })
+    }
+
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            client: ClientId::from_bytes(row.get("client")?),
+            key: PublicKey::from_bytes(row.get("key")?),
+            name: row.get("name")?,
+            standing: row.get("standing")?,
+            since: row.get("since")?,
+            seen: row.get("seen")?,
+            address: row.get("address")?,
+            software: row.get("software")?,
+            samples: row.get("samples")?,
+        })
+    }
+
+    /// Notes who was here. Devices that are gone meanwhile stay gone.
+    pub fn note(database: &Database, seen: &BTreeMap<ClientId, Seen>) -> Result<(), DatabaseError> {
+        if seen.is_empty() {
+            return Ok(());
+        }
+        database.write("note who was here in", |transaction| {
+            let mut note = transaction.prepare(
+                "UPDATE devices SET seen = ?2, address = ?3, software = ?4, samples = ?5 WHERE client = ?1",
+            )?;
+            for (client, seen) in seen {
+                let samples = i64::try_from(seen.samples).unwrap_or(i64::MAX);
+                let address = seen.address.to_string();
+                note.execute(params![client.as_bytes(), moment(seen.at), address, seen.software, samples])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets it in, or throws it out. False if there is no such device.
+    pub fn stand(database: &Database, client: ClientId, standing: Standing) -> Result<bool, DatabaseError> {
+        database.write("change a device in", |transaction| {
+            let changed = transaction.execute(
+                "UPDATE devices SET standing = ?2 WHERE client = ?1",
+                params![client.as_bytes(), standing],
+            )?;
+            Ok(changed > 0)
+        })
+    }
+
+    /// Names it, or takes its name away. False if there is no such device.
+    pub fn rename(database: &Database, client: ClientId, name: Option<&str>) -> Result<bool, DatabaseError> {
+        database.write("name a device in", |transaction| {
+            let changed = transaction.execute(
+                "UPDATE devices SET name = ?2 WHERE client = ?1",
+                params![client.as_bytes(), name],
+            )?;
+            Ok(changed > 0)
+        })
+    }
+
+    /// Forgets it: it needs a ticket again. False if there is no such device.
+    pub fn remove(database: &Database, client: ClientId) -> Result<bool, DatabaseError> {
+        database.write("remove a device from", |transaction| {
+            let removed =
+                transaction.execute("DELETE FROM devices WHERE client = ?1", [client.as_bytes()])?;
+            Ok(removed > 0)
+        })
+    }
+}
+
+fn forget_the_first_of_many(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute(
+        "DELETE FROM devices WHERE client IN (SELECT client FROM devices WHERE standing = 'waiting'
+         ORDER BY since DESC, client LIMIT -1 OFFSET ?1)",
+        [MOST_WAITING - 1],
+    )?;
+    Ok(())
+}
+
+/// Takes a use off a ticket, if it is good.
+fn redeem(
+    transaction: &Transaction<'_>,
+    ticket: TicketSecret,
+    now: SystemTime,
+) -> rusqlite::Result<Result<(), Refusal>> {
+    let found: Option<(i64, i64, i64)> = transaction
+        .query_row(
+            "SELECT number, remaining, expires FROM tickets WHERE digest = ?1",
+            [ticket.digest()],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .optional()?;
+    let Some((number, left, expires)) = found else { return Ok(Err(Refusal::TicketUnknown)) };
+    if moment(now) >= expires {
+        return Ok(Err(Refusal::TicketExpired));
+    }
+    if left <= 0 {
+        return Ok(Err(Refusal::TicketUsedUp));
+    }
+    transaction.execute("UPDATE tickets SET remaining = remaining - 1 WHERE number = ?1", [number])?;
+    Ok(Ok(()))
+}
+
+/// A ticket that was made.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Issued {
+    /// Its number, for the operator.
+    pub number: i64,
+    /// How many devices it was made for.
+    pub uses: i64,
+    /// How many more it lets in.
+    pub left: i64,
+    /// When it was made, milliseconds since 1970.
+    pub made: i64,
+    /// Until when it lets devices in.
+    pub expires: i64,
+}
+
+impl Issued {
+    /// Makes a ticket with this secret, for so many devices. Those that have long expired are forgotten.
+    pub fn make(
+        database: &Database,
+        secret: TicketSecret,
+        uses: u32,
+        lasts: Duration,
+        now: SystemTime,
+    ) -> Result<Self, DatabaseError> {
+        /// How long an expired ticket is told from one that never was.
+        const MEMORY: Duration = Duration::from_secs(90 * 24 * 3600);
+        let (made, expires) = (moment(now), moment(now + lasts));
+        database.write("make a ticket in", |transaction| {
+            let old = made - i64::try_from(MEMORY.as_millis()).unwrap_or(i64::MAX);
+            transaction.execute("DELETE FROM tickets WHERE expires < ?1", [old])?;
+            transaction.execute(
+                "INSERT INTO tickets (digest, uses, remaining, made, expires) VALUES (?1, ?2, ?2, ?3, ?4)",
+                params![secret.digest(), uses, made, expires],
+            )?;
+            let number = transaction.last_insert_rowid();
+            Ok(Self { number, uses: uses.into(), left: uses.into(), made, expires })
+        })
+    }
+
+    /// Those that still let a device in at `now`.
+    pub fn good(database: &Database, now: SystemTime) -> Result<Vec<Self>, DatabaseError> {
+        database.read("list the tickets of", |connection: &Connection| {
+            let mut good = connection.prepare(
+                "SELECT number, uses, remaining, made, expires FROM tickets WHERE remaining > 0 AND expires > ?1 ORDER BY number",
+            )?;
+            let ticket = |row: &Row<'_>| {
+                Ok(Self {
+                    number: row.get(0)?,
+                    uses: row.get(1)?,
+                    left: row.get(2)?,
+                    made: row.get(3)?,
+                    expires: row.get(4)?,
+                })
+            };
+            good.query_map([moment(now)], ticket)?.collect()
+        })
+    }
+
+    /// Makes it good for nothing. False if there is no such ticket.
+    pub fn withdraw(database: &Database, number: i64) -> Result<bool, DatabaseError> {
+        database.write("withdraw a ticket from", |transaction| {
+            Ok(transaction.execute("DELETE FROM tickets WHERE number = ?1", [number])? > 0)
+        })
+    }
+}
+
+/// Where the server listened last.
+pub struct Listening;
+
+impl Listening {
+    /// Notes it.
+    pub fn note(database: &Database, address: SocketAddr) -> Result<(), DatabaseError> {
+        database.write("note the address in", |transaction| {
+            transaction.execute(
+                "INSERT INTO listening (one, address) VALUES (1, ?1)
+                 ON CONFLICT (one) DO UPDATE SET address = excluded.address",
+                [address.to_string()],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// What was noted last.
+    pub fn last(database: &Database) -> Result<Option<SocketAddr>, DatabaseError> {
+        let found: Option<String> = database.read("look for the address in", |connection| {
+            connection.query_row("SELECT address FROM listening", [], |row| row.get(0)).optional()
+        })?;
+        Ok(found.and_then(|address| address.parse().ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

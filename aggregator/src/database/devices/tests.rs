@@ -1,0 +1,161 @@
+use shared::identity::SecretKey;
+
+use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+struct Lab {
+    database: Database,
+    now: SystemTime,
+    folder: tempfile::TempDir,
+}
+
+fn lab() -> Lab {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path()).unwrap();
+    Lab { database, now: SystemTime::UNIX_EPOCH + 20_000 * DAY, folder }
+}
+
+fn key(byte: u8) -> PublicKey {
+    SecretKey::from_bytes([byte; 32]).public()
+}
+
+fn secret(byte: u8) -> TicketSecret {
+    TicketSecret::from_bytes([byte; 16])
+}
+
+impl Lab {
+    fn weigh(&self, device: u8, ticket: Option<u8>, policy: Policy) -> Weighed {
+        Device::weigh(&self.database, key(device), ticket.map(secret), policy, self.now).unwrap()
+    }
+
+    fn left(&self) -> i64 {
+        Issued::good(&self.database, self.now).unwrap().iter().map(|ticket| ticket.left).sum()
+    }
+
+    fn stand(&self, device: u8, standing: Standing) -> bool {
+        Device::stand(&self.database, key(device).client(), standing).unwrap()
+    }
+}
+
+fn refused(refusal: Refusal) -> Weighed {
+    Weighed::Refused(refusal)
+}
+
+#[test]
+fn a_ticket_lets_as_many_in_as_it_was_made_for_and_each_once() {
+    let mut lab = lab();
+    Issued::make(&lab.database, secret(1), 2, DAY, lab.now).unwrap();
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), refused(Refusal::Unknown));
+    assert_eq!(lab.weigh(1, Some(9), Policy::Ticket), refused(Refusal::TicketUnknown));
+    assert_eq!(lab.weigh(1, Some(1), Policy::Ticket), Weighed::In);
+    // It did not hear of it, or came again: no use less.
+    assert_eq!((lab.weigh(1, Some(1), Policy::Ticket), lab.left()), (Weighed::In, 1));
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), Weighed::In);
+    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Weighed::In);
+    assert_eq!(lab.weigh(3, Some(1), Policy::Ticket), refused(Refusal::TicketUsedUp));
+    lab.now += DAY;
+    assert_eq!(lab.weigh(3, Some(1), Policy::Ticket), refused(Refusal::TicketExpired));
+    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Weighed::In, "it is in for good");
+    assert_eq!(Device::all(&lab.database).unwrap().len(), 2, "of whoever was refused nothing is kept");
+}
+
+#[test]
+fn an_expired_ticket_lets_nobody_in_and_is_told_from_a_withdrawn_one() {
+    let mut lab = lab();
+    let issued = Issued::make(&lab.database, secret(1), 5, DAY, lab.now).unwrap();
+    let end = lab.now + DAY;
+    lab.now = end.checked_sub(Duration::from_millis(1)).unwrap();
+    assert_eq!(lab.weigh(1, Some(1), Policy::Ticket), Weighed::In);
+    lab.now = end;
+    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), refused(Refusal::TicketExpired));
+    assert_eq!(Issued::good(&lab.database, lab.now).unwrap(), []);
+    assert!(Issued::withdraw(&lab.database, issued.number).unwrap());
+    assert!(!Issued::withdraw(&lab.database, issued.number).unwrap());
+    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), refused(Refusal::TicketUnknown));
+    // Numbers are never used again, so that a withdrawal never meets another ticket.
+    let next = Issued::make(&lab.database, secret(2), 1, DAY, lab.now).unwrap();
+    assert!(next.number > issued.number);
+}
+
+#[test]
+fn a_device_without_a_ticket_waits_for_approval_where_that_is_the_policy() {
+    let lab = lab();
+    let client = key(1).client();
+    assert_eq!(lab.weigh(1, None, Policy::Approve), refused(Refusal::Pending { client }));
+    assert_eq!(Device::find(&lab.database, client).unwrap().unwrap().standing, Standing::Waiting);
+    assert_eq!(lab.weigh(1, Some(9), Policy::Approve), refused(Refusal::Pending { client }));
+    assert!(lab.stand(1, Standing::In));
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), Weighed::In);
+    // With a ticket nobody has to approve.
+    lab.weigh(2, None, Policy::Approve);
+    Issued::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
+    assert_eq!(lab.weigh(2, Some(1), Policy::Approve), Weighed::In);
+    assert!(!lab.stand(3, Standing::In), "there is none");
+}
+
+#[test]
+fn a_revoked_device_stays_out_with_any_ticket_until_it_is_approved() {
+    let lab = lab();
+    assert_eq!(lab.weigh(1, None, Policy::Anyone), Weighed::In);
+    lab.stand(1, Standing::Revoked);
+    Issued::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
+    for policy in [Policy::Ticket, Policy::Approve, Policy::Anyone] {
+        assert_eq!(lab.weigh(1, Some(1), policy), refused(Refusal::Revoked));
+    }
+    assert_eq!(lab.left(), 1);
+    lab.stand(1, Standing::In);
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), Weighed::In);
+    // Removed, it is a stranger.
+    assert!(Device::remove(&lab.database, key(1).client()).unwrap());
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), refused(Refusal::Unknown));
+}
+
+#[test]
+fn strangers_do_not_fill_the_disk() {
+    let mut lab = lab();
+    let stranger =
+        |n: u16| SecretKey::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 2])).public();
+    for n in 0..1005 {
+        lab.now += Duration::from_secs(1);
+        Device::weigh(&lab.database, stranger(n), None, Policy::Approve, lab.now).unwrap();
+    }
+    let all = Device::all(&lab.database).unwrap();
+    assert_eq!(all.len(), 1000);
+    assert!(all.iter().all(|device| device.client != stranger(0).client()), "the first ones are forgotten");
+    assert!(all.iter().any(|device| device.client == stranger(1004).client()));
+}
+
+#[test]
+fn what_was_seen_and_named_is_kept() {
+    let lab = lab();
+    lab.weigh(1, None, Policy::Anyone);
+    let client = key(1).client();
+    let at = lab.now + DAY;
+    let seen = Seen {
+        at,
+        address: "192.0.2.7".parse().unwrap(),
+        software: "edge-client 9".to_owned(),
+        samples: 600,
+    };
+    let gone = key(2).client();
+    Device::note(&lab.database, &BTreeMap::from([(client, seen.clone()), (gone, seen)])).unwrap();
+    assert!(Device::rename(&lab.database, client, Some("window sill")).unwrap());
+    let device = Device::find(&lab.database, client).unwrap().unwrap();
+    assert_eq!(device.name.as_deref(), Some("window sill"));
+    assert_eq!((device.since, device.seen), (moment(lab.now), moment(at)));
+    assert_eq!((device.address.as_deref(), device.samples), (Some("192.0.2.7"), Some(600)));
+    assert_eq!(Device::find(&lab.database, gone).unwrap(), None);
+    assert_eq!(device.key, key(1));
+}
+
+#[test]
+fn what_another_process_changes_is_noticed() {
+    let lab = lab();
+    let other = Database::open_existing(lab.folder.path()).unwrap().unwrap();
+    let before = lab.database.foreign_changes().unwrap();
+    lab.weigh(1, None, Policy::Anyone);
+    assert_eq!(lab.database.foreign_changes().unwrap(), before, "its own changes it knows of");
+    Device::stand(&other, key(1).client(), Standing::Revoked).unwrap();
+    assert_ne!(lab.database.foreign_changes().unwrap(), before);
+}

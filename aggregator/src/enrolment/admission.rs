@@ -1,0 +1,148 @@
+//! Decides on every device that comes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use shared::id::ClientId;
+use shared::identity::PublicKey;
+use shared::message::{Hello, Refusal, ToClient};
+use shared::ticket::TicketSecret;
+use tokio::sync::mpsc::WeakUnboundedSender;
+use tracing::warn;
+
+use super::Policy;
+use super::live::Live;
+use crate::database::devices::{Device, Seen, Standing, Weighed};
+use crate::database::{Database, DatabaseError};
+use crate::driver::ToPeer;
+
+/// Who is known.
+#[derive(Debug)]
+pub enum Register {
+    /// Nobody: whoever has a key may take part under the id that follows from it.
+    Anyone,
+    /// Clients of this very process, by the keys that were made for them.
+    Insiders(BTreeMap<PublicKey, ClientId>),
+    /// The devices of a lab.
+    Lab {
+        /// Where they are kept.
+        database: Database,
+        /// What becomes of others.
+        policy: Policy,
+    },
+}
+
+/// Why a device is not let in.
+#[derive(Debug)]
+pub enum Denied {
+    /// For a reason that it is told.
+    Refused(Refusal),
+    /// Its reason is this machine's: the device may come again.
+    Trouble(DatabaseError),
+}
+
+/// Decides on every device that comes, and knows those that are here.
+#[derive(Debug)]
+pub struct Admission {
+    register: Register,
+    live: Live,
+    /// Who was here lately, and how; not written down yet.
+    seen: Mutex<BTreeMap<ClientId, Seen>>,
+}
+
+impl Admission {
+    /// Lets in whom `register` knows.
+    #[must_use]
+    pub fn new(register: Register) -> Self {
+        Self { register, live: Live::default(), seen: Mutex::default() }
+    }
+
+    /// May the device that has proved `key` take part? It blocks for the database's disk if something is to be noted.
+    pub fn admit(
+        &self,
+        key: PublicKey,
+        hello: &Hello,
+        ticket: Option<TicketSecret>,
+        address: SocketAddr,
+        now: SystemTime,
+    ) -> Result<(), Denied> {
+        let known = match &self.register {
+            Register::Insiders(clients) => {
+                clients.get(&key).copied().ok_or(Denied::Refused(Refusal::Unknown))?
+            }
+            Register::Anyone | Register::Lab { .. } => key.client(),
+        };
+        if hello.client != known {
+            return Err(Denied::Refused(Refusal::Identity { known }));
+        }
+        let Register::Lab { database, policy } = &self.register else { return Ok(()) };
+        let weighed = Device::weigh(database, key, ticket, *policy, now).map_err(Denied::Trouble)?;
+        match weighed {
+            Weighed::In => {
+                let seen = Seen {
+                    at: now,
+                    address: address.ip(),
+                    software: hello.software.chars().take(Seen::SOFTWARE).collect(),
+                    samples: hello.samples,
+                };
+                self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(known, seen);
+                Ok(())
+            }
+            Weighed::Refused(refusal) => Err(Denied::Refused(refusal)),
+        }
+    }
+
+    /// The device is here, and commands for it go there.
+    pub(crate) fn enter(&self, client: ClientId, commands: WeakUnboundedSender<ToPeer>) {
+        self.live.enter(client, commands);
+    }
+
+    /// The server has another key from now on.
+    pub(crate) fn announce(&self, key: PublicKey) {
+        self.live.tell(&ToClient::ServerKey { key });
+    }
+
+    /// Writes down who was here, and cuts off whoever may not be here any more. To be called every now and then; it blocks.
+    pub fn watch(&self, changes: &mut Changes) {
+        let Register::Lab { database, .. } = &self.register else { return };
+        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Err(error) = Device::note(database, &seen) {
+            warn!("who was here cannot be written down: {error}");
+        }
+        match self.cut_off(database, changes) {
+            Ok(()) => changes.trouble = false,
+            // Said once, until it has passed.
+            Err(error) => {
+                if !std::mem::replace(&mut changes.trouble, true) {
+                    warn!("whether a device was revoked cannot be seen: {error}");
+                }
+            }
+        }
+    }
+
+    fn cut_off(&self, database: &Database, changes: &mut Changes) -> Result<(), DatabaseError> {
+        let version = database.foreign_changes()?;
+        if changes.version.replace(version) == Some(version) {
+            return Ok(());
+        }
+        for client in self.live.clients() {
+            let standing = Device::find(database, client)?.map(|device| device.standing);
+            match standing {
+                Some(Standing::In) => {}
+                Some(Standing::Revoked) => self.live.cut(client, &Refusal::Revoked),
+                Some(Standing::Waiting) => self.live.cut(client, &Refusal::Pending { client }),
+                None => self.live.cut(client, &Refusal::Unknown),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What [`Admission::watch`] has seen before.
+#[derive(Debug, Default)]
+pub struct Changes {
+    version: Option<i64>,
+    trouble: bool,
+}

@@ -1,0 +1,136 @@
+//! The server that the client belongs to: which key it has, where it listens, and the ticket that it has not taken yet.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use shared::identity::PublicKey;
+use shared::ticket::{Ticket, TicketSecret};
+
+use super::durable;
+use super::error::StoreError;
+
+/// What a client knows of its server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownServer {
+    /// Its key: no other server is believed.
+    pub key: PublicKey,
+    /// Where it listens, in the order of trying.
+    pub addresses: Vec<String>,
+    /// What lets this client in, until it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+}
+
+impl KnownServer {
+    /// A server that lets this client in as it is.
+    #[must_use]
+    pub fn new(key: PublicKey, addresses: Vec<String>) -> Self {
+        Self { key, addresses, ticket: None }
+    }
+
+    /// What a ticket's secret is worth to the server; `None` once it has taken it.
+    #[must_use]
+    pub fn secret(&self) -> Option<TicketSecret> {
+        let ticket = self.ticket.as_deref()?.parse::<Ticket>().ok()?;
+        Some(ticket.secret)
+    }
+
+    /// The server as it is known once it has let this client in.
+    #[must_use]
+    pub fn redeemed(self) -> Self {
+        Self { ticket: None, ..self }
+    }
+}
+
+impl From<Ticket> for KnownServer {
+    fn from(ticket: Ticket) -> Self {
+        let text = ticket.to_string();
+        Self { key: ticket.server, addresses: ticket.addresses, ticket: Some(text) }
+    }
+}
+
+/// The file with the one server that the client of a state directory belongs to.
+#[derive(Clone, Debug)]
+pub struct ServerFile {
+    path: PathBuf,
+}
+
+impl ServerFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The file. Removing it is the way to trust another server.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The server; `None` before the first one.
+    pub fn load(&self) -> Result<Option<KnownServer>, StoreError> {
+        let Some(text) = durable::read_text(&self.path)? else { return Ok(None) };
+        let server = text.ok().and_then(|text| serde_json::from_str::<KnownServer>(&text).ok());
+        server.map(Some).ok_or_else(|| StoreError::Server { path: self.path.clone() })
+    }
+
+    /// Belongs to this server and no other from now on. Durable when it returns.
+    pub fn save(&self, server: &KnownServer) -> Result<(), StoreError> {
+        let text = serde_json::to_string_pretty(server).expect("keys and strings are JSON");
+        durable::replace(&self.path, format!("{text}\n").as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use shared::identity::SecretKey;
+
+    use super::*;
+
+    fn key(byte: u8) -> PublicKey {
+        SecretKey::from_bytes([byte; 32]).public()
+    }
+
+    #[test]
+    fn a_server_is_kept_and_can_be_replaced_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = ServerFile::new(folder.path().join("server"));
+        assert_eq!(file.load().unwrap(), None);
+        for byte in [1, 2] {
+            let server = KnownServer::new(key(byte), vec!["lab:4433".to_owned()]);
+            file.save(&server).unwrap();
+            assert_eq!(file.load().unwrap(), Some(server));
+        }
+        fs::remove_file(file.path()).unwrap();
+        assert_eq!(file.load().unwrap(), None);
+    }
+
+    #[test]
+    fn a_ticket_is_kept_until_it_was_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = ServerFile::new(folder.path().join("server"));
+        let secret = TicketSecret::from_bytes([9; 16]);
+        let addresses = (0..8).map(|number| format!("{number}{}:4433", "x".repeat(250))).collect();
+        let server = KnownServer::from(Ticket { server: key(1), secret, addresses });
+        file.save(&server).unwrap();
+        let loaded = file.load().unwrap().unwrap();
+        assert_eq!((loaded.secret(), &loaded), (Some(secret), &server), "the longest ticket fits");
+        file.save(&loaded.redeemed()).unwrap();
+        assert_eq!(file.load().unwrap().unwrap().secret(), None);
+        assert!(!fs::read_to_string(file.path()).unwrap().contains("fed1"));
+    }
+
+    #[test]
+    fn a_damaged_file_trusts_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = ServerFile::new(folder.path().join("server"));
+        for damage in
+            [&b""[..], b"ab", b"\xff\xff", &b"ab".repeat(32), b"{\"key\": \"ab\", \"addresses\": []}"]
+        {
+            fs::write(file.path(), damage).unwrap();
+            assert!(matches!(file.load(), Err(StoreError::Server { .. })));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Ed25519 keys, in the forms in which they are kept, shown and sent.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::id::ClientId;
+
+/// What stands before an Ed25519 public key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
+const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+/// What stands before an Ed25519 private key in PKCS#8 version 1 (RFC 8410, section 7).
+const PKCS8: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
+/// Why a text is not a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key has 64 hexadecimal digits")]
+pub struct ParseKeyError;
+
+/// A private key: 32 bytes from a good source of randomness. It is shown nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey([u8; 32]);
+
+impl SecretKey {
+    /// The key of these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes: for the file that keeps them, and for secrets that follow from them.
+    #[must_use]
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The 64 hexadecimal digits of a private key, as they stand in its file.
+    pub fn parse(text: &str) -> Result<Self, ParseKeyError> {
+        hex(text).map(Self)
+    }
+
+    /// Its public half.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&self.0).expect("a seed of Ed25519 is any 32 bytes");
+        let key = pair.public_key().as_ref().try_into();
+        PublicKey(key.expect("public keys of Ed25519 have 32 bytes"))
+    }
+
+    pub(super) fn pkcs8(&self) -> Vec<u8> {
+        [&PKCS8[..], &self.0].concat()
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(..)")
+    }
+}
+
+/// A public key: what others know somebody by. Shown as 64 lowercase hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// The key of these bytes. Whether anybody can have it shows in the handshake.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The id of the device that has this key: the first 16 bytes of the key's SHA-256.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        let digest = Sha256::digest(self.0);
+        ClientId::from_bytes(std::array::from_fn(|byte| digest[byte]))
+    }
+
+    pub(super) fn spki(&self) -> Vec<u8> {
+        [&SPKI[..], &self.0].concat()
+    }
+
+    pub(super) fn from_spki(bytes: &[u8]) -> Option<Self> {
+        bytes.strip_prefix(&SPKI)?.try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = ParseKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+        hex(text).map(Self)
+    }
+}
+
+impl Serialize for PublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PublicKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        } else {
+            <[u8; 32]>::deserialize(deserializer).map(Self)
+        }
+    }
+}
+
+fn hex(text: &str) -> Result<[u8; 32], ParseKeyError> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits.filter(|digits| digits.len() == 64).ok_or(ParseKeyError)?;
+    Ok(std::array::from_fn(|byte| digits[2 * byte] << 4 | digits[2 * byte + 1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8032, section 7.1, test 1.
+    const SECRET: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
+    const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+    #[test]
+    fn a_public_key_follows_from_its_secret() {
+        let secret = SecretKey::parse(SECRET).unwrap();
+        assert_eq!(secret.public().to_string(), PUBLIC);
+        assert_eq!(PUBLIC.parse(), Ok(secret.public()));
+        assert_eq!(PublicKey::from_spki(&secret.public().spki()), Some(secret.public()));
+        // Computed with Python's hashlib.
+        assert_eq!(secret.public().client().to_string(), "21fe31dfa154a261626bf854046fd227");
+    }
+
+    #[test]
+    fn a_secret_is_shown_nowhere() {
+        let secret = SecretKey::parse(SECRET).unwrap();
+        assert_eq!(format!("{secret:?}"), "SecretKey(..)");
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_none() {
+        for wrong in
+            ["", "9d", &PUBLIC[1..], &format!("{PUBLIC}0"), &PUBLIC.replace('d', "g"), &"é".repeat(32)]
+        {
+            assert!(wrong.parse::<PublicKey>().is_err(), "{wrong}");
+            assert!(SecretKey::parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(PublicKey::from_spki(&[0; 44]), None);
+        assert_eq!(PublicKey::from_spki(&SPKI), None);
+    }
+}

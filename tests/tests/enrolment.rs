@@ -1,0 +1,211 @@
+//! Who may take part, with the two real programs: tickets, approval, revocation, and a server that changes its key.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use federation_tests::lab::Lab;
+use federation_tests::process::{Ended, Process, run, until};
+use federation_tests::programs::programs;
+use serde_json::{Value, json};
+
+/// A command about the lab's devices, tickets or keys.
+fn aggregator(lab: &Lab, arguments: &[&str]) -> Ended {
+    let identity = lab.name("identity");
+    run(&programs().aggregator, &[arguments, &["--identity", &identity]].concat())
+}
+
+/// A ticket for this lab, as text.
+fn ticket(lab: &Lab, more: &[&str]) -> String {
+    let address = lab.address();
+    let ended = aggregator(lab, &[&["ticket", "--address", &address, "--json"], more].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let object: Value = serde_json::from_str(ended.text.lines().next().unwrap()).unwrap();
+    object["ticket"].as_str().unwrap().to_owned()
+}
+
+/// A device that is given these arguments, and otherwise what every device of the lab has.
+fn device(lab: &Lab, index: u32, arguments: &[&str]) -> Process {
+    let mut command = Command::new(&programs().edge_client);
+    command.arg("join").args(arguments).args(["--json", "--threads", "1"]);
+    command.arg("--data").arg(lab.data(index)).arg("--state").arg(lab.state(index));
+    Process::start(&format!("device {index}"), &mut command)
+}
+
+fn listed(lab: &Lab) -> Vec<Value> {
+    let ended = aggregator(lab, &["devices", "list", "--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    serde_json::from_str(&ended.text).unwrap()
+}
+
+fn assert_refused(ended: &Ended, parts: &[&str]) {
+    assert_eq!(ended.code, Some(4), "{}", ended.text);
+    for part in parts {
+        assert!(ended.text.contains(part), "{part:?} is not in:\n{}", ended.text);
+    }
+    assert!(!ended.text.contains("panicked"), "{}", ended.text);
+}
+
+#[test]
+fn a_ticket_is_all_that_a_device_needs_ever() {
+    let lab = Lab::new(2, &[]);
+    // The server need not run yet.
+    let text = ticket(&lab, &["--uses", "2"]);
+    let first = device(&lab, 0, &[&text]);
+    let second = device(&lab, 1, &[&text.to_uppercase()]);
+    // It stands in a file for its owner alone, and among nobody's arguments.
+    let known = lab.state(0).join("server");
+    until("the ticket is kept", || known.exists());
+    assert_eq!(fs::metadata(&known).unwrap().permissions().mode() & 0o777, 0o600);
+    #[cfg(target_os = "linux")]
+    until("the ticket is out of the process list", || {
+        let commands = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+        !commands
+            .map(|bytes| String::from_utf8_lossy(&bytes).to_lowercase())
+            .any(|command| command.contains(&text))
+    });
+    // Killed before it ever reached the server, it needs no ticket again.
+    first.kill();
+    let first = device(&lab, 0, &[]);
+    let server = lab.serve_with(&["--admit", "ticket"]);
+    lab.assert_completed(server, vec![first, second]);
+    assert!(!fs::read_to_string(&known).unwrap().contains("fed1"), "it was taken");
+    let devices = listed(&lab);
+    assert_eq!(devices.len(), 2);
+    for device in &devices {
+        assert_eq!((&device["standing"], &device["samples"]), (&json!("in"), &json!(80)), "{device}");
+        assert_eq!(device["address"], "127.0.0.1");
+    }
+    let run = fs::read_dir(lab.run()).unwrap();
+    for file in run.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        let bytes = fs::read(&file).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains(&text), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_bad_ticket_is_refused_on_the_right_side() {
+    let lab = Lab::new(2, &[]);
+    // Mistyped: nothing is sent, and nothing kept.
+    let text = ticket(&lab, &[]);
+    let slip = text.replacen(['a', 'b'], "c", 1);
+    let ended = device(&lab, 0, &[&slip]).wait();
+    assert_eq!(ended.code, Some(2), "{}", ended.text);
+    assert!(ended.text.contains("mistyped or not whole"), "{}", ended.text);
+    assert!(!lab.state(0).join("server").exists());
+
+    let mut server = lab.serve_with(&["--admit", "ticket"]);
+    let shown = |part: &'static str| move |line: &str| line.contains(part);
+    // No ticket at all, with a key of its own making.
+    let address = lab.address();
+    let ended = device(&lab, 0, &[&address]).wait();
+    assert_refused(&ended, &["does not know this device", "aggregator ticket"]);
+    server.line("an unknown device", shown("may not take part: the server does not know"));
+
+    // Used up.
+    device(&lab, 1, &[&text]).object(&json!({ "event": "joined" }));
+    assert_refused(&device(&lab, 0, &[&text]).wait(), &["used by as many devices as it was made for"]);
+    server.line("a used ticket", shown("as many devices"));
+    // Replayed by the device that used it: it is in, with the ticket and without.
+    device(&lab, 1, &[&text]).object(&json!({ "event": "joined" }));
+    device(&lab, 1, &[]).object(&json!({ "event": "joined" }));
+
+    // Expired, and withdrawn. Time is the server's.
+    let brief = ticket(&lab, &["--expires", "1s"]);
+    until("the ticket has expired", || aggregator(&lab, &["ticket", "--list"]).text.contains("no ticket"));
+    assert_refused(&device(&lab, 0, &[&brief]).wait(), &["the ticket has expired"]);
+    let withdrawn = ticket(&lab, &[]);
+    assert_eq!(aggregator(&lab, &["ticket", "--withdraw", "3"]).code, Some(0));
+    assert_refused(&device(&lab, 0, &[&withdrawn]).wait(), &["knows no such ticket"]);
+
+    // Of another server: the device says so, and shows it nothing.
+    let elsewhere = Lab::new(2, &[]);
+    let foreign = aggregator(&elsewhere, &["ticket", "--address", &address, "--json"]).text;
+    let foreign: Value = serde_json::from_str(foreign.lines().next().unwrap()).unwrap();
+    let ended = device(&lab, 0, &[foreign["ticket"].as_str().unwrap()]).wait();
+    assert_refused(&ended, &["another server answers there"]);
+    assert_eq!(listed(&lab).len(), 1, "of whoever was refused nothing is kept");
+}
+
+#[test]
+fn a_device_waits_for_approval_and_is_let_in_while_it_waits() {
+    let lab = Lab::new(2, &[]);
+    let server = lab.serve_with(&["--admit", "approve"]);
+    let address = lab.address();
+    let mut waiting = device(&lab, 0, &[&address]);
+    waiting.object(&json!({ "event": "turned-back" }));
+    let client = lab.client(0).to_string();
+    assert_eq!(listed(&lab)[0]["standing"], "waiting");
+    assert_eq!(aggregator(&lab, &["devices", "name", &client[..6], "window sill"]).code, Some(0));
+    assert_eq!(aggregator(&lab, &["devices", "approve", "window sill"]).code, Some(0));
+    waiting.object(&json!({ "event": "joined" }));
+    let mut other = device(&lab, 1, &[&address]);
+    other.object(&json!({ "event": "turned-back" }));
+    assert_eq!(aggregator(&lab, &["devices", "approve", "--waiting"]).code, Some(0));
+    lab.assert_completed(server, vec![waiting, other]);
+}
+
+#[test]
+fn revocation_cuts_a_live_connection_and_the_round_goes_on() {
+    let lab = Lab::new(3, &["round.count.min=2", "data.limit=120"]);
+    let server = lab.serve();
+    let mut revoked = lab.join(0);
+    revoked.object(&json!({ "event": "joined" }));
+    let mut stays = lab.join(1);
+    stays.object(&json!({ "event": "joined" }));
+    let client = lab.client(0).to_string();
+    assert_eq!(aggregator(&lab, &["devices", "revoke", &client]).code, Some(0));
+    assert_refused(&revoked.wait(), &["the operator has revoked this device"]);
+    assert_refused(&lab.join(0).wait(), &["the operator has revoked this device"]);
+    // The first round waits for three: the third comes, and one that was revoked by mistake.
+    assert_eq!(aggregator(&lab, &["devices", "approve", &client]).code, Some(0));
+    let devices = vec![lab.join(0), stays, lab.join(2)];
+    lab.assert_completed(server, devices);
+}
+
+#[test]
+fn devices_follow_a_server_that_changes_its_key() {
+    let lab = Lab::new(2, &[]);
+    let server = lab.serve();
+    let former = lab.key().to_string();
+    let mut live = lab.join(0);
+    live.object(&json!({ "event": "joined" }));
+    let changed = aggregator(&lab, &["key", "rotate", "--overlap", "1h"]);
+    assert_eq!(changed.code, Some(0), "{}", changed.text);
+    let key = changed.text.lines().next().unwrap().to_owned();
+    assert_ne!(key, former);
+    // It hears of it while it is connected.
+    live.object(&json!({ "event": "server-key", "key": key }));
+    let known = lab.state(0).join("server");
+    until("the new key is remembered", || fs::read_to_string(&known).unwrap().contains(&key));
+    let again = aggregator(&lab, &["key", "rotate"]);
+    assert_eq!(again.code, Some(3), "{}", again.text);
+    assert!(again.text.contains("--force"), "{}", again.text);
+    // A device that knows the former key alone may come for as long as that is in use, and follows.
+    let mut away = lab.join_with(1, &["--server-key", &former]);
+    away.object(&json!({ "event": "server-key", "key": key }));
+    lab.assert_completed(server, vec![live, away]);
+}
+
+#[test]
+fn what_is_asked_of_devices_that_are_not_there_says_what_to_do() {
+    let lab = Lab::new(1, &[]);
+    let nothing = aggregator(&lab, &["devices", "list"]);
+    assert_eq!(nothing.code, Some(3), "{}", nothing.text);
+    assert!(nothing.text.contains("--identity"), "{}", nothing.text);
+    let absent = aggregator(&lab, &["key", "show"]);
+    assert_eq!(absent.code, Some(3), "{}", absent.text);
+    assert!(absent.text.contains("aggregator serve"), "{}", absent.text);
+    let ended = device(&lab, 0, &[]).wait();
+    assert_eq!(ended.code, Some(3), "{}", ended.text);
+    assert!(ended.text.contains("join with a ticket"), "{}", ended.text);
+    drop(ticket(&lab, &[]));
+    for arguments in [&["devices", "revoke", "0123"][..], &["ticket", "--withdraw", "7"]] {
+        let ended = aggregator(&lab, arguments);
+        assert_eq!(ended.code, Some(2), "{}", ended.text);
+    }
+}

@@ -355,18 +355,6 @@ fn combinations_that_make_no_sense() {
             &["simulation.attack.sign-flip={}", "simulation.attackers=0.09"],
             &["(sign flip)", "simulation.attackers = 0.09 (--set)", "data.clients = 10", "nobody attacks"],
         ),
-        (
-            &["data.clients=2", "simulation.devices=[\"00112233445566778899aabbccddeeff\"]"],
-            &[
-                "simulation.devices (1 ids) (--set)",
-                "data.clients = 2 (--set)",
-                "as many as there are clients",
-            ],
-        ),
-        (
-            &["data.clients=1", "simulation.devices=[\"window sill\"]"],
-            &["[.. \"window sill\" ..] (--set)", "32 hexadecimal digits", "aggregator devices list"],
-        ),
         (&["data.clients=6001"], &["data.clients = 6001", "6000 training samples"]),
         (
             &["personalisation.method=mfe", "model.name=linear"],
@@ -386,4 +374,18 @@ fn combinations_that_make_no_sense() {
         says(&error, &["do not go together"]);
         says(&error, parts);
     }
+}
+
+#[test]
+fn devices_of_a_simulation_that_are_none_or_too_few() {
+    let one = ["data.clients=2", "simulation.devices=[\"00112233445566778899aabbccddeeff\"]"];
+    says(
+        &set(&one),
+        &["simulation.devices (1 ids) (--set)", "data.clients = 2 (--set)", "as there are clients"],
+    );
+    let name = ["data.clients=1", "simulation.devices=[\"window sill\"]"];
+    says(
+        &set(&name),
+        &["[.. \"window sill\" ..] (--set)", "32 hexadecimal digits", "aggregator devices list"],
+    );
 }

@@ -133,6 +133,8 @@ pub struct Handle {
     done: AtomicU64,
     total: AtomicU64,
     cancelled: AtomicBool,
+    /// Steps of any kind.
+    beats: AtomicU64,
 }
 
 impl Handle {
@@ -148,6 +150,12 @@ impl Handle {
         Progress { round: Some(round), done, total }
     }
 
+    /// A number that changes with every step of the task, and with every batch of its tests.
+    #[must_use]
+    pub fn beats(&self) -> u64 {
+        self.beats.load(Ordering::Relaxed)
+    }
+
     fn step(&self, progress: Progress) -> ControlFlow<()> {
         self.done.store(progress.done, Ordering::Relaxed);
         self.total.store(progress.total, Ordering::Relaxed);
@@ -155,6 +163,7 @@ impl Handle {
     }
 
     fn go_on(&self) -> ControlFlow<()> {
+        self.beats.fetch_add(1, Ordering::Relaxed);
         if self.cancelled.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {

@@ -13,6 +13,7 @@
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`] | how many a share of a whole is |
+//! | [`vigil`] | whether a program gets on with its work |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
 //! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
@@ -32,3 +33,4 @@ pub mod seed;
 pub mod share;
 pub mod spec;
 pub mod ticket;
+pub mod vigil;

@@ -5,6 +5,7 @@
 //! it is the real client.
 
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 use edge_client::driver::{Notice, Participant, take_part};
 use edge_client::quic::QuicConnector;
@@ -25,8 +26,20 @@ use crate::process::PATIENCE;
 pub struct Gate {
     reached: Receiver<(u32, Sender<()>)>,
     receipts: Receiver<(u32, Verdict)>,
+    signs: Receiver<Sign>,
     ended: Receiver<Outcome>,
     _leave: watch::Sender<bool>,
+}
+
+/// What the client tells while it trains, or should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// How far it is: told every few milliseconds of a training, also of one that waits.
+    Progress,
+    /// It gets on. Asked for more often than a training takes.
+    Alive,
+    /// A training came to its end.
+    Trained,
 }
 
 /// A training that waits.
@@ -51,6 +64,7 @@ impl Gate {
     pub fn join(address: String, server: PublicKey, key: &SecretKey, data: View) -> Self {
         let (reach, reached) = mpsc::channel();
         let (receive, receipts) = mpsc::channel();
+        let (tell, signs) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let (leave, left) = watch::channel(false);
         let workshop = Workshop::new(1, 1).expect("the system gives two threads");
@@ -61,7 +75,8 @@ impl Gate {
             backend: Backend::cpu(),
             workshop: workshop.clone(),
             at_rest: || {},
-            progress: None,
+            alive: Some(Duration::from_millis(20)),
+            progress: Some(Duration::from_millis(5)),
         };
         let key = key.clone();
         std::thread::spawn(move || {
@@ -77,6 +92,9 @@ impl Gate {
                         });
                     }
                     Notice::Receipt { round, verdict } => drop(receive.send((round, verdict))),
+                    Notice::Progress(_) => drop(tell.send(Sign::Progress)),
+                    Notice::Alive => drop(tell.send(Sign::Alive)),
+                    Notice::Trained { .. } => drop(tell.send(Sign::Trained)),
                     _ => {}
                 };
                 let connector = QuicConnector::new(vec![address], Trust::new(Some(server)), &key);
@@ -86,7 +104,7 @@ impl Gate {
                 let _ = end.send(outcome);
             }
         });
-        Self { reached, receipts, ended, _leave: leave }
+        Self { reached, receipts, signs, ended, _leave: leave }
     }
 
     /// Waits until a training is due, and holds it.
@@ -96,6 +114,15 @@ impl Gate {
     pub fn held(&self) -> Held {
         let (round, open) = self.reached.recv_timeout(PATIENCE).expect("the held client is asked to train");
         Held { round, _open: open }
+    }
+
+    /// Waits for the next sign of life.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn sign(&self) -> Sign {
+        self.signs.recv_timeout(PATIENCE).expect("the held client tells how it gets on")
     }
 
     /// Waits for the receipt of `round`: what became of the update. Receipts of earlier rounds are passed over; one may

@@ -14,6 +14,7 @@ mod recording;
 mod rounds;
 mod split;
 mod status;
+mod supervised;
 mod terminal;
 mod texts;
 mod ticket;

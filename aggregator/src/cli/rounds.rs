@@ -9,6 +9,7 @@ use shared::data::View;
 
 use super::exit::Failure;
 use super::recording::Recording;
+use super::supervised::Supervised;
 use super::terminal::{self, Display};
 use super::{ConfigArgs, RunArgs};
 use crate::attack::Attackers;
@@ -136,8 +137,12 @@ pub(super) fn serve(
     let expected = run.config().data.clients;
     let mut display =
         Display::new(run.spec().rounds, resume.closed, arguments.json, true).expecting(expected);
+    let mut supervised = Supervised::new();
     let served = runtime.block_on(async {
-        let show = &mut |notice: crate::driver::Notice<'_>| recording.note(&notice, &mut display);
+        let show = &mut |notice: crate::driver::Notice<'_>| {
+            supervised.hear(&notice);
+            recording.note(&notice, &mut display);
+        };
         Box::pin(serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show)).await
     });
     recording.finish(served.as_ref().ok().map(|served| &served.outcome));

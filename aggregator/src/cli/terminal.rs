@@ -145,7 +145,7 @@ impl Display {
                 self.bar.set_position(u64::from(record.round));
             }
             Notice::Remark(text) if self.remarks => self.bar.suspend(|| tell(text)),
-            Notice::Remark(_) | Notice::Opened { .. } | Notice::Arrival { .. } => {}
+            Notice::Remark(_) | Notice::Alive | Notice::Opened { .. } | Notice::Arrival { .. } => {}
             Notice::Alarm(text) => self.bar.suspend(|| tell(&format!("WARNING: {text}"))),
         }
     }

@@ -148,6 +148,8 @@ pub enum Notice<'a> {
         /// What came of it.
         what: Arrived<'a>,
     },
+    /// The run gets on: no durable step is in hand, or one has come further since this was told last.
+    Alive,
     /// A round was closed.
     Round(&'a RoundRecord),
     /// Something an operator should know.

@@ -8,6 +8,7 @@ mod channels;
 mod farewell;
 mod ledger;
 mod turned_away;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -25,6 +26,7 @@ use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
 use turned_away::TurnedAway;
+use watched::Watched;
 
 pub use channels::{Arrived, FromPeer, Notice, ToPeer};
 pub use farewell::Latecomers;
@@ -76,6 +78,7 @@ pub async fn drive(
     let mut driver = Driver {
         coordinator,
         jobs,
+        ledger: Watched::default(),
         commands: BTreeMap::new(),
         known: BTreeMap::new(),
         uploads: BTreeMap::new(),
@@ -126,7 +129,7 @@ pub async fn drive(
                 }
             },
             () = tokio::time::sleep(wake) => Some(Event::Tick),
-            _ = ticker.tick() => None,
+            _ = ticker.tick() => driver.keep_alive(own.of(), notice),
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
         if let Some(event) = event {
@@ -169,6 +172,7 @@ struct Known {
 struct Driver {
     coordinator: Coordinator,
     jobs: std::sync::mpsc::Sender<Job>,
+    ledger: Watched,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
     known: BTreeMap<PeerId, Known>,
     uploads: BTreeMap<UploadId, Upload>,
@@ -305,8 +309,21 @@ impl Driver {
         }
     }
 
+    /// Tells that the run gets on, if it does. That is no event.
+    fn keep_alive(
+        &mut self,
+        own: Option<(u64, u64)>,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) -> Option<Event> {
+        if self.ledger.gets_on(own) {
+            notice(Notice::Alive);
+        }
+        None
+    }
+
     /// The ledger hangs up only after it has reported a failure, which ends the loop.
     fn job(&mut self, job: Job) {
+        self.ledger.asked += 1;
         let _ = self.jobs.send(job);
     }
 
@@ -392,6 +409,7 @@ impl Driver {
         done: Done,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
     ) -> Result<Option<Event>, RunError> {
+        self.ledger.hear(&done);
         Ok(match done {
             Done::Opened(broadcast) => {
                 let round = broadcast.round;

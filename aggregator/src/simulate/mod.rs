@@ -105,6 +105,7 @@ pub async fn simulate(
             backend: Backend::cpu(),
             workshop: workshop.clone(),
             at_rest: || {},
+            alive: None,
             progress: None,
         };
         (participant, adversary.distortion_of(index as usize))

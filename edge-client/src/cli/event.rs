@@ -129,7 +129,7 @@ pub(super) fn printable(line: &str) -> String {
 /// What is said of an event; nothing of those that are for the screen alone.
 fn lines(event: &Event) -> Vec<String> {
     let line = match event {
-        Event::Notice(Notice::Receiving { .. } | Notice::Progress(_)) => return Vec::new(),
+        Event::Notice(Notice::Receiving { .. } | Notice::Progress(_) | Notice::Alive) => return Vec::new(),
         // The key is compared by eye, and copied.
         Event::Pinned { key, path } => {
             return vec![
@@ -188,6 +188,7 @@ fn notice_text(notice: &Notice) -> String {
             format!("round {round}: {what}")
         }
         Notice::Progress(progress) => format!("training: step {} of {}", progress.done, progress.total),
+        Notice::Alive => "still at work".to_owned(),
         Notice::Trained { round, work, report, bytes } => {
             let found = report.metrics.iter().flatten().filter(|metric| metric.is_of_model());
             let found = found.flat_map(|metric| metric.values());
@@ -244,7 +245,7 @@ fn object(event: &Event) -> Option<Value> {
 
 fn notice_object(notice: &Notice) -> Option<Value> {
     Some(match notice {
-        Notice::Receiving { .. } | Notice::Progress(_) => return None,
+        Notice::Receiving { .. } | Notice::Progress(_) | Notice::Alive => return None,
         Notice::Connected { server } => json!({ "event": "connected", "server": server }),
         Notice::Disconnected { reason, retry, .. } => json!({
             "event": "disconnected", "reason": reason, "retry_seconds": retry.as_secs_f64(),

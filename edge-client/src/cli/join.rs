@@ -15,6 +15,7 @@ use super::processor;
 use super::screen;
 use super::server::{Server, take_ticket};
 use super::signals::Signals;
+use super::supervised::Supervised;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
 use crate::quic::QuicConnector;
@@ -41,6 +42,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let store = DiskStore::open(&state?)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = threads(arguments);
+    let mut supervised = Supervised::new();
     let participant = Participant {
         client: store.client(),
         data,
@@ -52,7 +54,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         backend: processor::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,
-        progress: output.progress(),
+        progress: output.progress().or(supervised.progress()),
+        alive: supervised.alive(),
     };
     let started = Event::Started {
         client: participant.client,
@@ -75,8 +78,10 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         let signals =
             Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
         output.show(&started);
-        output.show(&Event::Connecting { server: server.addresses.join(" or ") });
-        take_part(participant, connector, store, server, signals, &output).await
+        let addresses = server.addresses.join(" or ");
+        supervised.ready(&addresses);
+        output.show(&Event::Connecting { server: addresses });
+        take_part(participant, connector, store, server, signals, &output, supervised).await
     });
     if matches!(result, Err(CliError::Interrupted)) {
         runtime.shutdown_background();
@@ -132,12 +137,17 @@ async fn take_part(
     mut server: Server,
     mut signals: Signals,
     output: &Output,
+    mut supervised: Supervised,
 ) -> Result<(Outcome, Harvest), CliError> {
     let (stop, stopped) = watch::channel(false);
     let mut harvest = Harvest::default();
     let mut unpinned = None;
     let result = {
         let mut notice = |notice: Notice| {
+            supervised.hear(&notice);
+            if matches!(notice, Notice::Alive) {
+                return;
+            }
             harvest.hear(&notice);
             output.show(&Event::Notice(notice.clone()));
             if let Err(error) = server.hear(&notice) {
@@ -154,6 +164,7 @@ async fn take_part(
                     if stop.send_replace(true) {
                         return Err(CliError::Interrupted);
                     }
+                    Supervised::stopping();
                     output.show(&Event::Stopping);
                 }
             }

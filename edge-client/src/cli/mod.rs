@@ -20,6 +20,7 @@ mod screen;
 mod server;
 mod signals;
 mod status;
+mod supervised;
 mod values;
 
 pub use arguments::{

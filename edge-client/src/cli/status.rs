@@ -42,6 +42,7 @@ impl Status {
 
     pub(super) fn hear(&mut self, notice: &Notice) {
         self.now = match notice {
+            Notice::Alive => return,
             // Training goes on without a server.
             Notice::Connected { .. } | Notice::Disconnected { .. }
                 if matches!(self.now, Now::Training(_) | Now::Testing { .. }) =>

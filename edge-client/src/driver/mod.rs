@@ -15,6 +15,7 @@ use shared::data::View;
 use shared::id::ClientId;
 use shared::message::{Held, ToClient, Work};
 use shared::spec::RunSpec;
+use shared::vigil::Vigil;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
@@ -53,6 +54,8 @@ pub struct Participant {
     pub at_rest: fn(),
     /// How often [`Notice::Progress`] is told while training; never without it.
     pub progress: Option<Duration>,
+    /// How often [`Notice::Alive`] is told as long as the client gets on; never without it.
+    pub alive: Option<Duration>,
 }
 
 /// Why a client cannot go on. The user's to mend.
@@ -94,6 +97,8 @@ pub async fn take_part<C: Connector, S: Store>(
         rest: None,
         outcome: None,
     };
+    let mut alive = driver.participant.alive.map(tokio::time::interval);
+    let mut vigil = Vigil::default();
     loop {
         driver.act(started.elapsed(), &connector, &mut store, notice)?;
         if let Some(outcome) = driver.outcome.take() {
@@ -116,6 +121,12 @@ pub async fn take_part<C: Connector, S: Store>(
             }
             () = pause(driver.training.progress().and(driver.participant.progress)) => {
                 driver.training.progress().into_iter().for_each(|progress| notice(Notice::Progress(progress)));
+                None
+            }
+            () = tick(&mut alive) => {
+                if vigil.progressed(driver.training.beats()) {
+                    notice(Notice::Alive);
+                }
                 None
             }
             Ok(()) = stop.changed() => Some(Event::Stop),
@@ -149,6 +160,16 @@ async fn pause(time: Option<Duration>) {
     match time {
         None => std::future::pending().await,
         Some(time) => tokio::time::sleep(time).await,
+    }
+}
+
+/// Resolves when the interval says so; never, without one.
+async fn tick(interval: &mut Option<tokio::time::Interval>) {
+    match interval {
+        None => std::future::pending().await,
+        Some(interval) => {
+            interval.tick().await;
+        }
     }
 }
 

@@ -56,6 +56,9 @@ pub enum Notice {
     },
     /// Training goes on; told as often as [`Participant::progress`](super::Participant::progress) says.
     Progress(Progress),
+    /// The client gets on: it has nothing to do, or its task has come further since this was told last. Told as often as
+    /// [`Participant::alive`](super::Participant::alive) says.
+    Alive,
     /// Work on a task ended.
     Trained {
         /// The round.

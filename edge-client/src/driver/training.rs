@@ -57,6 +57,11 @@ impl Training {
         self.running.as_ref().map(|running| running.handle.progress(running.held.round))
     }
 
+    /// A number that changes with every step of the task, if there is one.
+    pub(super) fn beats(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.handle.beats())
+    }
+
     /// A task came to its end; `None` if it was cancelled before.
     pub(super) fn ended(&mut self, finished: Finished) -> Option<(Held, Result<work::Result, String>)> {
         let Finished { handle, result } = finished;

@@ -8,6 +8,7 @@
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
 //! | [`link`] | the channels between the driver and a transport |
 //! | [`quic`], [`trust`] | the real transport, and which server it believes |
+//! | [`doctor`] | what keeps this device from taking part |
 //! | [`mod@bench`] | the speed of training on this device |
 //! | [`memory`] | how much memory was used; giving freed memory back |
 //! | [`store`] | what must survive a restart |
@@ -18,6 +19,7 @@
 
 pub mod bench;
 pub mod cli;
+pub mod doctor;
 pub mod driver;
 pub mod evaluate;
 pub mod link;

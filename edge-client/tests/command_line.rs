@@ -302,3 +302,30 @@ fn a_terminal_shows_what_the_client_does_in_a_line_that_is_written_over() {
     assert_eq!(said, "connecting to 127.0.0.1:9");
     assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 20, "{time}");
 }
+
+#[test]
+fn the_doctor_says_what_keeps_a_device_from_taking_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, data) = (folder.path().join("state"), folder.path().join("data"));
+    fs::create_dir(&data).unwrap();
+    let names = [state.to_str().unwrap(), data.to_str().unwrap()];
+    let doctor = |more: &[&str]| edge_client(&[&["doctor", "--state", names[0]], more].concat());
+
+    let output = doctor(&["--json", "--data", names[1]]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("keeps this device from taking part"));
+    let findings: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |subject: &str| findings.iter().rfind(|finding| finding["subject"] == subject).unwrap();
+    assert_eq!(of("data")["level"], "problem");
+    assert!(of("data")["advice"].as_str().unwrap().contains("--help lists the formats"));
+    assert_ne!(of("disk")["level"], "problem", "{findings:?}");
+    assert!(!state.exists(), "nothing is changed");
+
+    fs::write(data.join("train.csv"), "a,label\n1,0\n2,1\n").unwrap();
+    let output = doctor(&["--data", names[1], "--classes", "2"]);
+    assert!(text(&output.stdout).contains("2 samples of shape [1]"), "{}", text(&output.stdout));
+    // As machines go, one that this runs on can take part.
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert!(text(&doctor(&[]).stdout).contains("not looked at: the samples"));
+}

@@ -1,32 +1,86 @@
-//! What a device pays for being there: memory of an idle client, and the size of its program.
+//! What a device pays for taking part: the size of its program, its memory at rest and in training, and the time from its
+//! start until it can train.
 //!
-//! Two clients join a run of `cnn-mnist` and finish round 1. One of them is killed; the other one has delivered its
+//! `cargo bench -p federation-tests --bench idle [-- CLIENT...]`
+//!
+//! Without CLIENT, the client of the running profile is measured, which is not the one for devices. That one, and the one for
+//! 64-bit ARM under emulation (whose memory has the emulator's in it, and the time its translation):
+//!
+//! ```sh
+//! cargo build --profile dist --bin edge-client
+//! cargo bench -p federation-tests --bench idle -- target/dist/edge-client
+//! edge-client/packaging/build.sh arm64
+//! cargo bench -p federation-tests --bench idle -- edge-client/packaging/emulate.sh target/portable/arm64/edge-client
+//! ```
+//!
+//! At rest: two clients join a run of `cnn-mnist` and finish round 1. One of them is killed; the other one has delivered its
 //! update of round 2 and idles. Its resident memory is read once the receipt is in.
-//!
-//! `cargo bench -p federation-tests --bench idle`
-//! `cargo build --profile dist --bin edge-client && ls -l target/dist/edge-client`   (the program for devices)
+//! In training: the most that a client has had resident in three rounds of `lenet-5`.
+//! Start: until the server has welcomed the client, which has read its samples by then; the median of several starts.
 
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use federation_tests::programs::programs;
-use federation_tests::serving::{Serving, split_data};
+use federation_tests::serving::{Process, Serving, median, split_data};
+
+/// Starts that are measured.
+const STARTS: usize = 7;
 
 fn main() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let overrides = [
-        "model.name=cnn-mnist",
+    // What cargo says to every bench.
+    let mut client: Vec<OsString> = std::env::args_os().skip(1).filter(|word| word != "--bench").collect();
+    // Benches run in the folder of their package.
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository");
+    for word in &mut client {
+        if top.join(&*word).is_file() {
+            *word = top.join(&*word).into_os_string();
+        }
+    }
+    if client.is_empty() {
+        client = vec![programs().edge_client.clone().into_os_string()];
+    }
+    let program = PathBuf::from(client.last().expect("it has a word at least"));
+    let size = std::fs::metadata(&program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    println!("{}", program.display());
+    tell("program", size.len() as f64 / 1e6, "MB", 10.0);
+    let (idle, peak) = at_rest(&client);
+    tell("at rest, after training cnn-mnist (6.7 MB of parameters)", idle, "MB", 25.0);
+    println!("  {:58} {peak:7.1} MB", "    at most, while training that");
+    let (training, start) = lenet(&client);
+    tell("training lenet-5, at most", training, "MB", 60.0);
+    tell("from start to welcome", start, "ms", 200.0);
+}
+
+fn tell(what: &str, figure: f64, unit: &str, aim: f64) {
+    println!("  {what:58} {figure:7.1} {unit}   (aim: below {aim} {unit})");
+}
+
+fn overrides(model: &str, clients: usize) -> Vec<String> {
+    [
+        &format!("model.name={model}"),
         "training.batch=10",
         "evaluate.every=0",
         "run.rounds=1000",
-        "data.clients=2",
-        "data.limit=80",
-        "round.count.min=2",
+        &format!("data.clients={clients}"),
+        &format!("data.limit={}", 40 * clients),
+        &format!("round.count.min={clients}"),
     ]
-    .map(str::to_owned);
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// Megabytes that are resident at rest, and the most that were.
+fn at_rest(client: &[OsString]) -> (f64, f64) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let overrides = overrides("cnn-mnist", 2);
     split_data(directory.path(), &overrides);
     let mut serving = Serving::start(directory.path(), &overrides);
-    let idle = serving.join(directory.path(), 0);
-    let other = serving.join(directory.path(), 1);
+    let idle = serving.join_as(client, directory.path(), 0);
+    let other = serving.join_as(client, directory.path(), 1);
     for _ in 0..3 {
         serving.next_round().expect("rounds close while both clients are there");
     }
@@ -41,11 +95,42 @@ fn main() {
         }
         std::thread::yield_now();
     }
-    let resident = idle.memory("VmRSS").expect("this bench needs /proc");
-    let peak = idle.memory("VmHWM").expect("this bench needs /proc");
-    println!("idle edge-client after training cnn-mnist (6.7 MB of parameters):");
-    println!("  resident {:.1} MB   (aim: below 25 MB)", resident as f64 / 1e6);
-    println!("  at most  {:.1} MB   (while training)", peak as f64 / 1e6);
-    let size = std::fs::metadata(&programs().edge_client).map_or(0, |metadata| metadata.len());
-    println!("  program of this profile {:.1} MB   (aim for `dist`: below 10 MB)", size as f64 / 1e6);
+    (megabytes(&idle, "VmRSS"), megabytes(&idle, "VmHWM"))
+}
+
+/// The most megabytes that were resident while training, and milliseconds from start to welcome.
+fn lenet(client: &[OsString]) -> (f64, f64) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let overrides = overrides("lenet-5", 1);
+    split_data(directory.path(), &overrides);
+    let mut serving = Serving::start(directory.path(), &overrides);
+    let process = serving.join_as(client, directory.path(), 0);
+    for _ in 0..3 {
+        serving.next_round().expect("rounds close while the client is there");
+    }
+    let training = megabytes(&process, "VmHWM");
+    drop(process);
+    let starts = (0..STARTS).map(|_| start(serving.command(client, directory.path(), 0))).collect();
+    (training, median(starts))
+}
+
+/// Milliseconds until the server has welcomed the client.
+fn start(mut command: Command) -> f64 {
+    let began = Instant::now();
+    let mut child = command
+        .arg("--json")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it started before");
+    let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+    let welcome = lines.map_while(Result::ok).find(|line| line.contains(r#""event":"joined""#));
+    let took = began.elapsed();
+    child.kill().and_then(|()| child.wait()).expect("an own child can be killed");
+    assert!(welcome.is_some(), "the client ended before it was welcomed");
+    1e3 * took.as_secs_f64()
+}
+
+fn megabytes(process: &Process, field: &str) -> f64 {
+    process.memory(field).expect("this bench needs /proc") as f64 / 1e6
 }

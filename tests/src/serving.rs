@@ -1,5 +1,6 @@
 //! Real processes as the benches want them: an aggregator that serves, clients that join, and what they cost.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -96,15 +97,32 @@ impl Serving {
         Some((Instant::now(), serde_json::from_str(&line).ok()?))
     }
 
+    /// `edge-client join` of a client that is started like this, number `index`, with the data and a state directory of that
+    /// number below `directory`.
+    ///
+    /// # Panics
+    /// If there is no word in `client`.
+    #[must_use]
+    pub fn command(&self, client: &[OsString], directory: &Path, index: usize) -> Command {
+        let (program, arguments) = client.split_first().expect("a client is a program at least");
+        let mut command = Command::new(program);
+        command.args(arguments).args(["join", &self.address, "--data"]);
+        command.arg(directory.join(format!("data/client-{index:03}")));
+        command.arg("--state").arg(directory.join(format!("state-{index}")));
+        command
+    }
+
+    /// Starts that.
+    #[must_use]
+    pub fn join_as(&self, client: &[OsString], directory: &Path, index: usize) -> Process {
+        let mut command = self.command(client, directory, index);
+        Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+
     /// `edge-client join`, number `index`, with the data and a state directory of that number below `directory`.
     #[must_use]
     pub fn join(&self, directory: &Path, index: usize) -> Process {
-        let mut command = Command::new(&programs().edge_client);
-        command
-            .args(["join", &self.address, "--data"])
-            .arg(directory.join(format!("data/client-{index:03}")));
-        command.arg("--state").arg(directory.join(format!("state-{index}")));
-        Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+        self.join_as(&[programs().edge_client.clone().into_os_string()], directory, index)
     }
 }
 

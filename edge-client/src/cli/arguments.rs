@@ -12,7 +12,7 @@ use shared::id::RunId;
 use shared::identity::PublicKey;
 
 use super::error::CliError;
-use super::samples::{SampleArguments, classes};
+use super::samples::{SampleArguments, Unusable, classes};
 use super::values::{Shape, Target, samples, seconds, server_key, shape, target, threads};
 
 const ABOUT: &str = "Take part in federated learning with the data of this device";
@@ -121,6 +121,12 @@ pub enum Command {
     /// The personal head and its gate stay as they are, and stand on the new model from then on. A model of another network is
     /// refused, and nothing changes.
     Refresh(RefreshArguments),
+    /// Look for what keeps this device from taking part, and say what to do about it
+    ///
+    /// Looks at the clock, memory, processor, GPU, temperature, battery and the state directory, and at the samples if they are
+    /// named. Needs no connection, and changes nothing. Ends with 0 if the device can take part, warnings or not, and
+    /// with 3 if it cannot.
+    Doctor(DoctorArguments),
     /// Measure how fast this device trains
     ///
     /// Trains every known network, or those named, on noise, and prints a table: milliseconds per step of plain gradient
@@ -262,6 +268,38 @@ pub struct PredictArguments {
     #[arg(long, value_name = "N")]
     pub limit: Option<NonZeroUsize>,
     /// Print one JSON object per sample, and one with the accuracy, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArguments {
+    /// Directory of the samples, in any of the formats that --help lists [default: samples are not looked at]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: Option<PathBuf>,
+    /// Column of a CSV table that holds the labels
+    #[arg(long, value_name = "COLUMN", default_value = "label")]
+    pub label: String,
+    /// What joining will do about a sample that cannot be used
+    #[arg(long, value_enum, default_value_t = Unusable::Stop)]
+    pub on_error: Unusable,
+    /// Classes that labels are drawn from: how many, or their names, as in cat,dog
+    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes)]
+    pub classes: Labels,
+    /// The samples have no labels
+    #[arg(long, conflicts_with = "classes")]
+    pub unlabelled: bool,
+    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    pub shape: Option<Shape>,
+    /// State directory; [`None`] for the default one.
+    #[arg(
+        long, value_name = "DIR", value_hint = ValueHint::DirPath,
+        help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
+    )]
+    pub state: Option<PathBuf>,
+    /// Print one JSON object per finding: subject, level (ok, warning, problem), found, advice
     #[arg(long)]
     pub json: bool,
 }

@@ -144,6 +144,14 @@ pub enum CliError {
         /// What the system says.
         error: io::Error,
     },
+    /// The device cannot take part; what is wrong was told.
+    #[error(
+        "{problems} of what was looked at keeps this device from taking part: what to do stands beside it"
+    )]
+    Unfit {
+        /// How much of it.
+        problems: usize,
+    },
     /// The user asked twice to stop.
     #[error("stopped at once; nothing that was finished is lost")]
     Interrupted,
@@ -177,6 +185,7 @@ impl CliError {
             | Self::NoStateDirectory
             | Self::NoServer { .. }
             | Self::TicketFile { .. }
+            | Self::Unfit { .. }
             | Self::NoCuda(_)
             | Self::Predict(_)
             | Self::Output(_)
@@ -231,6 +240,7 @@ mod tests {
             (CliError::Driver(store_error().into()), Exit::Local),
             (CliError::Driver(StoreError::NothingHeld.into()), Exit::Unexpected),
             (CliError::NoStateDirectory, Exit::Local),
+            (CliError::Unfit { problems: 1 }, Exit::Local),
             (CliError::Refused(Refusal::NoSamples), Exit::Refused),
             (CliError::InVain { rounds: 3, last: "no space".to_owned() }, Exit::InVain),
             (CliError::Driver(DriverError::Connect(untrusted)), Exit::Refused),

@@ -6,6 +6,7 @@
 mod arguments;
 mod bench;
 mod clock;
+mod doctor;
 mod error;
 mod event;
 mod generate;
@@ -24,7 +25,7 @@ mod supervised;
 mod values;
 
 pub use arguments::{
-    Arguments, BenchArguments, Command, EvaluateArguments, JoinArguments, PersonalArguments,
+    Arguments, BenchArguments, Command, DoctorArguments, EvaluateArguments, JoinArguments, PersonalArguments,
     PredictArguments, RefreshArguments,
 };
 pub use error::{CliError, Exit};
@@ -37,6 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CliError> {
         Command::Predict(predict) => predict::run(predict),
         Command::Evaluate(evaluate) => personal::evaluate(evaluate),
         Command::Refresh(refresh) => personal::refresh(refresh),
+        Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(bench) => bench::run(bench),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { out: None } => generate::page(),

@@ -76,7 +76,7 @@ impl Recorder {
             Notice::Remark(text) => Entry::Said { alarm: false, text: text.clone() },
             Notice::Alarm(text) => Entry::Said { alarm: true, text: text.clone() },
             // The book has it.
-            Notice::Round(_) => return,
+            Notice::Round(_) | Notice::Alive => return,
         };
         self.tell(entry);
     }

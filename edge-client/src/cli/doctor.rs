@@ -1,0 +1,90 @@
+//! `edge-client doctor`.
+
+use std::io::{self, Write};
+
+use shared::data::Reading;
+
+use super::arguments::{DoctorArguments, state_directory};
+use super::error::CliError;
+use super::event::printable;
+use crate::doctor::{self, Finding, Level, System, samples};
+
+pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
+    let mut findings = doctor::look_at(&System::this());
+    findings.extend(doctor::disk::look_at(&state_directory(arguments.state.as_ref())?));
+    if let Some(folder) = &arguments.data {
+        let reading = Reading {
+            shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
+            labels: arguments.classes.clone(),
+            column: arguments.label.clone(),
+            on_error: arguments.on_error.into(),
+        };
+        let told = samples::Told { reading, unlabelled: arguments.unlabelled };
+        findings.extend(samples::look_at(folder, &told));
+    }
+    let mut not_looked_at = Vec::new();
+    if arguments.data.is_none() {
+        not_looked_at.push("the samples (--data DIR)");
+    }
+    show(&findings, &not_looked_at, arguments.json, &mut io::stdout().lock()).map_err(CliError::Output)?;
+    match findings.iter().filter(|finding| finding.level == Level::Problem).count() {
+        0 => Ok(()),
+        problems => Err(CliError::Unfit { problems }),
+    }
+}
+
+/// What was found: for people, or one JSON object each.
+fn show(findings: &[Finding], not_looked_at: &[&str], json: bool, out: &mut impl Write) -> io::Result<()> {
+    for finding in findings {
+        if json {
+            writeln!(out, "{}", serde_json::to_string(finding).map_err(io::Error::other)?)?;
+            continue;
+        }
+        let level = match finding.level {
+            Level::Ok => "ok",
+            Level::Warning => "warning",
+            Level::Problem => "PROBLEM",
+        };
+        writeln!(out, "{level:8} {:12} {}", finding.subject, printable(&finding.found))?;
+        if let Some(advice) = &finding.advice {
+            writeln!(out, "{:22}-> {}", "", printable(advice))?;
+        }
+    }
+    if !json && !not_looked_at.is_empty() {
+        writeln!(out, "not looked at: {}", not_looked_at.join(", "))?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_shown_with_what_to_do() {
+        let findings = [
+            Finding { subject: "clock", level: Level::Ok, found: "right".to_owned(), advice: None },
+            Finding {
+                subject: "disk",
+                level: Level::Problem,
+                found: "full\u{1b}[2J".to_owned(),
+                advice: Some("empty it".to_owned()),
+            },
+        ];
+        let shown = |json| {
+            let mut out = Vec::new();
+            show(&findings, &["the samples (--data DIR)"], json, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let lines: Vec<String> = shown(false).lines().map(str::to_owned).collect();
+        assert_eq!(lines[0], "ok       clock        right");
+        assert_eq!(lines[1], "PROBLEM  disk         full\u{fffd}[2J");
+        assert_eq!(lines[2], "                      -> empty it");
+        assert_eq!(lines[3], "not looked at: the samples (--data DIR)");
+        assert_eq!(
+            shown(true),
+            "{\"subject\":\"clock\",\"level\":\"ok\",\"found\":\"right\"}\n{\"subject\":\"disk\",\"level\":\"problem\",\
+             \"found\":\"full\\u001b[2J\",\"advice\":\"empty it\"}\n"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! Whether this device can take part, and what to do where it cannot.
+//!
+//! | module | what is looked at |
+//! |---|---|
+//! | [`clock`] | the time of day, and whether anything keeps it right |
+//! | [`disk`] | room in the state directory, and that what is written there lasts |
+//! | [`memory`] | what is free for training |
+//! | [`power`] | temperature, voltage, battery |
+//! | [`processor`] | what trains: cores, a GPU |
+//! | [`samples`] | the device's data |
+//!
+//! Everything that the system tells is read from files below [`System::root`], which is `/` but in tests; a system that does
+//! not tell is no finding. Nothing is changed, but for a file that is written to the state directory and removed again.
+
+pub mod clock;
+pub mod disk;
+pub mod memory;
+pub mod power;
+pub mod processor;
+pub mod samples;
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It is as it should be.
+    Ok,
+    /// The device can take part; it may be slow, or stop at some time.
+    Warning,
+    /// The device cannot take part.
+    Problem,
+}
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What: `clock`, `disk`, `memory`, ...
+    pub subject: &'static str,
+    /// How it is.
+    pub level: Level,
+    /// What was found, for people.
+    pub found: String,
+    /// What to do about it; nothing where all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(subject: &'static str, found: impl Into<String>) -> Self {
+        Self { subject, level: Level::Ok, found: found.into(), advice: None }
+    }
+
+    fn warning(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { subject, level: Level::Warning, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn problem(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { subject, level: Level::Problem, found: found.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// The system that is looked at.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Where its files are: `/`.
+    pub root: PathBuf,
+    /// The time of day.
+    pub now: SystemTime,
+    /// When this program was built or installed; no right clock is before it.
+    pub built: Option<SystemTime>,
+}
+
+impl System {
+    /// The one that this process runs on.
+    #[must_use]
+    pub fn this() -> Self {
+        let built = std::env::current_exe().and_then(|program| program.metadata()?.modified()).ok();
+        Self { root: PathBuf::from("/"), now: SystemTime::now(), built }
+    }
+
+    /// The content of a file that the system writes, without the line's end; none if there is no such file.
+    fn read(&self, path: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.root.join(path)).ok()?;
+        Some(text.trim_end().to_owned())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// The entries of a directory of the system whose names begin like this, as paths below the root, in their order.
+    fn entries(&self, directory: &str, beginning: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut paths: Vec<String> = names
+            .filter(|name| name.starts_with(beginning))
+            .map(|name| format!("{directory}/{name}"))
+            .collect();
+        paths.sort();
+        paths
+    }
+}
+
+/// All that the system alone can be asked for.
+#[must_use]
+pub fn look_at(system: &System) -> Vec<Finding> {
+    let mut findings = clock::look_at(system);
+    findings.extend(memory::look_at(system));
+    findings.extend(processor::look_at(system));
+    findings.extend(power::look_at(system));
+    findings
+}
+
+/// The worst of them; all is well where there are none.
+#[must_use]
+pub fn worst(findings: &[Finding]) -> Level {
+    findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
+}
+
+/// Bytes for people.
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        10_000_000..1_000_000_000 => format!("{:.0} MB", count as f64 / 1e6),
+        _ => format!("{:.1} GB", count as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A system whose files are these.
+    pub(super) fn system(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let system = System { root: root.path().to_owned(), now, built: None };
+        (root, system)
+    }
+
+    #[test]
+    fn a_system_that_tells_nothing_is_no_problem() {
+        let (_root, system) = system(&[]);
+        let findings = look_at(&system);
+        assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
+    }
+
+    #[test]
+    fn this_system_can_be_looked_at() {
+        let findings = look_at(&System::this());
+        let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject).collect();
+        for subject in ["clock", "memory", "processor"] {
+            assert!(subjects.contains(&subject), "{subjects:?}");
+        }
+        for finding in findings {
+            assert_eq!(finding.level == Level::Ok, finding.advice.is_none(), "{finding:?}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Temperature, voltage and battery.
+
+use super::{Finding, System};
+
+/// Devices slow down from about here on.
+const HOT: f64 = 80.0;
+/// Devices switch off not far above.
+const TOO_HOT: f64 = 95.0;
+/// A battery that is emptier than this does not last for a round.
+const EMPTY: u32 = 20;
+
+/// What the system tells of them, which may be nothing.
+#[must_use]
+pub fn look_at(system: &System) -> Vec<Finding> {
+    temperature(system).into_iter().chain(voltage(system)).chain(battery(system)).collect()
+}
+
+/// The hottest of the system's zones.
+fn temperature(system: &System) -> Option<Finding> {
+    const SUBJECT: &str = "temperature";
+    let zones = system.entries("sys/class/thermal", "thermal_zone").into_iter();
+    let measured = zones.filter_map(|zone| {
+        let millidegrees: f64 = system.read(&format!("{zone}/temp"))?.parse().ok()?;
+        let name = system.read(&format!("{zone}/type")).unwrap_or_default();
+        // Sensors that are switched off say -256 or 0.
+        let degrees = Some(millidegrees / 1000.0).filter(|degrees| (1.0..200.0).contains(degrees))?;
+        Some((degrees, name))
+    });
+    let (degrees, zone) = measured.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let found = format!("{degrees:.0} \u{b0}C ({zone})");
+    let advice = "cool the device: it slows down to protect itself";
+    Some(match degrees {
+        TOO_HOT.. => Finding::problem(SUBJECT, found, format!("{advice}, and switches itself off next")),
+        HOT.. => Finding::warning(SUBJECT, found, advice),
+        _ => Finding::ok(SUBJECT, found),
+    })
+}
+
+/// A Raspberry Pi's firmware says whether the voltage is too low now (bit 0) or was since the start (bit 16).
+fn voltage(system: &System) -> Option<Finding> {
+    const SUBJECT: &str = "voltage";
+    let text = system.read("sys/devices/platform/soc/soc:firmware/get_throttled")?;
+    let bits = u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()?;
+    let advice =
+        "use the power supply that the device was made for: without one it runs slowly, and may stop";
+    Some(if bits & 1 != 0 {
+        Finding::warning(SUBJECT, "too low", advice)
+    } else if bits & 1 << 16 != 0 {
+        Finding::warning(SUBJECT, "it was too low for a while since the device was started", advice)
+    } else {
+        Finding::ok(SUBJECT, "as it should be")
+    })
+}
+
+/// The emptiest battery that the device runs from; a mouse's does not count.
+fn battery(system: &System) -> Option<Finding> {
+    const SUBJECT: &str = "battery";
+    let supplies = system.entries("sys/class/power_supply", "").into_iter();
+    let batteries = supplies.filter_map(|supply| {
+        let read = |file: &str| system.read(&format!("{supply}/{file}"));
+        if read("type")? != "Battery" || read("scope").is_some_and(|scope| scope == "Device") {
+            return None;
+        }
+        let charge: u32 = read("capacity")?.parse().ok()?;
+        Some((charge, read("status").is_some_and(|status| status == "Discharging")))
+    });
+    let (charge, discharging) = batteries.min()?;
+    Some(match (discharging, charge) {
+        (true, 0..EMPTY) => Finding::problem(
+            SUBJECT,
+            format!("{charge} %, and not charging"),
+            "plug the device in: the battery does not last for a round of training",
+        ),
+        (true, _) => Finding::warning(
+            SUBJECT,
+            format!("{charge} %, and not charging"),
+            "plug the device in: training empties a battery",
+        ),
+        (false, _) => Finding::ok(SUBJECT, format!("{charge} %, plugged in")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::super::tests::system;
+    use super::*;
+
+    fn only(files: &[(&str, &str)]) -> Finding {
+        let mut findings = look_at(&system(files).1);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.remove(0)
+    }
+
+    #[test]
+    fn the_hottest_zone_counts() {
+        let zones = |first, second| {
+            only(&[
+                ("sys/class/thermal/thermal_zone0/temp", first),
+                ("sys/class/thermal/thermal_zone0/type", "CPU-therm\n"),
+                ("sys/class/thermal/thermal_zone1/temp", second),
+                ("sys/class/thermal/thermal_zone1/type", "GPU-therm\n"),
+                ("sys/class/thermal/cooling_device0/cur_state", "1\n"),
+            ])
+        };
+        assert_eq!(zones("45000\n", "44000\n").found, "45 \u{b0}C (CPU-therm)");
+        let hot = zones("45000\n", "84500\n");
+        assert_eq!((hot.level, &hot.found[..]), (Level::Warning, "84 \u{b0}C (GPU-therm)"));
+        assert_eq!(zones("96000\n", "84500\n").level, Level::Problem);
+        // A sensor that is off, and one that talks nonsense.
+        assert_eq!(zones("-256000\n", "44000\n").level, Level::Ok);
+        assert_eq!(zones("45000\n", "9999000\n").level, Level::Ok);
+    }
+
+    #[test]
+    fn low_voltage_is_told_of_now_and_later() {
+        let says = |bits| only(&[("sys/devices/platform/soc/soc:firmware/get_throttled", bits)]);
+        assert_eq!(says("0\n").level, Level::Ok);
+        assert_eq!((says("50005\n").level, &says("50005\n").found[..]), (Level::Warning, "too low"));
+        assert!(says("0x50000\n").found.contains("for a while"));
+    }
+
+    #[test]
+    fn a_battery_matters_while_it_is_not_charged() {
+        let with = |capacity, status, scope| {
+            let place = "sys/class/power_supply/BAT0";
+            let files = ["type", "capacity", "status", "scope"].map(|file| format!("{place}/{file}"));
+            let content = ["Battery\n", capacity, status, scope];
+            let files: Vec<(&str, &str)> = files.iter().map(String::as_str).zip(content).collect();
+            look_at(&system(&files).1)
+        };
+        assert_eq!(with("80\n", "Charging\n", "System\n")[0].level, Level::Ok);
+        assert_eq!(with("15\n", "Charging\n", "System\n")[0].level, Level::Ok);
+        assert_eq!(with("80\n", "Discharging\n", "System\n")[0].level, Level::Warning);
+        assert_eq!(with("15\n", "Discharging\n", "System\n")[0].level, Level::Problem);
+        assert!(with("15\n", "Discharging\n", "Device\n").is_empty(), "a mouse");
+    }
+}

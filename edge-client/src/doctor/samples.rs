@@ -1,0 +1,149 @@
+//! The device's data.
+
+use std::path::Path;
+
+use shared::data::{DataError, Dataset, Format, Labels, OnError, Reading, Split};
+
+use super::Finding;
+
+const SUBJECT: &str = "data";
+/// Classes that are named, of those that are not there.
+const NAMED: usize = 5;
+
+/// Where samples lie and how they are to be read, as `edge-client join` is told.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Labels, shape, and what is to be done about those that cannot be read.
+    pub reading: Reading,
+    /// Labels need not be there.
+    pub unlabelled: bool,
+}
+
+/// Reads the training samples as joining a run would, and says what is in them.
+#[must_use]
+pub fn look_at(folder: &Path, told: &Told) -> Vec<Finding> {
+    let detect = if told.unlabelled { Format::detect_unlabelled } else { Format::detect };
+    let format = match detect(folder, Split::Train) {
+        Ok(format) => format,
+        Err(error) => return vec![unusable(folder, &error)],
+    };
+    // All that cannot be read is counted, whatever joining would do about the first.
+    let reading = Reading { on_error: OnError::Skip, ..told.reading.clone() };
+    let load = if told.unlabelled { Format::load_unlabelled } else { Format::load };
+    match load(format, folder, Split::Train, &reading) {
+        Err(error) => vec![unusable(folder, &error)],
+        Ok(data) => {
+            let mut findings = vec![found(format, &data)];
+            findings.extend(unreadable(&data, told.reading.on_error));
+            if !told.unlabelled {
+                findings.extend(classes(&data, &told.reading.labels));
+            }
+            findings
+        }
+    }
+}
+
+fn unusable(folder: &Path, error: &DataError) -> Finding {
+    // The error says what is to be done about the files; these are the ways to say it to the program.
+    let advice = format!(
+        "edge-client join --help lists the formats, and the options --classes, --shape, --label and --unlabelled; this user must \
+         be able to read {}",
+        folder.display()
+    );
+    Finding::problem(SUBJECT, error.to_string(), advice)
+}
+
+fn found(format: Format, data: &Dataset) -> Finding {
+    Finding::ok(SUBJECT, format!("{} samples of shape {:?} from {format}", data.len(), data.shape()))
+}
+
+fn unreadable(data: &Dataset, on_error: OnError) -> Option<Finding> {
+    let skipped = data.skipped();
+    let first = skipped.reasons.first()?;
+    let what = format!("{} samples cannot be read, the first one: {first}", skipped.count);
+    Some(match on_error {
+        OnError::Skip => Finding::warning(SUBJECT, what, "mend or remove them; they are left out until then"),
+        OnError::Stop => Finding::problem(
+            SUBJECT,
+            what,
+            "mend or remove them, or join with --on-error skip, which leaves them out",
+        ),
+    })
+}
+
+/// Samples of few of the classes are what federated learning is for; samples of a single one are worth a word.
+fn classes(data: &Dataset, labels: &Labels) -> Option<Finding> {
+    let counts = data.histogram();
+    let there = counts.iter().filter(|count| **count > 0).count();
+    let missing: Vec<String> = counts
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count == 0)
+        .map(|(class, _)| labels.names().get(class).cloned().unwrap_or_else(|| class.to_string()))
+        .collect();
+    let of = format!("{there} of {} classes", counts.len());
+    match there {
+        0 => None,
+        1 if counts.len() > 1 => Some(Finding::warning(
+            SUBJECT,
+            format!("all samples are of one class, of {}", counts.len()),
+            "is --classes right, and are the labels? What this device trains knows nothing but that class",
+        )),
+        _ if missing.is_empty() => Some(Finding::ok(SUBJECT, of)),
+        _ => {
+            let more = if missing.len() > NAMED { ", ..." } else { "" };
+            let some = missing.get(..NAMED).unwrap_or(&missing).join(", ");
+            Some(Finding::ok(SUBJECT, format!("{of}; none of {some}{more}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, worst};
+    use super::*;
+
+    /// A table of these rows.
+    fn table(rows: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("train.csv"), format!("a,b,label\n{rows}")).unwrap();
+        folder
+    }
+
+    fn told(on_error: OnError) -> Told {
+        Told {
+            reading: Reading { labels: Labels::Numbers(3), on_error, ..Reading::default() },
+            unlabelled: false,
+        }
+    }
+
+    #[test]
+    fn samples_are_counted_by_class() {
+        let folder = table("1,2,0\n3,4,2\n5,6,2\n");
+        let findings = look_at(folder.path(), &told(OnError::Stop));
+        let found: Vec<&str> = findings.iter().map(|finding| &finding.found[..]).collect();
+        assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
+        assert!(found[0].starts_with("3 samples of shape [2] from"), "{found:?}");
+        assert_eq!(found[1], "2 of 3 classes; none of 1");
+        let one = look_at(table("1,2,0\n3,4,0\n").path(), &told(OnError::Stop));
+        assert_eq!(worst(&one), Level::Warning, "{one:?}");
+    }
+
+    #[test]
+    fn samples_that_cannot_be_read_are_counted_and_stop_whoever_does_not_skip_them() {
+        let folder = table("1,2,0\n3,x,2\n5,6,7\n8,9,1\n");
+        for (on_error, level) in [(OnError::Stop, Level::Problem), (OnError::Skip, Level::Warning)] {
+            let findings = look_at(folder.path(), &told(on_error));
+            assert_eq!(worst(&findings), level, "{findings:?}");
+            assert!(findings[1].found.starts_with("2 samples cannot be read"), "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn no_data_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        for place in [folder.path().to_owned(), folder.path().join("gone")] {
+            assert_eq!(worst(&look_at(&place, &told(OnError::Stop))), Level::Problem);
+        }
+    }
+}

@@ -50,10 +50,11 @@ while [ ! -s "$work/ready" ]; do
     sleep 0.1
 done
 address=$(sed -n 's/.*"address":"\([^"]*\)".*/\1/p' "$work/ready")
-fingerprint=$(sed -n 's/.*"fingerprint":"\([^"]*\)".*/\1/p' "$work/ready")
+"$aggregator" ticket --uses 2 --runs "$work/runs" --address "$address" --json >"$work/ticket"
+ticket=$(grep -o 'fed1[a-z0-9]*' "$work/ticket") || fail 'the aggregator gave no ticket'
 
 join() { # NUMBER
-    "$here/emulate.sh" "$client" join "$address" --fingerprint "$fingerprint" --data "$work/shares/client-00$1" \
+    "$here/emulate.sh" "$client" join "$ticket" --data "$work/shares/client-00$1" \
         --state "$work/state-$1" >"$work/device-$1" 2>&1
 }
 join 1 &

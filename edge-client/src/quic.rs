@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn::congestion::CubicConfig;
@@ -53,6 +53,24 @@ const BELIEVED: usize = 16 << 20;
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 /// Addresses that are tried at most, of all that the server's names stand for.
 const MAX_ADDRESSES: usize = 16;
+
+/// The largest datagram that is searched for: what an Ethernet takes, less headers (quinn's own bound).
+pub const LARGEST_SEARCHED: u16 = 1452;
+/// Searching for the largest datagram takes a few round trips for each size, and longer where probes are lost.
+const SEARCH: Duration = Duration::from_secs(4);
+
+/// What a connection has found that was made for a try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Who answered.
+    pub address: SocketAddr,
+    /// How long the handshake took, from the first lookup of a name on.
+    pub handshake: Duration,
+    /// The time to the server and back.
+    pub round_trip: Duration,
+    /// The largest datagram that passes, as far as it was searched for.
+    pub datagram: u16,
+}
 
 /// Connects to one server over QUIC.
 #[derive(Clone, Debug)]
@@ -116,6 +134,27 @@ impl QuicConnector {
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
         Ok(config)
+    }
+
+    /// Connects, sees what the network is like, and hangs up. Nothing is said to the server but who this is, and nothing is
+    /// remembered of it.
+    pub async fn reach(&self) -> Result<Reached, ConnectError> {
+        let began = Instant::now();
+        let (endpoint, connection) = self.dial().await?;
+        let handshake = began.elapsed();
+        let address = connection.remote_address();
+        let datagram = || connection.stats().path.current_mtu;
+        let mut closed = std::pin::pin!(connection.closed());
+        while datagram() < LARGEST_SEARCHED && began.elapsed() < handshake + SEARCH {
+            tokio::select! {
+                _ = &mut closed => break,
+                () = tokio::time::sleep(Duration::from_millis(20)) => {}
+            }
+        }
+        let reached = Reached { address, handshake, round_trip: connection.rtt(), datagram: datagram() };
+        connection.close(VarInt::from_u32(0), b"goodbye");
+        let _ = tokio::time::timeout(LINGER, endpoint.wait_idle()).await;
+        Ok(reached)
     }
 
     /// All that the addresses stand for.

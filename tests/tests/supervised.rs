@@ -68,7 +68,19 @@ fn both_programs_say_when_they_are_ready_what_they_do_and_that_they_get_on() {
     let mut lab = Manager::new(&socket);
     let ready = directory.path().join("ready.json");
     let mut command = Command::new(&programs().aggregator);
-    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--linger", "0", "--ready-file"]).arg(&ready);
+    command
+        .args([
+            "serve",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--linger",
+            "0",
+            "--admit",
+            "anyone",
+            "--ready-file",
+        ])
+        .arg(&ready);
     command.arg("--runs").arg(directory.path().join("runs"));
     for change in &overrides {
         command.args(["--set", change]);

@@ -123,8 +123,8 @@ pub enum Command {
     Refresh(RefreshArguments),
     /// Look for what keeps this device from taking part, and say what to do about it
     ///
-    /// Looks at the clock, memory, processor, GPU, temperature, battery and the state directory, and at the samples if they are
-    /// named. Needs no connection, and changes nothing. Ends with 0 if the device can take part, warnings or not, and
+    /// Looks at the clock, memory, processor, GPU, temperature, battery and the state directory, at the samples if they are
+    /// named, and whether the server answers if there is one. Needs no connection, and changes nothing. Ends with 0 if the device can take part, warnings or not, and
     /// with 3 if it cannot.
     Doctor(DoctorArguments),
     /// Measure how fast this device trains
@@ -275,6 +275,11 @@ pub struct PredictArguments {
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArguments {
+    /// A ticket or the aggregator's address, to see whether it answers [default: the server that this device belongs to]
+    ///
+    /// A ticket is not used up by this.
+    #[arg(value_name = "TICKET|ADDR", value_parser = target)]
+    pub server: Option<Target>,
     /// Directory of the samples, in any of the formats that --help lists [default: samples are not looked at]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,

@@ -1,17 +1,25 @@
 //! `edge-client doctor`.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use shared::data::Reading;
+use shared::identity::{PublicKey, SecretKey};
 
 use super::arguments::{DoctorArguments, state_directory};
 use super::error::CliError;
 use super::event::printable;
-use crate::doctor::{self, Finding, Level, System, samples};
+use super::values::Target;
+use crate::doctor::{self, Finding, Level, System, samples, server};
+use crate::link::ConnectError;
+use crate::quic::{QuicConnector, Reached};
+use crate::store::ServerFile;
+use crate::trust::Trust;
 
 pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
     let mut findings = doctor::look_at(&System::this());
-    findings.extend(doctor::disk::look_at(&state_directory(arguments.state.as_ref())?));
+    let state = state_directory(arguments.state.as_ref())?;
+    findings.extend(doctor::disk::look_at(&state));
     if let Some(folder) = &arguments.data {
         let reading = Reading {
             shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
@@ -23,6 +31,10 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         findings.extend(samples::look_at(folder, &told));
     }
     let mut not_looked_at = Vec::new();
+    match whom(arguments.server.as_ref(), &state)? {
+        Some(whom) => findings.extend(server::look_at(&reach(whom)?)),
+        None => not_looked_at.push("the server (TICKET or HOST:PORT)"),
+    }
     if arguments.data.is_none() {
         not_looked_at.push("the samples (--data DIR)");
     }
@@ -31,6 +43,32 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         0 => Ok(()),
         problems => Err(CliError::Unfit { problems }),
     }
+}
+
+/// A server's addresses and, if it is known, its key.
+type Whom = (Vec<String>, Option<PublicKey>);
+
+/// The server that is to be reached: from the arguments, or from the state directory.
+fn whom(given: Option<&Target>, state: &Path) -> Result<Option<Whom>, CliError> {
+    Ok(match given {
+        Some(Target::Ticket(ticket)) => Some((ticket.addresses.clone(), Some(ticket.server))),
+        Some(Target::Address(address)) => Some((vec![address.clone()], None)),
+        None => ServerFile::of(state).load()?.map(|server| (server.addresses, Some(server.key))),
+    })
+}
+
+/// Tries to reach it, as nobody in particular: what the server knows of this device is not in question.
+fn reach((addresses, key): Whom) -> Result<Result<Reached, ConnectError>, CliError> {
+    let mut seed = [0; 32];
+    if let Err(error) = getrandom::fill(&mut seed) {
+        return Ok(Err(ConnectError::Local(error.to_string())));
+    }
+    let connector = QuicConnector::new(addresses, Trust::new(key), &SecretKey::from_bytes(seed));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
+    Ok(runtime.block_on(connector.reach()))
 }
 
 /// What was found: for people, or one JSON object each.

@@ -42,7 +42,6 @@ impl Status {
 
     pub(super) fn hear(&mut self, notice: &Notice) {
         self.now = match notice {
-            Notice::Alive => return,
             // Training goes on without a server.
             Notice::Connected { .. } | Notice::Disconnected { .. }
                 if matches!(self.now, Now::Training(_) | Now::Testing { .. }) =>
@@ -72,7 +71,7 @@ impl Status {
             Notice::Progress(_) if matches!(self.now, Now::Testing { .. }) => return,
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
-            Notice::ServerKey { .. } => return,
+            Notice::ServerKey { .. } | Notice::Alive => return,
             Notice::TurnedBack { .. } => Now::Approval,
             Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
         };

@@ -8,6 +8,7 @@
 //! | [`power`] | temperature, voltage, battery |
 //! | [`processor`] | what trains: cores, a GPU |
 //! | [`samples`] | the device's data |
+//! | [`server`] | whether the server answers, and what the network is like |
 //!
 //! Everything that the system tells is read from files below [`System::root`], which is `/` but in tests; a system that does
 //! not tell is no finding. Nothing is changed, but for a file that is written to the state directory and removed again.
@@ -18,6 +19,7 @@ pub mod memory;
 pub mod power;
 pub mod processor;
 pub mod samples;
+pub mod server;
 
 use std::path::PathBuf;
 use std::time::SystemTime;

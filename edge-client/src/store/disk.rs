@@ -68,7 +68,7 @@ impl DiskStore {
     /// Which server this client belongs to.
     #[must_use]
     pub fn server(&self) -> ServerFile {
-        ServerFile::new(self.directory.join("server"))
+        ServerFile::of(&self.directory)
     }
 }
 

@@ -57,6 +57,12 @@ pub struct ServerFile {
 }
 
 impl ServerFile {
+    /// That of a state directory, which need not be open for it.
+    #[must_use]
+    pub fn of(directory: &Path) -> Self {
+        Self::new(directory.join("server"))
+    }
+
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path }
     }

@@ -75,22 +75,7 @@ pub async fn drive(
         .name("ledger".to_owned())
         .spawn(move || keep_ledger(run, &job_queue, &done_sender))
         .expect("the operating system gives the aggregator one thread");
-    let mut driver = Driver {
-        coordinator,
-        jobs,
-        ledger: Watched::default(),
-        commands: BTreeMap::new(),
-        known: BTreeMap::new(),
-        uploads: BTreeMap::new(),
-        next_upload: 0,
-        broadcast: reopened,
-        traffic: earlier,
-        spool_trouble: None,
-        cohort: 0,
-        judged: None,
-        turned_away: TurnedAway::default(),
-        outcome: None,
-    };
+    let mut driver = Driver::new(coordinator, jobs, reopened, earlier);
 
     let mut failure = None;
     let mut handled = Duration::ZERO;
@@ -190,6 +175,31 @@ struct Driver {
 }
 
 impl Driver {
+    /// Nobody is connected; `broadcast` is that of a round that was open before, with its `traffic`.
+    fn new(
+        coordinator: Coordinator,
+        jobs: std::sync::mpsc::Sender<Job>,
+        broadcast: Option<Broadcast>,
+        traffic: Traffic,
+    ) -> Self {
+        Self {
+            coordinator,
+            jobs,
+            ledger: Watched::default(),
+            commands: BTreeMap::new(),
+            known: BTreeMap::new(),
+            uploads: BTreeMap::new(),
+            next_upload: 0,
+            broadcast,
+            traffic,
+            spool_trouble: None,
+            cohort: 0,
+            judged: None,
+            turned_away: TurnedAway::default(),
+            outcome: None,
+        }
+    }
+
     fn act(&mut self, notice: &mut (dyn FnMut(Notice<'_>) + Send)) {
         while let Some(action) = self.coordinator.poll() {
             debug!(?action);

@@ -3,6 +3,7 @@
 //! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
 //! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
 
+pub mod patient;
 #[cfg(feature = "simulate")]
 pub mod unsynced;
 
@@ -10,13 +11,26 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use patient::{Attentive, patiently};
+
 /// The file operations that durable steps consist of.
 pub trait FileLayer: Send + Sync {
     /// Creates or truncates a file.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
     /// Creates a file that nobody but its owner can read, in place of one that was there.
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
-    /// Appends to a file, creating it if need be, and syncs it.
+    /// There was no room to write `path`: waits until it is worth another try. By default nobody waits.
+    fn wait_for_room(&self, path: &Path, error: io::Error) -> io::Result<()> {
+        let _ = path;
+        Err(error)
+    }
+    /// What had to wait was done.
+    fn found_room(&self) {}
+    /// Whether something waits for room now.
+    fn lacks_room(&self) -> bool {
+        false
+    }
+    /// Appends to a file, creating it if need be, and syncs it. If that fails and the process lives, nothing is appended.
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Opens a file to read it from its start.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
@@ -53,19 +67,25 @@ pub trait DurableFile: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Writes `path` atomically and durably: readers, and restarts, see the old bytes or the new ones.
+/// Writes `path` atomically and durably: readers, and restarts, see the old bytes or the new ones. `write` may be called more
+/// than once, each time for a file that is empty: where there is no room, it is waited for.
 pub fn write_durably(
     files: &dyn FileLayer,
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    mut write: impl FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let partial = partial(path);
-    let mut file = files.create(&partial)?;
-    write(&mut *file)?;
-    file.sync()?;
-    drop(file);
-    files.rename(&partial, path)?;
-    files.sync_dir(parent(path))
+    patiently(files, path, || {
+        let mut file = files.create(&partial)?;
+        let mut attentive = Attentive { file: &mut *file, full: None };
+        let written = write(&mut attentive);
+        if let Err(error) = written {
+            return Err(attentive.full.unwrap_or(error));
+        }
+        file.sync()
+    })?;
+    patiently(files, path, || files.rename(&partial, path))?;
+    patiently(files, path, || files.sync_dir(parent(path)))
 }
 
 /// Creates a directory and its parents, and makes those durable that were not there.
@@ -77,14 +97,14 @@ pub fn create_dir_durably(files: &dyn FileLayer, path: &Path) -> io::Result<()> 
         }
         missing.push(folder);
     }
-    files.create_dir(path)?;
+    patiently(files, path, || files.create_dir(path))?;
     missing.into_iter().rev().try_for_each(|folder| files.sync_dir(parent(folder)))
 }
 
 /// Appends to a file durably, its name included if it is new.
 pub fn append_durably(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = files.length(path)?.is_none();
-    files.append(path, bytes)?;
+    patiently(files, path, || files.append(path, bytes))?;
     if new { files.sync_dir(parent(path)) } else { Ok(()) }
 }
 
@@ -191,8 +211,13 @@ impl FileLayer for Disk {
 
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::options().create(true).append(true).open(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
+        let before = file.metadata()?.len();
+        let appended = file.write_all(bytes).and_then(|()| file.sync_all());
+        if appended.is_err() {
+            // Cutting off needs no room. If it fails as well, a restart cuts the line off.
+            let _ = file.set_len(before);
+        }
+        appended
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {

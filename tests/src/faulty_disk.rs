@@ -11,6 +11,7 @@ mod cache;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,10 @@ pub struct FaultyDisk {
     loss: Loss,
     dead: Arc<AtomicBool>,
     cache: Arc<Mutex<Cache>>,
+    /// Operations at which there is no room for anything more.
+    full: Range<usize>,
+    /// How often somebody waited for room.
+    waits: Arc<AtomicUsize>,
 }
 
 impl FaultyDisk {
@@ -52,6 +57,8 @@ impl FaultyDisk {
             loss,
             dead: Arc::default(),
             cache: Arc::new(Mutex::new(cache)),
+            full: 0..0,
+            waits: Arc::default(),
         }
     }
 
@@ -59,7 +66,20 @@ impl FaultyDisk {
     /// written and not synced is still to be lost.
     #[must_use]
     pub fn next_life(&self, fatal: usize, loss: Loss) -> Self {
-        Self { operations: Arc::default(), fatal, loss, dead: Arc::default(), cache: self.cache.clone() }
+        let (operations, dead, waits) = (Arc::default(), Arc::default(), self.waits.clone());
+        Self { operations, fatal, loss, dead, cache: self.cache.clone(), full: self.full.clone(), waits }
+    }
+
+    /// The same, with no room at these of the operations; whoever waits for room waits for the next operation.
+    #[must_use]
+    pub fn full_during(self, full: Range<usize>) -> Self {
+        Self { full, ..self }
+    }
+
+    /// How often somebody waited for room.
+    #[must_use]
+    pub fn waits(&self) -> usize {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Operations so far.
@@ -98,11 +118,22 @@ impl FaultyDisk {
         Err(io::Error::other("the process died here"))
     }
 
-    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    /// The next operation, if there is room for it. Payloads under way are another test's.
+    fn step_with_room(&self, path: &Path) -> io::Result<MutexGuard<'_, Cache>> {
+        let number = self.operations();
+        let cache = self.step()?;
+        let spooled = path.parent().is_some_and(|parent| parent.ends_with("spool"));
+        if self.full.contains(&number) && !spooled {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(cache)
+    }
+
+    fn write(&self, path: &Path, file: &mut File, bytes: &[u8]) -> io::Result<()> {
         // Dies before, in the middle, or not at all.
         let (first, second) = bytes.split_at(bytes.len() / 2);
         for half in [first, second] {
-            let _alive = self.step()?;
+            let _alive = self.step_with_room(path)?;
             file.write_all(half)?;
         }
         Ok(())
@@ -117,25 +148,30 @@ struct FaultyFile {
 
 impl Write for FaultyFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.disk.write(&mut self.file, bytes)?;
+        self.disk.write(&self.path, &mut self.file, bytes)?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.disk.step().map(drop)
+        self.disk.step_with_room(&self.path).map(drop)
     }
 }
 
 impl DurableFile for FaultyFile {
     fn sync(&mut self) -> io::Result<()> {
-        self.disk.step()?.unsynced.remove(&self.path);
+        self.disk.step_with_room(&self.path)?.unsynced.remove(&self.path);
         Ok(())
     }
 }
 
 impl FileLayer for FaultyDisk {
+    fn wait_for_room(&self, _: &Path, _: io::Error) -> io::Result<()> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
-        self.step()?.touch(path)?;
+        self.step_with_room(path)?.touch(path)?;
         Ok(Box::new(FaultyFile { file: File::create(path)?, path: path.to_owned(), disk: self.clone() }))
     }
 
@@ -146,11 +182,22 @@ impl FileLayer for FaultyDisk {
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.step()?.touch(path)?;
+        self.step_with_room(path)?.touch(path)?;
         let mut file = File::options().create(true).append(true).open(path)?;
-        self.write(&mut file, bytes)?;
-        self.step()?.unsynced.remove(path);
-        Ok(())
+        let before = file.metadata()?.len();
+        let appended = self.write(path, &mut file, bytes).and_then(|()| self.step_with_room(path));
+        match appended {
+            Ok(mut cache) => {
+                cache.unsynced.remove(path);
+                Ok(())
+            }
+            Err(error) => {
+                if !self.dead() {
+                    file.set_len(before)?;
+                }
+                Err(error)
+            }
+        }
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
@@ -169,7 +216,7 @@ impl FileLayer for FaultyDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step()?.rename(from, to)
+        self.step_with_room(to)?.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -179,7 +226,7 @@ impl FileLayer for FaultyDisk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
         for path in missing.into_iter().rev() {
-            let mut cache = self.step()?;
+            let mut cache = self.step_with_room(path)?;
             fs::create_dir(path)?;
             cache.entries.push(Entry::CreatedDir(path.to_owned()));
         }

@@ -144,11 +144,12 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     assert!(matches!(told.recv().await, Some(ToPeer::Disconnect)));
 }
 
-/// A disk that takes no update is this machine's trouble: the run stops and says so, instead of counting its clients
-/// as absent and closing rounds without them. (Updates of the memory transport meet no disk.)
+/// A disk that takes no update is this machine's trouble: the run pauses and says so, instead of counting its clients
+/// as absent and closing rounds without them, and goes on when there is room. (Updates of the memory transport meet no
+/// disk.)
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spool_on_a_full_disk_ends_the_run_with_the_reason() {
+async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
     let scenario = Scenario::small(&[]);
     let directory = tempfile::tempdir().unwrap();
     let root = RunDirectory::new(directory.path().join("run"));
@@ -159,13 +160,38 @@ async fn a_spool_on_a_full_disk_ends_the_run_with_the_reason() {
         std::os::unix::fs::symlink("/dev/full", file).unwrap();
     }
     let (_stop, stopped) = watch::channel(false);
-    let mut unheard = |_: Notice<'_>| {};
-    let federation =
-        simulate(run, Resume::default(), scenario.shares.clone(), Transport::Quic, 1, stopped, &mut unheard);
+    let (mut alarms, mut paused) = (Vec::new(), 0);
+    let (rounds, spool) = (root.rounds(), root.spool());
+    let mut make_room = |notice: Notice<'_>| match notice {
+        Notice::Alarm(text) => alarms.push(text),
+        Notice::Status(status) if status.paused => {
+            paused += 1;
+            assert!(!rounds.exists(), "no round is closed without its updates");
+            // After having looked at it for a while.
+            if paused == 3 {
+                for entry in std::fs::read_dir(&spool).unwrap() {
+                    std::fs::remove_file(entry.unwrap().path()).unwrap();
+                }
+            }
+        }
+        _ => {}
+    };
+    let federation = simulate(
+        run,
+        Resume::default(),
+        scenario.shares.clone(),
+        Transport::Quic,
+        1,
+        stopped,
+        &mut make_room,
+    );
     let ended = tokio::time::timeout(PATIENCE, federation).await.expect("it ends in time");
-    let error = ended.err().unwrap_or_else(|| panic!("the run went on")).to_string();
-    assert!(error.contains("cannot spool an update") && error.contains("No space"), "{error}");
-    assert!(!root.rounds().exists(), "no round was closed without its updates");
+    let (run, outcome) = ended.unwrap_or_else(|error| panic!("the run ended: {error}"));
+    assert_eq!(outcome, Outcome::Completed);
+    let accepted: Vec<_> = run.records().iter().map(|round| round.accepted).collect();
+    assert_eq!(accepted, [4; 3]);
+    let [alarm] = &alarms[..] else { panic!("it is said once: {alarms:?}") };
+    assert!(alarm.contains("No space") && alarm.contains("The run pauses"), "{alarm}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

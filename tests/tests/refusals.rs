@@ -293,7 +293,7 @@ fn full_and_read_only_disks_are_said_to_be_so() {
 fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     let lab = Lab::new(5, &["data.limit=200", "round.count.min=4"]);
     let Some(disk) = Small::mount(lab.path("full"), "size=64k") else { return };
-    let mut server = lab.serve();
+    let server = lab.serve();
     let state = disk.0.join("state");
     let mut command = Command::new(&programs().edge_client);
     command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
@@ -305,16 +305,15 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     let others: Vec<_> = (1..4).map(|index| lab.join(index)).collect();
     let gate = lab.gate(4);
     let held = gate.held();
-    let failed = device.object(&json!({ "event": "failed", "round": 1 }));
+    let waits = device.object(&json!({ "event": "no-room", "round": 1 }));
     for part in [state.to_str().unwrap(), "No space", "make some space"] {
-        assert!(failed["reason"].as_str().unwrap().contains(part), "{part:?} is not in {failed}");
+        assert!(waits["reason"].as_str().unwrap().contains(part), "{part:?} is not in {waits}");
     }
-    // The operator is told as well.
-    server.line("the failure", |line| {
-        line.contains(" could not train in round 1: ") && line.contains("No space")
-    });
 
+    // The update is not lost, and nothing is trained again.
     fs::remove_file(disk.0.join("zeros")).unwrap();
+    device.object(&json!({ "event": "trained", "round": 1 }));
+    device.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
     held.open();
     for round in 2..=3 {
         let held = gate.held();
@@ -327,24 +326,77 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
         assert_ended(&device.wait(), 0, &["completed"]);
     }
     let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.failed)).collect();
-    assert_eq!(counts, [(4, 1), (5, 0), (5, 0)]);
+    assert_eq!(counts, [(5, 0); 3]);
+}
+
+#[test]
+fn an_aggregator_whose_disk_is_full_pauses_and_goes_on_when_there_is_space() {
+    let lab = Lab::new(3, &["data.limit=120"]);
+    let Some(disk) = Small::mount(lab.path("runs"), "size=2m") else { return };
+    let mut server = lab.serve();
+    let devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+    let gate = lab.gate(2);
+    let held = gate.held();
+    assert_eq!(held.round, 1);
+    let fill =
+        Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
+    assert!(!fill.status.success(), "the disk is full now");
+    held.open();
+    let told = server.line("that it pauses", |line| line.contains("The run pauses"));
+    for part in [disk.0.to_str().unwrap(), "No space", "bytes are free"] {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+    fs::remove_file(disk.0.join("zeros")).unwrap();
+    server.line("that it goes on", |line| line.contains("the run goes on"));
+    for round in 2..=3 {
+        let held = gate.held();
+        assert_eq!(held.round, round);
+        held.open();
+    }
+    lab.assert_completed(server, devices);
+}
+
+#[test]
+fn an_aggregator_that_waits_for_room_can_be_stopped_and_continued() {
+    let lab = Lab::new(2, &["data.limit=80", "run.rounds=2"]);
+    let Some(disk) = Small::mount(lab.path("runs"), "size=2m") else { return };
+    let mut server = lab.serve();
+    let device = lab.join(0);
+    let gate = lab.gate(1);
+    let held = gate.held();
+    let fill =
+        Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
+    assert!(!fill.status.success(), "the disk is full now");
+    held.open();
+    server.line("that it pauses", |line| line.contains("The run pauses"));
+    server.interrupt();
+    let stopped = server.wait();
+    assert!(matches!(stopped.code, Some(0 | 3)), "{}", stopped.text);
+    fs::remove_file(disk.0.join("zeros")).unwrap();
+    let server = lab.serve();
+    let held = gate.held();
+    assert_eq!(held.round, 2);
+    held.open();
+    lab.assert_completed(server, vec![device]);
 }
 
 #[test]
 fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
     let lab = Lab::new(5, &["data.limit=200", "round.count.min=4", "run.rounds=2"]);
-    let Some(disk) = Small::mount(lab.path("full"), "size=64k") else { return };
     let server = lab.serve();
-    let state = disk.0.join("state");
+    let state = lab.state(0);
     let mut command = Command::new(&programs().edge_client);
     command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
     let mut device = Process::start("a device with a small disk", &mut command);
     device.object(&json!({ "event": "joined" }));
-    let fill =
-        Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
-    assert!(!fill.status.success(), "the disk is full now");
+    // A file is where the update should go.
+    fs::write(state.join("outbox.partial"), "").unwrap();
     let others: Vec<_> = (1..5).map(|index| lab.join(index)).collect();
-    assert_ended(&device.wait(), 5, &["completed", "none of this device's rounds", "in 2 tried", "No space"]);
+    assert_ended(
+        &device.wait(),
+        5,
+        &["completed", "none of this device's rounds", "in 2 tried", "a file is in the way"],
+    );
     for other in others {
         assert_ended(&other.wait(), 0, &["completed"]);
     }

@@ -90,6 +90,30 @@ fn a_round_that_was_decided_by_time_closes_as_decided_whenever_the_aggregator_di
     assert!(undecided <= 2 * DECISION, "{undecided} deaths gave another model");
 }
 
+#[test]
+fn a_disk_that_is_full_for_a_while_changes_nothing_whenever_that_is() {
+    let scenario = patient(&[]);
+    let run = |full: std::ops::Range<usize>| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
+        world.fill_during(full.clone());
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "full during {full:?}");
+        assert_eq!(world.server_deaths, 0, "full during {full:?}");
+        let records: Vec<_> = world.records().iter().map(|round| (round.round, round.accepted)).collect();
+        let once = world.trainings().values().all(|&times| times == 1);
+        assert!(once, "full during {full:?}");
+        (world.model(), records, world.disk().operations(), world.disk().waits())
+    };
+    let (calm, records, whole, _) = run(0..0);
+    let mut waits = 0;
+    for from in 0..whole {
+        let (model, rounds, _, waited) = run(from..from + 5);
+        assert!(model == calm && rounds == records, "full from operation {from}");
+        waits += waited;
+    }
+    assert!(waits > whole, "only {waits} waits in {whole} runs");
+}
+
 /// Disk operations until a decision is durable: create, write in pieces, sync, rename.
 const DECISION: usize = 14;
 

@@ -8,6 +8,7 @@ use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::database::runs::{Book, BookError, Health, Presence, Recorder};
 use crate::driver::Notice;
+use crate::files::patient::Shortage;
 use crate::run::Run;
 
 impl From<BookError> for Failure {
@@ -23,26 +24,34 @@ impl From<BookError> for Failure {
 pub(super) struct Recording {
     recorder: Recorder,
     health: Health,
+    shortage: Shortage,
     _presence: Presence,
 }
 
 impl Recording {
     /// Enters the run, mends what an earlier process did not come to enter, and has `run` enter its closed rounds.
-    pub(super) fn begin(database: &Database, run: &mut Run, resume: &Resume) -> Result<Self, Failure> {
+    pub(super) fn begin(
+        database: &Database,
+        run: &mut Run,
+        resume: &Resume,
+        shortage: Shortage,
+    ) -> Result<Self, Failure> {
         let presence = Presence::of(run.directory())
             .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
         let health = Health::default();
         run.keep_book(Book::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?);
         let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
-        Ok(Self { recorder, health, _presence: presence })
+        Ok(Self { recorder, health, shortage, _presence: presence })
     }
 
     /// Writes down what is told, and shows it.
     pub(super) fn note(&mut self, notice: &Notice<'_>, display: &mut Display) {
         self.recorder.note(notice);
         display.show(notice);
-        if let Some(news) = self.health.take_news() {
-            display.show(&Notice::Alarm(news));
+        for news in [self.health.take_news(), self.shortage.take_news()].into_iter().flatten() {
+            let notice = Notice::Alarm(news);
+            self.recorder.note(&notice);
+            display.show(&notice);
         }
     }
 

@@ -18,9 +18,10 @@ use crate::coordinator::Outcome;
 use crate::database::Database;
 use crate::database::devices::{Device, Listening};
 use crate::enrolment::{Admission, Policy, Register};
+use crate::files::FileLayer;
+use crate::files::patient::Patient;
 #[cfg(feature = "simulate")]
 use crate::files::unsynced::Unsynced;
-use crate::files::{Disk, FileLayer};
 use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
@@ -122,7 +123,9 @@ pub(super) fn serve(
         let listener = Listener::bind(listen, &identity, admission, config.policy.lost_after)?;
         Ok(listener.with_identity_in(directory.clone()))
     };
-    let (started, listener) = arguments.start(config, Arc::new(Disk), bind)?;
+    let files = Patient::default();
+    let shortage = files.shortage.clone();
+    let (started, listener) = arguments.start(config, Arc::new(files), bind)?;
     Listening::note(&database, listener.address()).map_err(Failure::environment)?;
     if admit == Policy::Ticket && Device::all(&database).map_err(Failure::environment)?.is_empty() {
         terminal::tell(
@@ -130,9 +133,13 @@ pub(super) fn serve(
         );
     }
     let (mut run, resume, _lock) = started.into_parts();
-    let mut recording = Recording::begin(&database, &mut run, &resume)?;
+    let mut recording = Recording::begin(&database, &mut run, &resume, shortage.clone())?;
     let left_out = left_out(&[], &run);
     let stop = terminal::stop_on_signal();
+    // Somebody looks from now on, until the run is to stop.
+    shortage.wait_from_now_on();
+    let (stopped, waiting) = (stop.clone(), shortage.clone());
+    tokio::spawn(async move { waiting.give_up_when(stopped).await });
     drop(inside);
     let expected = run.config().data.clients;
     let mut display =
@@ -145,6 +152,7 @@ pub(super) fn serve(
         };
         Box::pin(serve_run(run, resume, listener, &identity, ready_file, stop.clone(), show)).await
     });
+    shortage.give_up();
     recording.finish(served.as_ref().ok().map(|served| &served.outcome));
     let Served { mut run, outcome, door } = served.map_err(|error| match error {
         ServeError::Run(error) => error.into(),

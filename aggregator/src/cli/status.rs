@@ -206,6 +206,11 @@ fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
         WaitsFor::Disk { round } => writeln!(out, "round {round} {verb} for this machine, for {since}"),
         WaitsFor::Nothing => Ok(()),
     };
+    if snapshot.paused && serving {
+        out.push_str(
+            "PAUSED: there is no room on the server's disk; the run goes on by itself once there is\n",
+        );
+    }
     if let WaitsFor::Updates { members, more, .. } = &snapshot.waits_for {
         for member in members {
             let stage = match member.stage {

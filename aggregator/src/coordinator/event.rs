@@ -69,6 +69,10 @@ pub enum Event {
         /// Whether the model is good enough, or grows no better: training ends before all rounds are over.
         enough: bool,
     },
+    /// There is no room on this machine's disk: until there is, no round closes and none opens.
+    Paused,
+    /// There is room again.
+    Resumed,
     /// Time has passed.
     Tick,
     /// The operator wants to stop; the run can be continued later.

@@ -46,6 +46,8 @@
 //! | `Closing` | update of this round | | same | `Drop`, receipt: discarded (late) |
 //! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
+//! | any | paused | | same | neither opens nor closes a round |
+//! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
 //! | `Finished` | update | | same | `Drop` |
 //!
@@ -138,6 +140,8 @@ pub struct Coordinator {
     /// Updates that arrived between rounds: they count in the next round's tally.
     stray_rejected: usize,
     stray_discarded: usize,
+    /// Since when this machine cannot go on for want of room.
+    paused: Option<Duration>,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -184,6 +188,7 @@ impl Coordinator {
             regather,
             stray_rejected: 0,
             stray_discarded: 0,
+            paused: None,
             state,
             actions,
         };
@@ -203,6 +208,7 @@ impl Coordinator {
         // Those that are silent by now were dropped when the newest event was handled.
         let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.lost_after);
         let wait = match &self.state {
+            _ if self.paused.is_some() => None,
             State::Gathering { since, known_until, pause_until, .. } => {
                 // Without training to come, nobody is waited for that long.
                 let given_up = self.spec.work_after(self.closed, self.last).is_some_and(|work| !work.train);
@@ -249,6 +255,8 @@ impl Coordinator {
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
             Event::Closed { round, enough } => self.after_close(now, round, enough),
+            Event::Paused => self.paused = self.paused.or(Some(now)),
+            Event::Resumed => self.resume(now),
             Event::Tick => {}
             Event::Stop => {
                 for peer in self.connected_peers() {
@@ -260,6 +268,15 @@ impl Coordinator {
         }
         self.drop_silent(now);
         self.settle(now);
+    }
+
+    /// The time of the pause does not count, and whoever has lost its connection meanwhile is waited for, as after a restart.
+    fn resume(&mut self, now: Duration) {
+        let Some(since) = self.paused.take() else { return };
+        let until = now + self.policy.regather;
+        if let State::Open { round } | State::Opening { round } = &mut self.state {
+            round.postpone(now.saturating_sub(since), until);
+        }
     }
 
     fn opened(&mut self, number: u32) {
@@ -334,6 +351,9 @@ impl Coordinator {
 
     /// Moves on as far as the state allows; called after every event, so no condition is missed.
     fn settle(&mut self, now: Duration) {
+        if self.paused.is_some() {
+            return;
+        }
         match &self.state {
             State::Gathering { since, need, known_until, pause_until } => {
                 let connected = self.peers.len();

@@ -143,6 +143,13 @@ impl OpenRound {
         round
     }
 
+    /// All its times are so much later, and until `regather` members that are away are waited for.
+    pub(super) fn postpone(&mut self, by: Duration, regather: Duration) {
+        self.opened += by;
+        self.window += by;
+        self.regather = regather;
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.number
     }

@@ -24,6 +24,8 @@ pub struct Status {
     pub waiting_for: WaitingFor,
     /// For how long it has been waited for.
     pub waited: Duration,
+    /// Whether nothing goes on for want of room on this machine's disk.
+    pub paused: bool,
     /// The server's own training, if it is at work: steps done and to do. The coordinator does not know.
     pub own: Option<(u64, u64)>,
 }
@@ -144,6 +146,7 @@ impl Coordinator {
             known: self.members.len(),
             waiting_for,
             waited: now.saturating_sub(since),
+            paused: self.paused.is_some(),
             own: None,
         }
     }
@@ -205,6 +208,9 @@ impl fmt::Display for Status {
         if let Some((done, total)) = self.own {
             write!(out, ", the server itself at {} %", 100 * u128::from(done) / u128::from(total.max(1)))?;
         }
+        if self.paused {
+            write!(out, ", PAUSED: there is no room on the disk")?;
+        }
         if self.waited >= Duration::from_secs(2) {
             write!(out, ", for {} s", self.waited.as_secs())?;
         }
@@ -225,6 +231,7 @@ mod tests {
             known: 4,
             waiting_for,
             waited: Duration::ZERO,
+            paused: false,
             own,
         };
         let updates = || WaitingFor::Updates {

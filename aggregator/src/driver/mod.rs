@@ -7,12 +7,12 @@
 mod channels;
 mod farewell;
 mod ledger;
+mod room;
 mod turned_away;
 mod watched;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shared::frame;
@@ -23,8 +23,9 @@ use tracing::{debug, warn};
 
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
 use crate::files::{Disk, FileLayer as _};
-use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
+use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
+use room::Room;
 use turned_away::TurnedAway;
 use watched::Watched;
 
@@ -61,6 +62,7 @@ pub async fn drive(
     }
     let policy = run.config().policy;
     let own = run.own_progress();
+    let room = Room::of(&run);
     let reopened = match &resume.open {
         Some(reopened) if reopened.decided().is_none() => {
             Some(run.broadcast(reopened.opening.round, reopened.opening.work)?)
@@ -75,20 +77,15 @@ pub async fn drive(
         .name("ledger".to_owned())
         .spawn(move || keep_ledger(run, &job_queue, &done_sender))
         .expect("the operating system gives the aggregator one thread");
-    let mut driver = Driver::new(coordinator, jobs, reopened, earlier);
+    let mut driver = Driver::new(coordinator, jobs, room, reopened, earlier);
 
     let mut failure = None;
     let mut handled = Duration::ZERO;
     let mut ticker = tokio::time::interval(STATUS_INTERVAL);
-    let mut told: Option<Duration> = None;
     loop {
         driver.act(notice);
         let now = started.elapsed();
-        if driver.outcome.is_some() || told.is_none_or(|told| now >= told + STATUS_PACE) {
-            let status = Status { own: own.of(), ..driver.coordinator.status(now) };
-            notice(Notice::Status(&status));
-            told = Some(now);
-        }
+        driver.tell_status(now, &own, notice);
         if driver.outcome.is_some() {
             break;
         }
@@ -117,7 +114,7 @@ pub async fn drive(
             _ = ticker.tick() => driver.keep_alive(own.of(), notice),
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
-        if let Some(event) = event {
+        for event in driver.room.change().into_iter().chain(event) {
             handled = started.elapsed();
             driver.coordinator.handle(handled, event);
         }
@@ -164,8 +161,9 @@ struct Driver {
     next_upload: u64,
     broadcast: Option<Broadcast>,
     traffic: Traffic,
-    /// Why updates cannot be written down at the moment.
-    spool_trouble: Option<std::io::ErrorKind>,
+    room: Room,
+    /// When the status was told last.
+    told: Option<Duration>,
     /// Members of the round that was opened last.
     cohort: usize,
     /// A client whose rejected update somebody was told of already, when it was looked into.
@@ -179,6 +177,7 @@ impl Driver {
     fn new(
         coordinator: Coordinator,
         jobs: std::sync::mpsc::Sender<Job>,
+        room: Room,
         broadcast: Option<Broadcast>,
         traffic: Traffic,
     ) -> Self {
@@ -192,7 +191,8 @@ impl Driver {
             next_upload: 0,
             broadcast,
             traffic,
-            spool_trouble: None,
+            room,
+            told: None,
             cohort: 0,
             judged: None,
             turned_away: TurnedAway::default(),
@@ -293,30 +293,17 @@ impl Driver {
         }
     }
 
+    /// Tells the status unless it has just been told; at the end in any case.
+    fn tell_status(&mut self, now: Duration, own: &OwnProgress, notice: &mut (dyn FnMut(Notice<'_>) + Send)) {
+        if self.outcome.is_some() || self.told.is_none_or(|told| now >= told + STATUS_PACE) {
+            notice(Notice::Status(&Status { own: own.of(), ..self.coordinator.status(now) }));
+            self.told = Some(now);
+        }
+    }
+
     /// A peer's name for people.
     fn name(&self, peer: PeerId) -> String {
         name(peer, self.known.get(&peer))
-    }
-
-    /// An update could not be written down, for a reason that may pass. Said once, until it has passed:
-    /// clients come back with it again and again.
-    fn spool_failed(
-        &mut self,
-        peer: PeerId,
-        path: &Path,
-        error: &std::io::Error,
-        notice: &mut (dyn FnMut(Notice<'_>) + Send),
-    ) {
-        let said = self.spool_trouble.replace(error.kind()) == Some(error.kind());
-        if let Some(known) = self.known.get_mut(&peer) {
-            known.unspooled = said;
-        }
-        if !said {
-            notice(Notice::Remark(format!(
-                "cannot write updates to {}: {error}; clients offer theirs again, and again, until this is mended",
-                path.parent().unwrap_or(path).display()
-            )));
-        }
     }
 
     /// Tells that the run gets on, if it does. That is no event.
@@ -325,7 +312,8 @@ impl Driver {
         own: Option<(u64, u64)>,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
     ) -> Option<Event> {
-        if self.ledger.gets_on(own) {
+        // Waiting for room, nothing is stuck: ending the process would not help.
+        if self.ledger.gets_on(own) || self.room.is_paused() {
             notice(Notice::Alive);
         }
         None
@@ -381,12 +369,15 @@ impl Driver {
                 let id = UploadId(self.next_upload);
                 self.next_upload += 1;
                 self.uploads.insert(id, upload);
-                self.spool_trouble = None;
+                self.room.received(notice);
                 Some(Event::Uploaded { peer, round: header.round, report: header.report, upload: id })
             }
             FromPeer::Waits { peer } => Some(Event::Alive { peer }),
             FromPeer::SpoolFailed { peer, path, error } => {
-                self.spool_failed(peer, &path, &error, notice);
+                let said = self.room.failed(&path, &error, notice);
+                if let Some(known) = self.known.get_mut(&peer) {
+                    known.unspooled = said;
+                }
                 None
             }
             FromPeer::Refused { peer: _, client, refusal } => {
@@ -453,7 +444,7 @@ impl Driver {
 }
 
 /// Removes an update that is of no use. Not on the ledger, which may be at a close for a while: whoever uploads
-/// rubbish in the meantime would fill the disk, and a full disk ends the run.
+/// rubbish in the meantime would fill the disk, and a full disk pauses the run.
 fn drop_upload(upload: Upload) {
     let Upload::File(file) = upload else { return };
     tokio::task::spawn_blocking(move || {
@@ -470,12 +461,12 @@ fn name(peer: PeerId, known: Option<&Known>) -> String {
     }
 }
 
-/// The disk itself is full, closed or broken: no update can be taken until the operator has mended it.
-/// Anything else may pass, such as too many open files.
+/// The disk itself is closed or broken: no update can be taken until the operator has mended it. Anything else may pass,
+/// such as too many open files, or a disk that is full.
 fn is_of_the_disk(error: &std::io::Error) -> bool {
     /// `EIO`, for which there is no kind; the same number on every Unix.
     const INPUT_OUTPUT: i32 = 5;
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem)
+    error.kind() == ErrorKind::ReadOnlyFilesystem
         || (cfg!(unix) && error.raw_os_error() == Some(INPUT_OUTPUT))
 }
 

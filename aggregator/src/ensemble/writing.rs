@@ -40,6 +40,7 @@ pub fn write(
         .map_err(|reason| EnsembleError::NotAnEnsemble { path: path.to_owned(), reason })?;
     let mut failure = None;
     let written = write_durably(files, path, |out| {
+        failure = None;
         pass_on(&manifest, &layout, members, out).map_err(|error| {
             let text = error.to_string();
             failure = Some(error);

@@ -11,6 +11,7 @@ use shared::parcel::Parcel;
 use super::error::disk;
 use super::{Run, RunError, Upload, update_file};
 use crate::files::Reading;
+use crate::files::patient::patiently;
 
 impl Run {
     /// Step *accept* for updates that wait in the spool together: each that is believable is then part of the sums, and
@@ -42,7 +43,8 @@ impl Run {
         }
         if files > 0 {
             let accepted = self.directory.accepted(round);
-            self.files.sync_dir(&accepted).map_err(disk("sync", &accepted))?;
+            patiently(&*self.files, &accepted, || self.files.sync_dir(&accepted))
+                .map_err(disk("sync", &accepted))?;
         }
         Ok(outcomes)
     }
@@ -62,7 +64,8 @@ impl Run {
             }
         };
         let path = self.directory.accepted_update(round, client);
-        self.files.rename(upload, &path).map_err(disk("move an update to", &path))?;
+        patiently(&*self.files, &path, || self.files.rename(upload, &path))
+            .map_err(disk("move an update to", &path))?;
         self.add(client, header, update);
         Ok(Ok(()))
     }

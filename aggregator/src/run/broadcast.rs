@@ -9,6 +9,7 @@ use shared::parcel::Parcel;
 
 use super::error::disk;
 use super::{Run, RunError, SMALL, Traffic};
+use crate::files::patient::patiently;
 
 /// What a round's cohort is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Run {
             drop(file);
             self.files.rename(&partial, &path)
         };
-        write().map_err(disk("write", &path))?;
+        patiently(&*self.files, &path, write).map_err(disk("write", &path))?;
         Ok(parcel.encoded_len(precision))
     }
 }

@@ -58,6 +58,7 @@ impl Run {
         extra.insert(SAMPLES_KEY.to_owned(), samples);
         let mut failure = None;
         let written = write_durably(&*self.files, path, |out| {
+            failure = None;
             models::write_model(&spec.architecture, params, &extra, out).map_err(|error| {
                 let text = error.to_string();
                 failure = Some(error);

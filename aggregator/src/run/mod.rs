@@ -232,6 +232,12 @@ impl Run {
         self.own_progress.clone()
     }
 
+    /// The disk that the run lives on.
+    #[must_use]
+    pub fn files(&self) -> Arc<dyn FileLayer> {
+        self.files.clone()
+    }
+
     /// Where the run lives.
     #[must_use]
     pub fn directory(&self) -> &RunDirectory {

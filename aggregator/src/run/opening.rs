@@ -11,6 +11,7 @@ use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening};
+use crate::files::patient::patiently;
 use crate::files::write_durably;
 
 /// The opening of a round, on disk.
@@ -35,7 +36,8 @@ impl Run {
     /// Step *open*. Reopening a round with a larger cohort keeps its sums.
     pub fn open(&mut self, opening: &Opening) -> Result<Broadcast, RunError> {
         let accepted = self.directory.accepted(opening.round);
-        self.files.create_dir(&accepted).map_err(disk("create", &accepted))?;
+        patiently(&*self.files, &accepted, || self.files.create_dir(&accepted))
+            .map_err(disk("create", &accepted))?;
         self.write_opening(opening, None)?;
         match &mut self.open {
             Some(sums) if sums.opening.round == opening.round => sums.opening = opening.clone(),

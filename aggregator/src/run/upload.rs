@@ -9,6 +9,7 @@ use shared::message::Rejection;
 
 use super::error::disk;
 use super::{Run, RunError, update_file};
+use crate::files::patient::patiently;
 
 /// A whole frame with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Run {
             file.write_all(payload)?;
             file.flush()
         };
-        write().map_err(disk("spool an update in", &path))?;
+        patiently(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
         Ok(path)
     }
 

@@ -210,6 +210,11 @@ fn notice_text(notice: &Notice) -> String {
             }
             format!("round {round}: {}; sending {bytes} bytes", said.join("; "))
         }
+        Notice::NoRoom { round, reason } => {
+            format!(
+                "round {round}: trained, and there is no room for the update: {reason}; it stays in memory until there is"
+            )
+        }
         Notice::Failed { round, reason } => format!("round {round}: training failed: {reason}"),
         Notice::Receipt { round, verdict: Verdict::Accepted } => format!("round {round}: update accepted"),
         Notice::Receipt { round, verdict: Verdict::Rejected(reason) } => {
@@ -273,6 +278,7 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 "metrics": found,
             })
         }
+        Notice::NoRoom { round, reason } => json!({ "event": "no-room", "round": round, "reason": reason }),
         Notice::Failed { round, reason } => json!({ "event": "failed", "round": round, "reason": reason }),
         Notice::Receipt { round, verdict } => {
             let (verdict, reason) = match verdict {

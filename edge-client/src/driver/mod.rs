@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
 use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
-use crate::work::{Task, TestSamples};
+use crate::work::{self, Task, TestSamples};
 use crate::workshop::Workshop;
 use training::{Finished, Training};
 
@@ -33,6 +33,9 @@ pub use notice::Notice;
 /// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
 /// --help` promise as much.
 const WORTH_A_SYNC: Duration = Duration::from_secs(1);
+
+/// How often a full disk is tried again.
+const ROOM_AGAIN: Duration = Duration::from_secs(2);
 
 /// So long after its last round a client counts as at rest.
 const REST: Duration = Duration::from_secs(1);
@@ -93,6 +96,7 @@ pub async fn take_part<C: Connector, S: Store>(
         connecting: None,
         task: None,
         training: Training::new(finished),
+        unsaved: None,
         lost: None,
         rest: None,
         outcome: None,
@@ -114,6 +118,10 @@ pub async fn take_part<C: Connector, S: Store>(
             incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
             Some(result) = trained.recv() => driver.trained(*result, &mut store, notice),
             () = tokio::time::sleep(wake) => Some(Event::Tick),
+            () = rest(driver.unsaved.as_ref().map(|unsaved| unsaved.again)) => {
+                let unsaved = driver.unsaved.take();
+                unsaved.and_then(|unsaved| driver.keep(unsaved.held, unsaved.result, true, &mut store, notice))
+            }
             () = rest(driver.rest) => {
                 driver.rest = None;
                 (driver.participant.at_rest)();
@@ -145,6 +153,11 @@ pub async fn take_part<C: Connector, S: Store>(
             }
         }
     }
+}
+
+fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
+    notice(Notice::Failed { round, reason: reason.clone() });
+    Event::Trained { round, outcome: Err(reason) }
 }
 
 /// Resolves at the moment; never, without one.
@@ -199,6 +212,14 @@ async fn receive(link: &mut Option<Link>) -> Incoming {
     }
 }
 
+/// What was trained, and finds no room in the store.
+struct Unsaved {
+    held: Held,
+    result: work::Result,
+    /// When it is tried again.
+    again: tokio::time::Instant,
+}
+
 struct Driver {
     participant: Participant,
     session: Session,
@@ -206,6 +227,8 @@ struct Driver {
     connecting: Option<JoinHandle<Result<Link, ConnectError>>>,
     task: Option<(u32, Bytes)>,
     training: Training,
+    /// To the server this client is still training.
+    unsaved: Option<Unsaved>,
     /// The server whose connection is gone, and why, until that was told.
     lost: Option<(String, String)>,
     /// When the client will count as at rest.
@@ -242,7 +265,10 @@ impl Driver {
                     notice(Notice::Training { round, work });
                     self.train(round, work, spec, store)?;
                 }
-                Action::Cancel => self.training.cancel(),
+                Action::Cancel => {
+                    self.training.cancel();
+                    self.unsaved = None;
+                }
                 Action::Forget { round, verdict } => {
                     self.rest = Some(tokio::time::Instant::now() + REST);
                     store.forget()?;
@@ -351,21 +377,32 @@ impl Driver {
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Option<Event> {
         let (held, result) = self.training.ended(finished)?;
-        let round = held.round;
-        let kept = result.and_then(|result| {
-            if let Some(Err(error)) =
-                result.personal.as_deref().map(|personal| store.keep_personal(held.run, personal))
-            {
-                // The others have use for the update all the same.
-                warn!("the personal model of round {round} is lost: {error}");
-            }
-            store
-                .keep(held, &result.report, &result.update, result.local.as_deref())
-                .map_err(|error| error.to_string())?;
-            Ok(result)
-        });
-        let outcome = match kept {
+        match result {
             Ok(result) => {
+                if let Some(Err(error)) =
+                    result.personal.as_deref().map(|personal| store.keep_personal(held.run, personal))
+                {
+                    // The others have use for the update all the same.
+                    warn!("the personal model of round {} is lost: {error}", held.round);
+                }
+                self.keep(held, result, false, store, notice)
+            }
+            Err(reason) => Some(failed(held.round, reason, notice)),
+        }
+    }
+
+    /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before.
+    fn keep<S: Store>(
+        &mut self,
+        held: Held,
+        result: work::Result,
+        again: bool,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Option<Event> {
+        let round = held.round;
+        match store.keep(held, &result.report, &result.update, result.local.as_deref()) {
+            Ok(()) => {
                 if result.report.duration >= WORTH_A_SYNC {
                     let sync = store.sync_handle();
                     tokio::task::spawn_blocking(move || {
@@ -376,14 +413,18 @@ impl Driver {
                 }
                 let (work, bytes) = (result.work, result.update.len());
                 notice(Notice::Trained { round, work, report: result.report, bytes });
-                Ok(result.report)
+                Some(Event::Trained { round, outcome: Ok(result.report) })
             }
-            Err(reason) => {
-                notice(Notice::Failed { round, reason: reason.clone() });
-                Err(reason)
+            Err(error) if error.is_full() => {
+                if !again {
+                    notice(Notice::NoRoom { round, reason: error.to_string() });
+                }
+                let again = tokio::time::Instant::now() + ROOM_AGAIN;
+                self.unsaved = Some(Unsaved { held, result, again });
+                None
             }
-        };
-        Some(Event::Trained { round, outcome })
+            Err(error) => Some(failed(round, error.to_string(), notice)),
+        }
     }
 
     /// Lets the connection deliver what was sent.

@@ -70,6 +70,13 @@ pub enum Notice {
         /// Bytes of the update.
         bytes: usize,
     },
+    /// There is no room on the disk for the finished update: it stays in memory, and is tried again until there is.
+    NoRoom {
+        /// The round.
+        round: u32,
+        /// What the disk says.
+        reason: String,
+    },
     /// Training failed.
     Failed {
         /// The round.

@@ -135,6 +135,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether there was no room, which passes once somebody makes some.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io { error, .. } if full.contains(&error.kind()))
+    }
+
     /// For `map_err`: attaches what was tried and where.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Io { action, path: path.to_path_buf(), error }

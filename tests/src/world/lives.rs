@@ -1,5 +1,6 @@
 //! The aggregator's lives in the world.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use aggregator::coordinator::{Event, Outcome, PeerId, Resume};
@@ -20,6 +21,11 @@ impl World {
     /// The aggregator's first life ends at the disk operation `fatal` of that life; given again, so does the next one.
     pub fn die_at(&mut self, fatal: usize, loss: Loss) {
         self.deaths.push_back((fatal, loss));
+    }
+
+    /// At these disk operations of each life of the aggregator there is no room.
+    pub fn fill_during(&mut self, operations: Range<usize>) {
+        self.disk = self.disk.clone().full_during(operations);
     }
 
     /// The disk of the aggregator's present life.

@@ -5,6 +5,7 @@ mod closing;
 mod connections;
 mod open;
 mod opening;
+mod pausing;
 mod properties;
 mod restart;
 mod time;

@@ -26,6 +26,9 @@ pub struct Snapshot {
     pub waits_for: WaitsFor,
     /// Since when it is waited for.
     pub since: i64,
+    /// Whether nothing goes on for want of room on the server's disk.
+    #[serde(default)]
+    pub paused: bool,
     /// The server's own training, if it is at work: steps done and to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<(u64, u64)>,
@@ -134,6 +137,7 @@ impl Snapshot {
             known: status.known,
             waits_for,
             since: ago(status.waited),
+            paused: status.paused,
             own: status.own,
         }
     }

@@ -1,0 +1,44 @@
+//! No room on this machine's disk: time stands still for the open round.
+
+use super::*;
+
+#[test]
+fn a_paused_round_neither_closes_nor_loses_its_time() {
+    let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
+    bench.delivers(1, 1);
+    bench.delivers(2, 1);
+    bench.now = TIME_MAX / 2;
+    assert_eq!(bench.give(Event::Paused), []);
+    assert_eq!(bench.give(Event::Paused), [], "it is paused once");
+    assert!(bench.coordinator.status(bench.now).paused);
+    assert_eq!(bench.leaves(3), [], "whose update could not be written down");
+    assert_eq!(bench.at(2 * TIME_MAX), []);
+    assert_eq!(bench.give(Event::Resumed), [], "it is waited for, as after a restart");
+    let over = 2 * TIME_MAX + REGATHER;
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(over));
+    assert_eq!(bench.at(just_before(over)), []);
+    let lost = Tally { lost: 1, ..tally(3, 2, WaitedFor::Cohort) };
+    assert_eq!(bench.at(over), [close(1, lost)]);
+}
+
+#[test]
+fn what_is_left_of_its_time_begins_again() {
+    let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
+    bench.delivers(1, 1);
+    bench.delivers(2, 1);
+    bench.now = TIME_MAX / 4;
+    bench.give(Event::Paused);
+    bench.now = TIME_MAX * 3;
+    bench.give(Event::Resumed);
+    let over = TIME_MAX * 3 + TIME_MAX / 4 * 3;
+    assert_eq!(bench.at(just_before(over)), []);
+    assert_eq!(bench.at(over), [close(1, tally(3, 2, WaitedFor::MaxTime))]);
+}
+
+#[test]
+fn no_round_opens_while_it_is_paused() {
+    let mut bench = Bench::new(policy(1));
+    bench.give(Event::Paused);
+    assert!(!bench.joins(1).iter().any(|action| matches!(action, Action::Open(_))));
+    assert_eq!(bench.give(Event::Resumed), [Action::Open(opening(1, &[1], &[1]))]);
+}

@@ -1,0 +1,245 @@
+//! Waiting for room on a disk that is full.
+//!
+//! A full disk is the one failure that passes by itself once somebody makes room, or by a clean-up of the system's own.
+//! Durable steps are made in order by one thread, so that waiting there is all it takes to pause a run: whatever is
+//! half-written has another name, and the step is made anew.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::{Disk, DurableFile, FileLayer};
+
+/// How often a step is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether there was no room, on the disk or in somebody's share of it.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Makes a step again and again while there is no room for it, if `files` waits for room. The step must come to the same
+/// whether or not it was begun before.
+pub fn patiently<T>(
+    files: &dyn FileLayer,
+    path: &Path,
+    mut step: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let mut waited = false;
+    loop {
+        match step() {
+            Err(error) if is_full(&error) => files.wait_for_room(path, error)?,
+            done => {
+                if waited {
+                    files.found_room();
+                }
+                return done;
+            }
+        }
+        waited = true;
+    }
+}
+
+/// Bytes that this user may still write where `path` is, or will be; `None` if the system does not say.
+#[must_use]
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let there = path.ancestors().find(|path| path.exists())?;
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let disk = rustix::fs::statvfs(there).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// A writer that remembers whether there was no room, whatever its caller makes of the error.
+pub(super) struct Attentive<'a> {
+    pub(super) file: &'a mut dyn Write,
+    pub(super) full: Option<io::Error>,
+}
+
+impl Attentive<'_> {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result
+            && is_full(error)
+        {
+            self.full = Some(error.kind().into());
+        }
+        result
+    }
+}
+
+impl Write for Attentive<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes);
+        self.note(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.file.flush();
+        self.note(flushed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waits: bool,
+    lacking: Option<PathBuf>,
+    news: Option<String>,
+}
+
+/// Whether there is room, for those who write and for those who tell the operator.
+#[derive(Clone, Debug, Default)]
+pub struct Shortage(Arc<(Mutex<State>, Condvar)>);
+
+impl Shortage {
+    /// From now on, those that find no room wait for it.
+    pub fn wait_from_now_on(&self) {
+        self.state().waits = true;
+    }
+
+    /// From now on nobody waits, and those that do give up.
+    pub fn give_up(&self) {
+        self.state().waits = false;
+        self.0.1.notify_all();
+    }
+
+    /// Gives up when `stop` changes.
+    pub async fn give_up_when(&self, mut stop: watch::Receiver<bool>) {
+        if stop.changed().await.is_ok() {
+            self.give_up();
+        }
+    }
+
+    /// What there is no room for.
+    #[must_use]
+    pub fn lacking(&self) -> Option<PathBuf> {
+        self.state().lacking.clone()
+    }
+
+    /// What the operator does not know yet.
+    #[must_use]
+    pub fn take_news(&self) -> Option<String> {
+        self.state().news.take()
+    }
+
+    fn wait(&self, path: &Path, error: io::Error) -> io::Result<()> {
+        let mut state = self.state();
+        if state.waits && state.lacking.is_none() {
+            state.lacking = Some(path.to_owned());
+            state.news = Some(no_room(path, &error));
+        }
+        let until = Instant::now() + AGAIN;
+        while state.waits {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let woken = self.0.1.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Err(error)
+    }
+
+    fn over(&self) {
+        let mut state = self.state();
+        if state.lacking.take().is_some() {
+            state.news = Some("there is room on the disk again: the run goes on".to_owned());
+        }
+    }
+
+    /// A panic between two writes of it leaves nothing half-done.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an operator is told of a full disk.
+#[must_use]
+pub fn no_room(path: &Path, error: &io::Error) -> String {
+    let free = free_bytes(path).map_or(String::new(), |free| format!(" ({free} bytes are free)"));
+    format!(
+        "cannot write {}: {error}{free}. The run pauses, and goes on by itself once there is room; nothing that was accepted is \
+         lost",
+        path.display()
+    )
+}
+
+/// The operating system's files, for a run that waits for room.
+#[derive(Clone, Debug, Default)]
+pub struct Patient {
+    /// Whether there is room.
+    pub shortage: Shortage,
+}
+
+impl FileLayer for Patient {
+    fn wait_for_room(&self, path: &Path, error: io::Error) -> io::Result<()> {
+        self.shortage.wait(path, error)
+    }
+
+    fn found_room(&self) {
+        self.shortage.over();
+    }
+
+    fn lacks_room(&self) -> bool {
+        self.shortage.lacking().is_some()
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        Disk.create(path)
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
+        Disk.create_private(path)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        Disk.append(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Disk.open(path)
+    }
+
+    fn open_at(&self, path: &Path, start: u64) -> io::Result<Box<dyn Read + Send>> {
+        Disk.open_at(path, start)
+    }
+
+    fn length(&self, path: &Path) -> io::Result<Option<u64>> {
+        Disk.length(path)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        Disk.sync_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Disk.remove(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.create_dir(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> Result<File, TryLockError> {
+        Disk.lock(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        Disk.list(path)
+    }
+}

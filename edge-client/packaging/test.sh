@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs packages, uses what they bring, upgrades, removes and purges them: in a throw-away view of this very system (an
-# overlay in a mount namespace), which is left as it was. Needs root, Debian or a derivative, and unshare (util-linux).
+# overlay in a mount namespace), which is left as it was. Needs root, Debian or a derivative, and unshare (util-linux); ends
+# with 77 where that view cannot be made, as in most containers.
 #
 #     edge-client/packaging/test.sh target/packages/*_amd64.deb
 
@@ -11,12 +12,18 @@ fail() {
     exit 1
 }
 
+cannot() {
+    printf '%s: packages are not tried: %s\n' "$0" "$1" >&2
+    exit 77
+}
+
 [ $# -gt 0 ] || fail 'name the packages to test'
 for package; do [ -f "$package" ] || fail "there is no $package"; done
 
 # 1. Outside: a namespace of mounts, and in it the view.
 if [ -z "${PACKAGES_UNDER_TEST:-}" ]; then
-    [ "$(id -u)" = 0 ] || fail 'only root can install packages, even where nothing is changed by it'
+    [ "$(id -u)" = 0 ] || cannot 'only root can install packages, even where nothing is changed by it'
+    unshare --mount --pid --fork true 2>/dev/null || cannot 'this system lets nobody have mounts of his own'
     exec unshare --mount --pid --fork env PACKAGES_UNDER_TEST=outside "$0" "$@"
 fi
 if [ "$PACKAGES_UNDER_TEST" = outside ]; then
@@ -24,7 +31,7 @@ if [ "$PACKAGES_UNDER_TEST" = outside ]; then
     mount -t tmpfs view "$view"
     mkdir "$view/upper" "$view/work" "$view/root"
     mount -t overlay overlay -o "lowerdir=/,upperdir=$view/upper,workdir=$view/work" "$view/root" ||
-        fail 'this system does not let root make an overlay of its files (a container without privileges?)'
+        cannot 'this system lets nobody make an overlay of its files'
     mount -t proc proc "$view/root/proc"
     # Services of the system are none of this test's: the scripts see no running systemd.
     mount -t tmpfs run "$view/root/run"

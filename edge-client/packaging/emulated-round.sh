@@ -34,7 +34,10 @@ work=$(mktemp -d)
 lab=
 device=
 end() {
-    for process in $lab $device; do kill "$process" 2>/dev/null || true; done
+    for process in $lab $device; do
+        kill "$process" 2>/dev/null || true
+        wait "$process" 2>/dev/null || true
+    done
     rm -rf "$work"
 }
 trap end EXIT
@@ -50,19 +53,20 @@ while [ ! -s "$work/ready" ]; do
     sleep 0.1
 done
 address=$(sed -n 's/.*"address":"\([^"]*\)".*/\1/p' "$work/ready")
-"$aggregator" ticket --uses 2 --runs "$work/runs" --address "$address" --json >"$work/ticket"
-ticket=$(grep -o 'fed1[a-z0-9]*' "$work/ticket") || fail 'the aggregator gave no ticket'
+"$aggregator" ticket --uses 2 --runs "$work/runs" --address "$address" --json |
+    grep -o 'fed1[a-z0-9]*' >"$work/ticket" || fail 'the aggregator gave no ticket'
 
+# From a file: a ticket among the arguments has the client start itself anew without it, which an emulator does not notice.
 join() { # NUMBER
-    "$here/emulate.sh" "$client" join "$ticket" --data "$work/shares/client-00$1" \
+    "$here/emulate.sh" "$client" join --ticket-file "$work/ticket" --data "$work/shares/client-00$1" \
         --state "$work/state-$1" >"$work/device-$1" 2>&1
 }
 join 1 &
 device=$!
-join 0 || { cat "$work/device-0" "$work/lab" >&2; fail "the first device ended with $?"; }
-wait "$device" || { cat "$work/device-1" "$work/lab" >&2; fail "the second device ended with $?"; }
+join 0 || { cat "$work/device-0" "$work/lab" >&2; fail 'the first device failed'; }
+wait "$device" || { cat "$work/device-1" "$work/lab" >&2; fail 'the second device failed'; }
 device=
-wait "$lab" || { cat "$work/lab" >&2; fail "the aggregator ended with $?"; }
+wait "$lab" || { cat "$work/lab" >&2; fail 'the aggregator failed'; }
 lab=
 cat "$work/device-0"
 [ -s "$work/runs/four-devices/model.safetensors" ] || fail 'the run left no model'

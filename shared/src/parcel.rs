@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use models::params::codec::{self, DecodeError, Limits};
-use models::params::{ParamSet, Precision};
+use models::params::{Mismatch, ParamSet, Precision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -31,6 +31,9 @@ pub enum ParcelError {
     /// The tensors do not decode.
     #[error(transparent)]
     Tensors(#[from] DecodeError),
+    /// Parts that belong together do not fit together.
+    #[error("the parts of this parcel do not fit together: {0}")]
+    Parts(#[from] Mismatch),
     /// The scalars do not decode.
     #[error("the scalars of this parcel are not those of {expected}")]
     Scalars {

@@ -47,7 +47,11 @@ fn survives(name: &str, more: &[&str]) -> ParamSet {
 fn algorithm(name: &str) -> Vec<String> {
     let model = if ["moon", "fafi"].contains(&name) { "mlp-2nn" } else { "linear" };
     let mut overrides = vec![format!("algorithm.{name}={{}}"), format!("model.name={model}")];
-    if name == "fedmix" {
+    if name == "fedmatch" {
+        overrides[0] =
+            "algorithm.fedmatch={gate=0.2, lambda-l2=0.5, lambda-a=0.05, refresh=2, bank=3}".to_owned();
+    }
+    if ["fedmix", "fedmatch"].contains(&name) {
         // Somebody must have labels.
         overrides.extend(["data.labels=server", "data.labelled=40"].map(str::to_owned));
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::data;
 use aggregator::files::Disk;
+use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
-use aggregator::run::{Run, RunError};
 use aggregator::simulate::{SimulateError, Transport, simulate};
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
@@ -142,14 +142,89 @@ async fn every_transport_gives_the_same_bits_and_every_round_its_measurements() 
     }
 }
 
+/// Rounds end without what is not finite, whatever dies, and the operator is told.
 #[tokio::test]
-async fn a_server_that_diverges_says_so() {
-    let scenario = scenario(&["training.optimizer.sgd.rate=1e20", "server.weight=1e20", "training.epochs=0"]);
-    let failed = simulated(&scenario, Transport::Memory).await;
-    let Err(SimulateError::Run(error @ RunError::Supervised(_))) = failed.map(|_| ()) else {
-        panic!("a model that is not finite")
-    };
-    assert!(error.to_string().contains("server.weight"), "{error}");
+async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
+    let wild = ["model.name=mlp-2nn", "server.weight=1e30"];
+    let diverging = scenario(&wild);
+    let run = simulated(&diverging, Transport::Memory).await.unwrap();
+    let model = run.published().unwrap();
+    for record in run.records() {
+        assert!(record.diverged && !record.metrics.contains_key("server-loss"), "{record:?}");
+        assert_eq!(record.accepted, 4);
+    }
+    for seed in 0..4 {
+        assert_eq!(self::run(&diverging, Weather::STORM, seed), model, "seed {seed}");
+    }
+    // The others keep their proportion, 0.5 to 0.2.
+    let without = Mixture::PUBLISHED.without_sigma();
+    let share = format!("server.mix=[{}, 0, {}]", without.alpha, without.gamma);
+    assert_eq!(calm(&[wild[0], &share]), model);
+    // Nothing is left but what was there.
+    let alone = scenario(&[&wild[..], &["server.mix=[0, 1, 0]"]].concat());
+    let run = simulated(&alone, Transport::Memory).await.unwrap();
+    assert_eq!(run.published().unwrap(), initial(&alone));
+}
+
+/// `FedMatch`: the server trains its part before the first round and at the end of each, and whoever dies, the bits stay.
+const PARTS: [&str; 4] = [
+    "algorithm.fedmatch={gate=0.2, lambda-l2=0.5, lambda-a=1.0, lambda-i=1.0, refresh=2, bank=3}",
+    "aggregation.weights=uniform",
+    "run.rounds=4",
+    "evaluate.every=1",
+];
+
+fn in_parts(more: &[&str]) -> Scenario {
+    let base = ["round.count.min=4", "data.labels=server", "data.labelled=40", "server.epochs=2"];
+    Scenario::small(&[&base[..], &PARTS, more].concat())
+}
+
+#[test]
+fn the_parts_of_fedmatch_are_the_same_whatever_dies() {
+    let still = run(&in_parts(&[]), Weather::CALM, 0);
+    for seed in 0..8 {
+        assert_eq!(run(&in_parts(&[]), Weather::STORM, seed), still, "seed {seed}");
+    }
+    let other = |more: &str| run(&in_parts(&[PARTS[0], more]), Weather::CALM, 0);
+    for more in ["server.epochs=1", "training.epochs=0"] {
+        assert_ne!(other(more), still, "{more} does nothing");
+    }
+    let table = |keys: &str| format!("algorithm.fedmatch={{gate=0.2, lambda-l2=0.5, lambda-a=1.0, {keys}}}");
+    for keys in ["helpers=0", "lambda-i=1.0, refresh=2, bank=3, helpers=1", "lambda-i=1.0, refresh=1, bank=3"]
+    {
+        assert_ne!(run(&in_parts(&[&table(keys)]), Weather::CALM, 0), still, "{keys} does nothing");
+    }
+}
+
+#[tokio::test]
+async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
+    let scenario = in_parts(&[]);
+    let expected = run(&scenario, Weather::CALM, 0);
+    for transport in [Transport::Memory, Transport::Quic] {
+        let run = simulated(&scenario, transport).await.unwrap();
+        assert_eq!(run.published().unwrap(), expected, "{transport:?}");
+        for record in run.records() {
+            assert!(record.metrics["server-loss"] > 0.0 && record.metrics["coverage"] > 0.0, "{record:?}");
+        }
+    }
+}
+
+/// With clients that train nothing, what is left is the server's own training: one before the first round, one after each.
+#[test]
+fn fedmatch_without_clients_is_supervised_learning() {
+    let idle = ["training.epochs=0", "run.rounds=3"];
+    let alone = scenario(&["server.mix=[0, 1, 0]", "training.epochs=0", "run.rounds=4"]);
+    assert_eq!(run(&in_parts(&idle), Weather::CALM, 0), run(&alone, Weather::CALM, 0));
+}
+
+#[tokio::test]
+async fn the_servers_part_stays_what_it_is_if_its_training_diverges() {
+    let wild = ["model.name=mlp-2nn", "server.weight=1e30", "training.epochs=0"];
+    let scenario = in_parts(&wild);
+    let run = simulated(&scenario, Transport::Memory).await.unwrap();
+    assert_eq!(run.published().unwrap(), initial(&scenario));
+    assert!(run.records().iter().all(|record| record.diverged));
+    assert!(run.mended().iter().any(|told| told.contains("before the first round")), "{:?}", run.mended());
 }
 
 /// Everybody's pseudo-labels stay behind the gate: rounds go by, nothing changes, and the reports say why.

@@ -37,6 +37,20 @@ fn devices_without_labels_train_the_model_of_the_simulation() {
     }
 }
 
+/// Devices with a state directory each, which keep what their last model sees in noise and pick helpers by it.
+#[test]
+fn devices_that_help_each_other_train_the_model_of_the_simulation() {
+    let fedmatch =
+        "algorithm.fedmatch={gate=0.2, lambda-a=1.0, lambda-i=1.0, lambda-l2=0.5, refresh=2, bank=3}";
+    let lab = unlabelled(&[fedmatch, "aggregation.weights=uniform"]);
+    let mut server = lab.serve();
+    let devices = join(&lab);
+    server.object(&json!({ "round": 2, "accepted": 4 }));
+    server.kill();
+    let server = lab.serve();
+    lab.assert_completed(server, devices);
+}
+
 #[test]
 fn a_server_that_is_killed_trains_its_own_model_again() {
     let lab = unlabelled(&["server.epochs=3"]);

@@ -1,6 +1,7 @@
 //! What the server trains itself, and what becomes of it: the checks of `[server]` and of who has the labels.
 
 use shared::aggregation::Mixture;
+use shared::algorithm::registry;
 use shared::spec::LabelsAt;
 
 use super::combinations::Combinations;
@@ -16,7 +17,10 @@ impl Combinations<'_> {
             return None;
         }
         let labelled = raw.data.labelled.map(|count| count as usize);
-        let default = if labelled.is_some() { Mixture::PUBLISHED } else { Mixture::CLIENTS };
+        // An algorithm with a step of the server's own has its own place for what comes of it.
+        let step = raw.algorithm.keys().find(|name| registry::is_supervised(name)).cloned();
+        let mixed = labelled.is_some() && step.is_none();
+        let default = if mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS };
         let shares = raw.server.mix.get_or_insert_with(|| default.shares().to_vec()).clone();
         let mix = ("server.mix", format!("server.mix = {shares:?}"));
         let mixture = match Mixture::of(&shares) {
@@ -30,6 +34,14 @@ impl Combinations<'_> {
         let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
         let labels = ("data.labels", "data.labels = \"server\"".to_owned());
         match labelled {
+            None if step.is_some() => {
+                let name = step.unwrap_or_default();
+                let reason = format!(
+                    "a part of {name}'s model is trained by the server, on labelled samples of its own; say how many it \
+                     keeps, data.labelled = 1000"
+                );
+                self.refuse(&[("algorithm", format!("[algorithm.{name}]")), none.clone()], &reason);
+            }
             None if mixture.beta > 0.0 => {
                 let reason = "the server has no labelled samples to train a model of its own on; say how many it keeps, \
                               data.labelled = 1000, or give the second share to the others";
@@ -123,6 +135,24 @@ mod tests {
                 &["data.set=shakespeare", "data.path=x", "model.name=char-lstm", "data.labelled=5"],
                 &["text labels itself"],
             ),
+            (&["algorithm.fedmatch={lambda-l2=1}"], &["[algorithm.fedmatch]", "data.labelled = 1000"]),
+            (
+                &["data.labelled=50", "algorithm.fedmatch={lambda-l2=1}", "server.mix=[0.5, 0.3, 0.2]"],
+                &["[algorithm.fedmatch]", "mixes nothing", "leave server.mix out"],
+            ),
+            (
+                &["data.labelled=50", "algorithm.fedmatch={}", "training.optimizer.sgd.rate=0.1"],
+                &["[algorithm.fedmatch]", "beyond it", "lambda-l2"],
+            ),
+            (
+                &[
+                    "data.labelled=50",
+                    "algorithm.fedmatch={lambda-l2=1}",
+                    "aggregation.weights=uniform",
+                    "aggregation.rule.median={}",
+                ],
+                &["[algorithm.fedmatch]", "robust rule"],
+            ),
             (&["data.labelled=5990", "data.clients=20"], &["10 training samples", "data.clients = 20"]),
         ] {
             let refused = read(overrides).err().map(|errors| errors.to_string()).unwrap_or_default();
@@ -131,5 +161,7 @@ mod tests {
             }
         }
         assert!(read(&["data.labels=server", "data.labelled=50", "training.epochs=0"]).is_ok(), "SL");
+        let fedmatch = read(&["data.labelled=50", "data.labels=server", "algorithm.fedmatch={lambda-l2=1}"]);
+        assert_eq!(fedmatch.expect("valid").server.mixture, Mixture::CLIENTS);
     }
 }

@@ -72,6 +72,9 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
     if record.collapsed {
         remarks.push("the model names few classes".to_owned());
     }
+    if record.diverged {
+        remarks.push("the server's own training diverged".to_owned());
+    }
     if let Some(&own) = record.metrics.get(Criterion::OwnAccuracy.name()) {
         remarks.push(format!(
             "round {}'s model on the clients' own samples: {}",
@@ -149,6 +152,7 @@ mod tests {
             seconds: 1.21,
             waited_for: WaitedFor::Cohort,
             collapsed: false,
+            diverged: false,
         }
     }
 

@@ -94,6 +94,7 @@ mod tests {
             seconds: 1.25,
             waited_for: WaitedFor::MaxTime,
             collapsed: false,
+            diverged: false,
         }
     }
 

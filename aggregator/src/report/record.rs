@@ -58,6 +58,9 @@ pub struct RoundRecord {
     /// not any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub collapsed: bool,
+    /// Whether the server's own training has diverged, so that the round ended without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub diverged: bool,
 }
 
 /// What a round waited for until it closed.

@@ -139,6 +139,7 @@ mod tests {
             seconds,
             waited_for: WaitedFor::Cohort,
             collapsed: false,
+            diverged: false,
         }
     }
 

@@ -7,6 +7,7 @@ use shared::seed::Seed;
 
 use super::directory::RunDirectory;
 use super::error::disk;
+use super::supervised::{DIVERGED, OwnLoss};
 use super::{Run, RunError, TestSet};
 use crate::config::Config;
 use crate::files::{FileLayer, create_dir_durably, write_durably};
@@ -19,7 +20,7 @@ impl Run {
         config: Config,
         tests: Option<TestSet>,
     ) -> Result<Self, RunError> {
-        let run = Self::assemble(files, directory, config, tests)?;
+        let mut run = Self::assemble(files, directory, config, tests)?;
         let files = &*run.files;
         let spool = run.directory.spool();
         create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
@@ -32,7 +33,10 @@ impl Run {
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;
         let initial = run.initial_params();
-        let global = run.algorithm.init(initial);
+        let mut global = run.algorithm.init(initial);
+        if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
+            run.mended.push(format!("before the first round {DIVERGED}"));
+        }
         run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
         run.write_checkpoint(0, &run.algorithm.store(global))?;
         let path = run.directory.identity();

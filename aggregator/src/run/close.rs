@@ -14,7 +14,7 @@ use super::collapse::Outlook;
 use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
-use super::supervised::OwnTraining;
+use super::supervised::{OwnLoss, OwnTraining};
 use super::{Run, RunError, SMALL, TestSet, Traffic, measured, stopping};
 use crate::config::StopPlan;
 use crate::coordinator::{Closing, Tally};
@@ -56,7 +56,9 @@ impl Run {
             // Nothing counts, or nothing was learned: the model stays.
         } else {
             let mixture = self.config.server.mixture;
-            let omega = (mixture.gamma > 0.0).then(|| self.algorithm.published(&global).clone());
+            // Without the server's share, one that was to have all of it leaves what was there before.
+            let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
+                .then(|| self.algorithm.published(&global).clone());
             if self.stores_updates() {
                 let mut updates = self.stored(round, &sums.reports);
                 self.algorithm.close_stored(&mut global, &mut updates, &this)?;
@@ -67,7 +69,10 @@ impl Run {
                 let start = self.algorithm.published(&global);
                 self.extend_ensemble(answering, start, round, &sums.reports)?;
             }
-            own_loss = self.mix(&mut global, sums.own.take(), omega.as_ref())?;
+            own_loss = match self.supervise(&mut global, round + 1)? {
+                None => self.mix(&mut global, sums.own.take(), omega.as_ref())?,
+                step => step,
+            };
         }
         let mut metrics = measured::means(&sums.reports, work);
         let due = work.train
@@ -99,8 +104,9 @@ impl Run {
             seconds: decision.seconds,
             waited_for: tally.waited_for,
             collapsed: false,
+            diverged: own_loss == Some(OwnLoss::Diverged),
         };
-        if let Some(loss) = own_loss.filter(|loss| loss.is_finite()) {
+        if let Some(OwnLoss::Mean(loss)) = own_loss {
             record.metrics.insert("server-loss".to_owned(), loss);
         }
         if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
@@ -153,19 +159,25 @@ impl Run {
         global: &mut Global,
         own: Option<OwnTraining>,
         omega: Option<&ParamSet>,
-    ) -> Result<Option<f64>, RunError> {
-        let mixture = self.config.server.mixture;
+    ) -> Result<Option<OwnLoss>, RunError> {
+        let mut mixture = self.config.server.mixture;
         if mixture == Mixture::CLIENTS {
             return Ok(None);
         }
-        let own = own.map(OwnTraining::finish).transpose()?;
+        let (own, own_loss) = match own.map(OwnTraining::finish).transpose()? {
+            None => (None, None),
+            Some(None) => {
+                mixture = mixture.without_sigma();
+                (None, Some(OwnLoss::Diverged))
+            }
+            Some(Some(own)) => (Some(own.params), Some(OwnLoss::Mean(own.loss))),
+        };
         let psi = self.algorithm.mixed(global).ok_or(AggregateError::NoMixture)?;
-        let sigma = own.as_ref().map(|own| &own.params);
-        mixture.mix(psi, sigma, omega).map_err(AggregateError::from)?;
+        mixture.mix(psi, own.as_ref(), omega).map_err(AggregateError::from)?;
         if let Some(tensor) = psi.first_non_finite() {
             return Err(AggregateError::NotFinite { tensor: tensor.to_owned() }.into());
         }
-        Ok(own.map(|own| own.loss))
+        Ok(own_loss)
     }
 
     /// How what would be used now does on the test set; `None` if there is nothing yet.

@@ -150,7 +150,7 @@ pub struct Run {
     /// The last closed round.
     closed: u32,
     open: Option<Sums>,
-    /// What had to be mended to continue, for the operator.
+    /// What had to be mended to continue or went wrong before the first round, for the operator.
     mended: Vec<String>,
     /// The state after the last closed round, if it is small or yet to be written down.
     resident: Option<Parcel>,
@@ -279,7 +279,7 @@ impl Run {
         &self.records
     }
 
-    /// What had to be mended to continue the run, for the operator.
+    /// What had to be mended to continue the run, or went wrong before its first round, for the operator.
     #[must_use]
     pub fn mended(&self) -> &[String] {
         &self.mended

@@ -4,6 +4,11 @@
 //! run's seed alone, so that a process that finds the round open trains it again and gets the same bits; nothing of it is
 //! ever written down.
 //!
+//! Where it is a step of the algorithm ([`Algorithm::SUPERVISED`](shared::algorithm::Algorithm::SUPERVISED)) and not something
+//! to mix in, clients begin with what it gives: it is done before the first round and in closing each, and everything waits.
+//!
+//! A training that diverges gives nothing, and would give nothing again: the round ends without it, and says so.
+//!
 //! The server trains as a client does: `E_s` epochs of minibatch SGD with the run's batches, rate, schedule and momentum, on
 //! `lambda_s` times the cross-entropy. A loss times a factor is a rate times it, as long as weight decay and the bound of the
 //! gradient's length are divided by it.
@@ -13,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use models::ModelError;
 use models::{Backend, ParamSet};
-use shared::algorithm::{Client, TrainError};
+use shared::algorithm::{Client, Global, TrainError};
 use shared::data::View;
 use shared::message::Progress;
 use shared::spec::{LabelsAt, Measures, RunSpec, Training};
@@ -51,6 +57,19 @@ pub(super) struct OwnModel {
     pub(super) loss: f64,
 }
 
+/// What the operator is told of it.
+pub(super) const DIVERGED: &str = "the server's own training has diverged and counts for nothing: lower \
+                                   training.optimizer.sgd.rate or server.weight, and start a new run";
+
+/// How the server's own training went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum OwnLoss {
+    /// Its mean loss.
+    Mean(f64),
+    /// It is not finite, or the model is not: there is nothing to go on with.
+    Diverged,
+}
+
 /// A training in progress. Whoever drops it ends it.
 pub(super) struct OwnTraining {
     thread: Option<JoinHandle<Result<OwnModel, TrainError>>>,
@@ -58,10 +77,15 @@ pub(super) struct OwnTraining {
 }
 
 impl OwnTraining {
-    /// Waits for its end.
-    pub(super) fn finish(mut self) -> Result<OwnModel, RunError> {
+    /// Waits for its end; `None` if it has diverged.
+    pub(super) fn finish(mut self) -> Result<Option<OwnModel>, RunError> {
         let thread = self.thread.take().expect("a training is finished once");
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(RunError::Supervised)
+        match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+            Ok(own) if own.params.first_non_finite().is_some() => Ok(None),
+            Ok(own) => Ok(Some(own)),
+            Err(TrainError::Model(ModelError::Diverged { .. })) => Ok(None),
+            Err(error) => Err(RunError::Supervised(error)),
+        }
     }
 }
 
@@ -75,8 +99,29 @@ impl Run {
     /// Begins the server's own training of `round`, if it has one, from the model of the round before.
     pub(super) fn train_own(&self, round: u32) -> Result<Option<OwnTraining>, RunError> {
         let plan = self.config.server;
-        let Some(data) = self.labelled.clone().filter(|_| plan.mixture.beta > 0.0) else { return Ok(None) };
-        let (omega, spec) = (self.published()?, supervised(&self.config.spec, &plan));
+        if plan.mixture.beta == 0.0 {
+            return Ok(None);
+        }
+        let Some(data) = self.labelled.clone() else { return Ok(None) };
+        self.train_own_from(self.published()?, data, round).map(Some)
+    }
+
+    /// The server's part of a model whose algorithm has one, trained in time for this round: gives its mean loss if there is
+    /// such a part, or that it has diverged and the part is what it was.
+    pub(super) fn supervise(&self, global: &mut Global, round: u32) -> Result<Option<OwnLoss>, RunError> {
+        let Some(data) = self.labelled.clone().filter(|_| self.algorithm.is_supervised()) else {
+            return Ok(None);
+        };
+        let theta = self.algorithm.published(global).clone();
+        let Some(own) = self.train_own_from(theta, data, round)?.finish()? else {
+            return Ok(Some(OwnLoss::Diverged));
+        };
+        self.algorithm.supervised(global, own.params)?;
+        Ok(Some(OwnLoss::Mean(own.loss)))
+    }
+
+    fn train_own_from(&self, omega: ParamSet, data: View, round: u32) -> Result<OwnTraining, RunError> {
+        let spec = supervised(&self.config.spec, &self.config.server);
         let (progress, cancelled) = (self.own_progress.clone(), Arc::new(AtomicBool::new(false)));
         progress.set(0, spec.training.steps(data.len() as u64));
         let pool = rayon::ThreadPoolBuilder::new()
@@ -93,7 +138,7 @@ impl Run {
                 trained
             })
             .map_err(|error| RunError::Threads(error.to_string()))?;
-        Ok(Some(OwnTraining { thread: Some(thread), cancelled }))
+        Ok(OwnTraining { thread: Some(thread), cancelled })
     }
 }
 

@@ -71,6 +71,18 @@ impl Mixture {
         [self.alpha, self.beta, self.gamma]
     }
 
+    /// The mixture of a round for which the server has trained nothing: the others keep their proportion, and if they have no
+    /// share at all, what was there before stays.
+    #[must_use]
+    pub fn without_sigma(self) -> Self {
+        let rest = self.alpha + self.gamma;
+        if rest > 0.0 {
+            Self { alpha: self.alpha / rest, beta: 0.0, gamma: self.gamma / rest }
+        } else {
+            Self { alpha: 0.0, beta: 0.0, gamma: 1.0 }
+        }
+    }
+
     /// Replaces `psi` by the mixture; sigma or omega may be left out if nothing of it counts. What has no share is not looked
     /// at, and what has the only one is taken as it is, to the bit. Models that are equal mix to themselves, to the bit.
     ///
@@ -151,6 +163,17 @@ mod tests {
         assert_eq!(Mixture::of(&[1.5, -0.5, 0.0]), Err(NotAMixture::Share { found: 1.5 }));
         assert!(matches!(Mixture::of(&[f64::NAN, 1.0, 0.0]), Err(NotAMixture::Share { .. })));
         assert_eq!(Mixture::of(&[0.5, 0.5]), Err(NotAMixture::Count { found: 2 }));
+    }
+
+    #[test]
+    fn a_missing_share_is_that_of_the_others_or_of_what_was_there() {
+        let [alpha, beta, gamma] = Mixture::PUBLISHED.without_sigma().shares();
+        assert!((alpha - 5.0 / 7.0).abs() < 1e-12 && beta == 0.0 && (gamma - 2.0 / 7.0).abs() < 1e-12);
+        assert_eq!(Mixture::CLIENTS.without_sigma(), Mixture::CLIENTS);
+        assert_eq!(
+            Mixture::of(&[0.0, 1.0, 0.0]).map(|mix| mix.without_sigma().shares()),
+            Ok([0.0, 0.0, 1.0])
+        );
     }
 
     #[test]

@@ -85,6 +85,10 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
     /// [`Algorithm::mixed`].
     fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
+    /// [`Algorithm::SUPERVISED`].
+    fn is_supervised(&self) -> bool;
+    /// [`Algorithm::supervised`], and the check that the model is finite.
+    fn supervised(&self, global: &mut Global, trained: ParamSet) -> Result<(), AggregateError>;
     /// [`Algorithm::needs_every_update`].
     fn needs_every_update(&self, spec: &RunSpec) -> bool;
     /// [`Algorithm::close_stored`], and the check that the new model is finite.
@@ -207,6 +211,16 @@ where
 
     fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {
         Algorithm::mixed(self, global.0.downcast_mut().expect(FOREIGN))
+    }
+
+    fn is_supervised(&self) -> bool {
+        A::SUPERVISED
+    }
+
+    fn supervised(&self, global: &mut Global, trained: ParamSet) -> Result<(), AggregateError> {
+        let state = global.0.downcast_mut().expect(FOREIGN);
+        Algorithm::supervised(self, state, trained)?;
+        finite(Algorithm::published(self, state))
     }
 
     fn ensemble(&self) -> Option<Answering> {

@@ -27,9 +27,9 @@ use models::params::ParamSet;
 use models::{Batch, pseudo_label};
 use serde::{Deserialize, Serialize};
 
+use super::unlabelled::{Seen, perturbed, suit};
 use super::{Client, Drawn, Objective, TrainError};
-use crate::data::{Augmentation, Preparation};
-use crate::message::Metric;
+use crate::data::Preparation;
 use crate::spec::{DataSpec, Training};
 
 /// Learning from pseudo-labels.
@@ -77,29 +77,18 @@ impl Default for FedMix {
 }
 
 impl FedMix {
-    /// The run's preparation with other random changes.
-    fn changed(run: &Preparation, change: impl FnOnce(&mut Augmentation)) -> Preparation {
-        let Augmentation { edge, crop, .. } = run.augmentation;
-        let mut augmentation = Augmentation { edge, crop, ..Augmentation::default() };
-        change(&mut augmentation);
-        Preparation { augmentation, normalisation: run.normalisation.clone() }
-    }
-
     /// `pi_1` or `pi_2`.
     fn perturbation(&self, run: &Preparation, which: Perturbation) -> Preparation {
-        Self::changed(run, |change| match which {
-            Perturbation::Shift => change.shift = self.shift,
-            Perturbation::Flip => change.flip = 1.0,
-        })
+        match which {
+            Perturbation::Shift => perturbed(run, self.shift, 0.0),
+            Perturbation::Flip => perturbed(run, 0, 1.0),
+        }
     }
 
     /// What a copy that is predicted for a pseudo-label goes through.
     fn copy(&self, run: &Preparation) -> Preparation {
         let flips = self.perturbations.contains(&Perturbation::Flip);
-        Self::changed(run, |change| {
-            change.shift = self.shift;
-            change.flip = if flips { 0.5 } else { 0.0 };
-        })
+        perturbed(run, self.shift, if flips { 0.5 } else { 0.0 })
     }
 }
 
@@ -132,13 +121,7 @@ impl Objective for FedMix {
         let run = &data.preparation;
         let [first, second] = self.perturbations;
         let all = [self.perturbation(run, first), self.perturbation(run, second), self.copy(run)];
-        let unsuitable = all.iter().find_map(|preparation| preparation.shape(&data.shape).err());
-        let images = data.shape.len() == 3;
-        match unsuitable {
-            _ if !images => Err("fedmix shifts and flips images, and these samples are none".to_owned()),
-            Some(error) => Err(format!("the perturbations of fedmix do not suit the samples: {error}")),
-            None => Ok(()),
-        }
+        suit(Self::NAME, &all, data)
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
@@ -148,7 +131,7 @@ impl Objective for FedMix {
         let (run, classes) = (&spec.data.preparation, spec.architecture.classes);
         let [pi_1, pi_2] = self.perturbations.map(|which| self.perturbation(run, which));
         let (copy, input) = (self.copy(run), &spec.architecture.input);
-        let mut seen = Seen { predicted: vec![false; classes], ..Seen::default() };
+        let mut seen = Seen::of(classes);
         let w_k = client.epochs_of(w_t, |learner, batch, drawn: &Drawn<'_>| {
             let n = batch.len();
             let shape = |samples: usize| [&[samples], &input[..]].concat();
@@ -201,49 +184,5 @@ impl Objective for FedMix {
         })?;
         seen.report(client);
         client.delta(w_k, w_t)
-    }
-}
-
-/// What was predicted in a round.
-#[derive(Default)]
-struct Seen {
-    samples: u64,
-    passed: u64,
-    /// By class.
-    predicted: Vec<bool>,
-    entropy: f64,
-}
-
-impl Seen {
-    /// Takes note of the mean predictions of a batch; says which of them are sure enough.
-    fn look_at(&mut self, y_bar: &[f32], gate: f32) -> Vec<bool> {
-        let classes = self.predicted.len();
-        let look = |row: &[f32]| {
-            let (class, greatest) = (0..).zip(row).fold(
-                (0, f32::NEG_INFINITY),
-                |best: (usize, f32), (at, &p)| {
-                    if p > best.1 { (at, p) } else { best }
-                },
-            );
-            self.samples += 1;
-            self.predicted[class] = true;
-            self.entropy += pseudo_label::entropy(row);
-            let passes = greatest >= gate;
-            self.passed += u64::from(passes);
-            passes
-        };
-        y_bar.chunks_exact(classes).map(look).collect()
-    }
-
-    fn report(&self, client: &mut Client<'_>) {
-        if self.samples == 0 {
-            return;
-        }
-        let (samples, classes) = (self.samples as f64, self.predicted.len() as f64);
-        let predicted = self.predicted.iter().filter(|&&predicted| predicted).count();
-        client.report(Metric::Coverage(self.passed as f64 / samples));
-        client.report(Metric::ClassCoverage(predicted as f64 / classes));
-        // Of one class there is nothing to be unsure of.
-        client.report(Metric::Entropy(self.entropy / samples / classes.max(2.0).ln()));
     }
 }

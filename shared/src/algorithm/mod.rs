@@ -89,6 +89,7 @@ pub mod combinations;
 mod erased;
 pub mod fafi;
 mod fedavg;
+mod fedmatch;
 mod fedmix;
 mod fednova;
 mod fedprox;
@@ -101,6 +102,7 @@ pub mod registry;
 mod round;
 mod scaffold;
 mod server_model;
+mod unlabelled;
 
 use models::Architecture;
 use models::params::{Mismatch, ParamSet};
@@ -117,6 +119,7 @@ pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fafi::{Answering, Fafi, Fusion};
 pub use fedavg::FedAvg;
+pub use fedmatch::FedMatch;
 pub use fedmix::{FedMix, Perturbation};
 pub use fednova::FedNova;
 pub use fedprox::FedProx;
@@ -137,6 +140,10 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     const NAME: &'static str;
     /// What it makes no sense with.
     const REFUSES: &'static [Refused] = &[];
+
+    /// Whether the server's own training on labelled samples is a step of it, in place of something that is mixed in: before
+    /// the first round and at the end of each, from [`published`](Self::published).
+    const SUPERVISED: bool = false;
 
     /// Kept by the server between rounds; checkpointed.
     type Global: Portable + Send + 'static;
@@ -199,6 +206,13 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn mixed<'a>(&self, global: &'a mut Self::Global) -> Option<&'a mut ParamSet> {
         let _ = global;
         None
+    }
+
+    /// Takes in what the server's own training has made of [`published`](Self::published), if it is
+    /// [a step](Self::SUPERVISED) of this algorithm.
+    fn supervised(&self, global: &mut Self::Global, trained: ParamSet) -> Result<(), AggregateError> {
+        let _ = (global, trained);
+        Err(AggregateError::NotSupervised)
     }
 
     /// Ends the round: the folded updates become the new state.
@@ -294,6 +308,9 @@ pub enum AggregateError {
     /// refused, so this is our bug.
     #[error("internal error: this algorithm has no model to mix: the configuration should have been refused")]
     NoMixture,
+    /// The server's own training was given to an algorithm of which it is no step: our bug.
+    #[error("internal error: the server's own training is no step of this algorithm; please report this")]
+    NotSupervised,
     /// The units of this network cannot be matched. A configuration with it is refused, so this is our bug.
     #[error("internal error: {0}: this configuration should have been refused; use another aggregation.rule")]
     NotAChain(#[from] NotAChain),

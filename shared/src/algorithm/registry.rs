@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Algorithm, ErasedAlgorithm, Fafi, FedAvg, FedMix, FedNova, FedProx, FedSgd, Local, Moon, Scaffold,
+    Algorithm, ErasedAlgorithm, Fafi, FedAvg, FedMatch, FedMix, FedNova, FedProx, FedSgd, Local, Moon,
+    Scaffold,
 };
 use crate::spec::AlgorithmSpec;
 
@@ -14,6 +15,8 @@ pub struct Entry {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
+    /// [`Algorithm::SUPERVISED`].
+    pub supervised: bool,
     from_toml: fn(toml::Table) -> Result<Vec<u8>, String>,
     complete: fn(toml::Table) -> Result<toml::Table, String>,
     from_spec: fn(&[u8]) -> Option<Box<dyn ErasedAlgorithm>>,
@@ -28,6 +31,9 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
     entry::<Moon>("representations held near the global model's (Li et al. 2021)"),
     entry::<FedMix>("pseudo-labels for devices without labels; the server has some (Wang et al. 2022)"),
+    entry::<FedMatch>(
+        "one part for the server's labels, one for devices without, which help each other (Jeong et al. 2021)",
+    ),
     entry::<Fafi>("one round, whose models are kept side by side and fused in use (Zeng et al. 2025)"),
     entry::<Local>("every client alone, the baseline without a federation"),
 ];
@@ -66,6 +72,7 @@ where
     Entry {
         name: A::NAME,
         summary,
+        supervised: A::SUPERVISED,
         from_toml: |table| {
             let algorithm: A = read(table)?;
             algorithm.validate()?;
@@ -91,6 +98,12 @@ fn complete_as<A: Serialize + DeserializeOwned>(table: toml::Table) -> Result<to
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     ALGORITHMS.iter().map(|entry| entry.name).collect()
+}
+
+/// [`Algorithm::SUPERVISED`] of the algorithm of this name, if there is one.
+#[must_use]
+pub fn is_supervised(name: &str) -> bool {
+    find(name).is_ok_and(|entry| entry.supervised)
 }
 
 fn find(name: &str) -> Result<&'static Entry, RegistryError> {

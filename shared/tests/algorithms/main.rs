@@ -5,6 +5,7 @@
 mod aggregation;
 mod axes;
 mod ensemble;
+mod fedmatch;
 mod fedmix;
 mod matching;
 mod objectives;
@@ -45,6 +46,11 @@ fn specified(algorithm: &str, table: &str) -> RunSpec {
     if algorithm == "fedmix" {
         // Images of two pixels a side cannot be moved by more.
         table.entry("shift").or_insert(1.into());
+    }
+    if algorithm == "fedmatch" {
+        table.entry("shift").or_insert(1.into());
+        // As fast as these tests learn, the published pull would overshoot.
+        table.entry("lambda-l2").or_insert(0.1.into());
     }
     let specified = registry::specify(algorithm, table).unwrap();
     fitted(RunSpec { algorithm: specified, ..RunSpec::example(algorithm) })

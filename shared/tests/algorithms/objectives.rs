@@ -244,7 +244,7 @@ fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
             // Those of pseudo-labels are told in every round of it.
             let always = ["class-coverage", "coverage", "entropy"];
             let (told, asked): (Vec<_>, Vec<_>) = found.into_keys().partition(|name| always.contains(name));
-            assert_eq!(told.len(), if algorithm == "fedmix" { 3 } else { 0 });
+            assert_eq!(told.len(), if ["fedmix", "fedmatch"].contains(&algorithm) { 3 } else { 0 });
             asked
         };
         assert!(names(false, false).is_empty(), "{algorithm}");

@@ -38,8 +38,11 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
         rounds: rounds.iter().rfind(|round| !round.closing).map_or(0, |round| round.round),
         series,
     };
-    let collapsed: Vec<String> =
-        rounds.iter().filter(|record| record.collapsed).map(|record| record.round.to_string()).collect();
+    let those = |which: fn(&RoundRecord) -> bool| -> Vec<String> {
+        rounds.iter().filter(|record| which(record)).map(|record| record.round.to_string()).collect()
+    };
+    let collapsed = those(|record| record.collapsed);
+    let diverged = those(|record| record.diverged);
     let chart = chart.draw()?;
     Some(html! {
         section.card {
@@ -47,6 +50,10 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
             @if !collapsed.is_empty() {
                 p { strong { "Collapse" } ": the model named few classes, whatever it was shown, after "
                     @if collapsed.len() == 1 { "round " } @else { "rounds " } (collapsed.join(", ")) "." }
+            }
+            @if !diverged.is_empty() {
+                p { strong { "Divergence" } ": the server's own training gave no numbers and counted for nothing in "
+                    @if diverged.len() == 1 { "round " } @else { "rounds " } (diverged.join(", ")) "." }
             }
             (chart)
         }

@@ -39,6 +39,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             seconds: 1.2 + 0.4 * wobble + if late > 0 { 2.0 } else { 0.0 },
             waited_for: if late > 0 { WaitedFor::MaxTime } else { WaitedFor::Cohort },
             collapsed: false,
+            diverged: false,
         }
     };
     (1..=rounds).map(round).collect()

@@ -1,0 +1,225 @@
+//! Which clients' models help others, and whom they help.
+
+use std::collections::BTreeMap;
+
+use models::params::ParamSet;
+use models::{Batch, Mode, ModelError, Network, pseudo_label};
+
+use crate::algorithm::{Client, TrainError};
+use crate::id::ClientId;
+use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::seed::{Seed, standard_normal};
+use crate::spec::RunSpec;
+
+/// Prefix of the names of a helper's tensors; then come its tag in sixteen hexadecimal digits and a dot.
+const HELPER: &str = "helper.";
+
+/// What stands for a client in one round: it knows its own, and whoever does not know its id learns nothing from it. Drawn at
+/// random, so that those with the smallest tags are a sample of the cohort.
+type Tag = u64;
+
+/// What tags of a round are drawn from.
+fn tags(spec: &RunSpec, round: u32) -> Seed {
+    spec.root_seed().derive_numbered("helpers of round", u64::from(round))
+}
+
+fn tag(tags: &Seed, client: ClientId) -> Tag {
+    let drawn = tags.derive_bytes("client", client.as_bytes());
+    drawn.as_bytes().iter().take(8).fold(0, |tag, &byte| tag << 8 | Tag::from(byte))
+}
+
+/// What helpers are picked from: the part that each of a few clients has trained.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Bank {
+    /// The round that they are of; 0 without any.
+    round: u32,
+    psi: BTreeMap<Tag, ParamSet>,
+}
+
+impl Bank {
+    pub(super) fn is_empty(&self) -> bool {
+        self.psi.is_empty()
+    }
+
+    /// The networks of the `most` helpers whose outputs for the fixed image are nearest to these, the nearest first. One's own
+    /// model is no helper, and neither is one that computes no numbers: clients send what they like.
+    pub(super) fn nearest(
+        &self,
+        sigma: &ParamSet,
+        client: &Client<'_>,
+        image: &FixedImage,
+        outputs: &[f32],
+        most: usize,
+    ) -> Result<Vec<Network>, TrainError> {
+        let spec = client.spec();
+        let own = client.id().map(|id| tag(&tags(spec, self.round), id));
+        let mut nearest: Vec<(f64, Network)> = Vec::new();
+        for (_, psi) in self.psi.iter().filter(|(tag, _)| Some(**tag) != own) {
+            let mut theta = sigma.clone();
+            theta.add(psi).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
+            let mut network = Network::new(&spec.architecture, &*client.start(&theta)?, client.device())?;
+            let distance = squared_distance(&image.seen_by(&mut network)?, outputs);
+            if distance.is_finite() {
+                let at = nearest.partition_point(|(other, _)| *other <= distance);
+                nearest.insert(at, (distance, network));
+                nearest.truncate(most);
+            }
+        }
+        Ok(nearest.into_iter().map(|(_, network)| network).collect())
+    }
+}
+
+fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
+}
+
+/// Who may be in the next bank, of those whose updates have come: the clients with the smallest tags, whatever the order.
+pub(super) struct Candidates {
+    round: u32,
+    tags: Seed,
+    most: usize,
+    deltas: BTreeMap<Tag, ParamSet>,
+}
+
+impl Candidates {
+    pub(super) fn of(spec: &RunSpec, round: u32, most: usize) -> Self {
+        Self { round, tags: tags(spec, round), most, deltas: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, client: ClientId, delta: ParamSet) {
+        self.deltas.insert(tag(&self.tags, client), delta);
+        self.shorten();
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.deltas.extend(other.deltas);
+        self.shorten();
+    }
+
+    fn shorten(&mut self) {
+        while self.deltas.len() > self.most {
+            self.deltas.pop_last();
+        }
+    }
+
+    /// The bank of what they have trained from this `psi` on. Buffers that they have kept to themselves stay as in `psi`.
+    pub(super) fn trained_from(self, psi: &ParamSet) -> Bank {
+        let sum = |(tag, delta): (Tag, ParamSet)| {
+            let mut psi_k = psi.clone();
+            for (name, array) in psi_k.iter_mut() {
+                let moved = delta.get(name).map_or(&[][..], |moved| moved.values());
+                array.values_mut().iter_mut().zip(moved).for_each(|(value, moved)| *value += moved);
+            }
+            (tag, psi_k)
+        };
+        Bank { round: self.round, psi: self.deltas.into_iter().map(sum).collect() }
+    }
+}
+
+/// The helpers' tensors under their tags, and the round.
+impl Portable for Bank {
+    fn pack(self) -> Parcel {
+        let mut tensors = ParamSet::new();
+        for (tag, psi) in self.psi {
+            tensors.insert_under(&format!("{HELPER}{tag:016x}."), psi);
+        }
+        if tensors.is_empty() { Parcel::default() } else { Parcel::with_scalars(tensors, &self.round) }
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        const EXPECTED: &str = "a bank of helpers";
+        if parcel == Parcel::default() {
+            return Ok(Self::default());
+        }
+        let round = parcel.scalars(EXPECTED)?;
+        let (mut tensors, mut psi) = (parcel.tensors, BTreeMap::new());
+        while !tensors.is_empty() {
+            let first = tensors.names().next().and_then(|name| name.get(..HELPER.len() + 17));
+            let prefix = first.unwrap_or_default().to_owned();
+            let digits = prefix.strip_prefix(HELPER).and_then(|rest| rest.strip_suffix('.'));
+            let tag = digits.and_then(|digits| Tag::from_str_radix(digits, 16).ok());
+            psi.insert(tag.ok_or(ParcelError::Scalars { expected: EXPECTED })?, tensors.take_under(&prefix));
+        }
+        Ok(Self { round, psi })
+    }
+}
+
+/// One image of Gaussian noise, the same for everybody in a run: models that see the same in it are taken to be alike.
+pub(super) struct FixedImage(Batch);
+
+impl FixedImage {
+    pub(super) fn of(spec: &RunSpec) -> Result<Self, TrainError> {
+        let input = &spec.architecture.input;
+        let mut rng = spec.root_seed().derive("fixed image").rng();
+        let x = (0..input.iter().product()).map(|_| standard_normal(&mut rng) as f32).collect();
+        Ok(Self(Batch::unlabelled(x, [&[1], &input[..]].concat())?))
+    }
+
+    /// The probabilities that a network gives it.
+    pub(super) fn seen_by(&self, network: &mut Network) -> Result<Vec<f32>, ModelError> {
+        network.forward(self.0.x(), self.0.shape(), Mode::Evaluation)?;
+        let logits = network.logits();
+        let mut probabilities = vec![0.0; logits.len()];
+        pseudo_label::add_probabilities(logits, logits.len(), &mut probabilities);
+        Ok(probabilities)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use models::params::Array;
+
+    use super::*;
+
+    fn set(value: f32) -> ParamSet {
+        let mut set = ParamSet::new();
+        set.insert("w", Array::new([1], vec![value]).expect("one axis"));
+        set
+    }
+
+    #[test]
+    fn a_bank_is_the_same_sample_of_the_cohort_in_any_order_and_however_it_is_merged() {
+        let spec = RunSpec::example("fedmatch");
+        let client = |number: u8| ClientId::from_bytes([number; 16]);
+        let of = |numbers: &mut dyn Iterator<Item = u8>, most| {
+            let mut candidates = Candidates::of(&spec, 11, most);
+            numbers.for_each(|number| candidates.add(client(number), set(f32::from(number))));
+            candidates
+        };
+        let bank = |candidates: Candidates| candidates.trained_from(&set(100.0));
+        let all = bank(of(&mut (0..20), 20));
+        let chosen = bank(of(&mut (0..20), 3));
+        assert_eq!((all.psi.len(), chosen.psi.len(), chosen.round), (20, 3, 11));
+        assert!(chosen.psi.iter().eq(all.psi.iter().take(3)));
+        assert_eq!(bank(of(&mut (0..20).rev(), 3)), chosen);
+        for split in 0..20 {
+            let mut halves = of(&mut (0..split), 3);
+            halves.merge(of(&mut (split..20), 3));
+            assert_eq!(bank(halves), chosen);
+        }
+        for (number, psi) in (0..20).map(|number| (number, &all.psi[&tag(&tags(&spec, 11), client(number))]))
+        {
+            assert_eq!(psi, &set(100.0 + f32::from(number)), "what this client has trained");
+        }
+        let others = Candidates { tags: tags(&spec, 21), ..of(&mut (0..0), 3) };
+        let later = (0..20).fold(others, |mut others, number| {
+            others.add(client(number), set(f32::from(number)));
+            others
+        });
+        assert_ne!(bank(later).psi, chosen.psi, "others in another round");
+    }
+
+    #[test]
+    fn banks_leave_as_parcels_and_nothing_else_is_taken_for_one() {
+        let psi = BTreeMap::from([(7, set(1.0)), (u64::MAX, set(2.0))]);
+        for bank in [Bank::default(), Bank { round: 3, psi }] {
+            assert_eq!(Bank::unpack(bank.clone().pack()).expect("a bank"), bank);
+        }
+        for name in ["helper.w", "helper.00000000000000zz.w", "w", "helper.é0000000000000000.w"] {
+            let mut tensors = ParamSet::new();
+            tensors.insert(name, Array::zeros([1]));
+            assert!(Bank::unpack(Parcel::with_scalars(tensors.clone(), &3_u32)).is_err(), "{name}");
+            assert!(Bank::unpack(Parcel { tensors, scalars: Vec::new() }).is_err(), "{name}");
+        }
+    }
+}

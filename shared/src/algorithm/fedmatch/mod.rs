@@ -1,0 +1,365 @@
+//! `FedMatch`: labels at the server, and devices that ask models like their own for a second opinion.
+//!
+//! Jeong, Yoon, Yang, Hwang: *Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint Learning*, ICLR 2021
+//! (arXiv 2006.12097), with labels at the server.
+//!
+//! ```text
+//! theta = sigma + psi
+//! server:    sigma = E_s epochs of minibatch SGD on lambda_s CE(f(x), y), psi fixed; before the first round and after each
+//! client k:  psi_k = E epochs of minibatch SGD from psi on, sigma fixed, on the mean over the u with max f(u) >= gate of
+//!              lambda_a CE(y_hat, f(pi(u))) + lambda_i (1/H) sum_j KL(f_j(u) || f(u))
+//!            + lambda_l1 |psi|_1 + lambda_l2 ||sigma - psi||^2
+//!            y_hat: what most of f, f_1, ..., f_H predict for u; f's own prediction if as many predict that
+//! server:    psi = psi + mean_k (psi_k - psi)
+//! ```
+//!
+//! where pi is a shift, and a mirror image every other time if `flip` is set, and the helpers `f_j = sigma + psi_j` are the H
+//! models whose outputs for one fixed image of Gaussian noise are nearest to those of the client's own last model. Since psi is
+//! fixed while the server trains, sigma moves as theta does: the server trains theta, and psi is taken off it again. psi begins
+//! as zero.
+//!
+//! The paper averages psi uniformly, which is `aggregation.weights = "uniform"`: weights are an axis like elsewhere. Its weight
+//! of the supervised loss, 10, is `server.weight`.
+//!
+//! # Helpers
+//!
+//! A cohort is sent one broadcast, so helpers are not chosen by the server: it keeps a *bank* of what a few clients have sent,
+//! drawn anew from the cohort every `refresh` rounds, and every device picks its own H of them. It knows its own there, by a tag
+//! that is drawn from the run's seed, the round and the client's id, and leaves it out. As every round's broadcast has the bank,
+//! a device that comes in any round can be helped. The price: a broadcast is `2 + bank` models long, and the server keeps so many
+//! between rounds, on disk and, while a round is closed, in memory, however many clients there are. Without helpers it is two.
+//!
+//! # What clients see of each other
+//!
+//! Each device is sent the models of up to `bank` others, as these have trained them, and not an average: what a model gives away
+//! of the samples that it was trained on, it gives away to every client of the run. The tags hide who they are from from those
+//! who do not know the ids. Where that is not acceptable, `helpers = 0` keeps everybody's model to himself, or use `FedMix`.
+//!
+//! The loss that is reported is that of the samples above the gate without what pulls at psi, which says nothing of the samples;
+//! beside it coverage, class coverage and entropy as in [`FedMix`](super::FedMix).
+
+mod helpers;
+mod opinion;
+mod parts;
+
+use models::params::{Array, ParamSet};
+use models::{Batch, LossGradients, ModelError, Network, pseudo_label};
+use serde::{Deserialize, Serialize};
+
+use super::unlabelled::{Seen, perturbed, suit};
+use super::{
+    AggregateError, Algorithm, Choice, Client, Contribution, Drawn, Refused, Round, ServerModel, TrainError,
+};
+use crate::aggregation::WeightedSum;
+use crate::data::Preparation;
+use crate::message::Rejection;
+use crate::spec::{DataSpec, Training};
+use helpers::{Bank, Candidates, FixedImage};
+use opinion::Opinion;
+use parts::Parts;
+
+/// The most models that a bank may have.
+const MOST: u32 = 64;
+
+/// Two parts of a model, one of the server and one of the clients, and helpers among these.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FedMatch {
+    /// The weight of the cross-entropy with pseudo-labels.
+    pub lambda_a: f64,
+    /// The weight of the distance to the helpers' predictions.
+    pub lambda_i: f64,
+    /// The weight of the sum of psi's absolute values.
+    pub lambda_l1: f64,
+    /// The weight of the squared distance of sigma and psi.
+    pub lambda_l2: f64,
+    /// The least probability of a class that makes a pseudo-label.
+    pub gate: f64,
+    /// H: so many other models vote on pseudo-labels.
+    pub helpers: u32,
+    /// So many models each client picks its helpers from, at most.
+    pub bank: u32,
+    /// After so many rounds the bank is filled anew.
+    pub refresh: u32,
+    /// Pixels by which pi shifts at most, in each direction.
+    pub shift: u32,
+    /// Whether pi mirrors every other time.
+    pub flip: bool,
+}
+
+impl Default for FedMatch {
+    fn default() -> Self {
+        Self {
+            lambda_a: 0.01,
+            lambda_i: 0.01,
+            lambda_l1: 1e-5,
+            lambda_l2: 10.0,
+            gate: 0.75,
+            helpers: 2,
+            bank: 5,
+            refresh: 10,
+            shift: 2,
+            flip: true,
+        }
+    }
+}
+
+/// What the updates of a round fold into.
+pub struct Folded {
+    sum: WeightedSum,
+    /// Whose models the next rounds' helpers are, if it is time for others.
+    candidates: Option<Candidates>,
+}
+
+impl Algorithm for FedMatch {
+    const NAME: &'static str = "fedmatch";
+    const REFUSES: &'static [Refused] = &[
+        (
+            Choice::Mixed,
+            "fedmatch adds what its server has trained to what its clients have, and mixes nothing: leave server.mix out",
+        ),
+        (
+            Choice::Robust,
+            "fedmatch gives clients each other's models, also those that a robust rule would not believe: use the mean",
+        ),
+        (
+            Choice::Matched,
+            "fedmatch's clients train a part of a model, whose units do nothing without the server's: use the mean",
+        ),
+    ];
+    const SUPERVISED: bool = true;
+
+    type Global = Parts<ServerModel>;
+    /// What the client's own last model gives for the fixed image; without tensors before its first round.
+    type Local = ParamSet;
+    type Broadcast = Parts<ParamSet>;
+    /// `psi_k - psi`.
+    type Update = ParamSet;
+    type Partial = Folded;
+
+    fn validate(&self) -> Result<(), String> {
+        for (name, lambda) in [
+            ("lambda-a", self.lambda_a),
+            ("lambda-i", self.lambda_i),
+            ("lambda-l1", self.lambda_l1),
+            ("lambda-l2", self.lambda_l2),
+        ] {
+            if !(lambda.is_finite() && lambda >= 0.0) {
+                return Err(format!("{name} must be a number of at least 0, not {lambda}"));
+            }
+        }
+        if self.lambda_a == 0.0 && (self.lambda_i == 0.0 || self.helpers == 0) {
+            return Err("lambda-a is 0 and no helper counts: clients would learn nothing".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.gate) {
+            return Err(format!("gate must be a probability from 0 to 1, not {}", self.gate));
+        }
+        if self.helpers > self.bank {
+            return Err(format!(
+                "helpers are picked from the bank: {} of {} cannot be, raise bank or lower helpers",
+                self.helpers, self.bank
+            ));
+        }
+        if self.bank > MOST {
+            return Err(format!(
+                "bank must be at most {MOST}, since it is part of every broadcast, not {}",
+                self.bank
+            ));
+        }
+        if self.refresh == 0 {
+            return Err("refresh must be at least 1: it is a number of rounds".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A device needs no labels, but images; and the pull towards sigma must not overshoot.
+    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        let pull = 2.0 * self.lambda_l2 * training.sgd.rate;
+        if pull > 1.0 && training.epochs > 0 {
+            return Err(format!(
+                "every step of fedmatch moves psi towards sigma by 2 lambda-l2 times the rate, here {pull} times the \
+                 distance, and beyond it: lower training.optimizer.sgd.rate or algorithm.fedmatch.lambda-l2"
+            ));
+        }
+        suit(Self::NAME, &[self.moved(&data.preparation)], data)
+    }
+
+    fn init(&self, params: ParamSet) -> Self::Global {
+        let psi = ServerModel::new(params.zeros_like());
+        Parts { theta: params.clone(), sigma: params, psi, bank: Bank::default() }
+    }
+
+    /// theta.
+    fn published<'a>(&self, global: &'a Self::Global) -> &'a ParamSet {
+        &global.theta
+    }
+
+    fn broadcast(&self, global: &Self::Global) -> Self::Broadcast {
+        let Parts { sigma, psi, theta, bank } = global;
+        Parts { sigma: sigma.clone(), psi: psi.w.clone(), theta: theta.clone(), bank: bank.clone() }
+    }
+
+    fn train(
+        &self,
+        client: &mut Client<'_>,
+        received: Self::Broadcast,
+        outputs: &mut ParamSet,
+    ) -> Result<ParamSet, TrainError> {
+        let spec = client.spec();
+        // A server is not believed that this is so.
+        self.suits(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
+        let (architecture, backend) = (&spec.architecture, client.device());
+        let (input, classes) = (&architecture.input, architecture.classes);
+        let image = FixedImage::of(spec)?;
+        let mut helpers = Vec::new();
+        if self.helpers > 0 && !received.bank.is_empty() {
+            let own = match outputs.get(OUTPUTS) {
+                Some(kept) => kept.values().to_vec(),
+                None => image.seen_by(&mut Network::new(
+                    architecture,
+                    &*client.start(&received.theta)?,
+                    backend,
+                )?)?,
+            };
+            helpers = received.bank.nearest(&received.sigma, client, &image, &own, self.helpers as usize)?;
+        }
+        let pulls = Pulls::of(self, client, &received.sigma)?;
+        let moved = self.moved(&spec.data.preparation);
+        let (gate, lambda_a, lambda_i) = (self.gate as f32, self.lambda_a as f32, self.lambda_i as f32);
+        let mut seen = Seen::of(classes);
+        let psi_k = client.epochs_of(&received.theta, |learner, batch, drawn: &Drawn<'_>| {
+            let n = batch.len();
+            let mut own = vec![0.0; n * classes];
+            pseudo_label::add_probabilities(learner.predict(batch)?, classes, &mut own);
+            let passes = seen.look_at(&own, gate);
+            let passed = passes.iter().filter(|&&passes| passes).count();
+            let opinion = Opinion::of(batch, &own, classes, &mut helpers)?;
+            // The mean is over the samples that pass, and what it is taken with divides by all.
+            let share = n as f32 / passed.max(1) as f32;
+            let asks = !helpers.is_empty() && lambda_i > 0.0;
+            let mut x = if asks { batch.x().to_vec() } else { Vec::new() };
+            drawn.view(&moved, "pi", &mut x);
+            let shape = [&[if asks { 2 * n } else { n }], &input[..]].concat();
+            let loss = learner.step_by(&Batch::unlabelled(x, shape)?, &mut |network, by| {
+                let logits = network.logits();
+                by.representation.clear();
+                by.logits.clear();
+                by.logits.resize(logits.len(), 0.0);
+                let at = if asks { n * classes } else { 0 };
+                let (u, pi_u) = logits.split_at(at);
+                let (by_u, by_pi_u) = by.logits.split_at_mut(at);
+                let weight = lambda_a * share;
+                let mut loss = weight
+                    * pseudo_label::soft_cross_entropy(pi_u, &opinion.labels, &passes, weight, by_pi_u);
+                if asks {
+                    loss += opinion.distance(u, &passes, lambda_i * share, by_u);
+                }
+                pulls.write(network, by)?;
+                Ok(loss)
+            })?;
+            Ok(loss)
+        })?;
+        seen.report(client);
+        if self.helpers > 0 {
+            let seen = image.seen_by(&mut Network::new(architecture, &psi_k, backend)?)?;
+            outputs.insert(
+                OUTPUTS,
+                Array::new([seen.len()], seen).map_err(|error| TrainError::Local(error.to_string()))?,
+            );
+        }
+        client.delta(psi_k, &received.theta)
+    }
+
+    fn used<'a>(&self, received: &'a Self::Broadcast, _outputs: &'a ParamSet) -> Option<&'a ParamSet> {
+        Some(&received.theta)
+    }
+
+    fn check(&self, round: &Round<'_>, update: &ParamSet) -> Result<(), Rejection> {
+        round.check(update)
+    }
+
+    fn begin(&self, round: &Round<'_>) -> Folded {
+        let due = self.helpers > 0 && (round.number.saturating_sub(1)).is_multiple_of(self.refresh);
+        let candidates = due.then(|| Candidates::of(round.spec, round.number, self.bank as usize));
+        Folded { sum: round.sum(), candidates }
+    }
+
+    fn fold(&self, partial: &mut Folded, contribution: Contribution<ParamSet>) {
+        let Contribution { client, weight, report, update } = contribution;
+        partial.sum.add(&update, weight, report.loss);
+        if let Some(candidates) = &mut partial.candidates {
+            candidates.add(client, update);
+        }
+    }
+
+    fn merge(&self, into: &mut Folded, other: Folded) {
+        into.sum.merge(&other.sum);
+        if let (Some(into), Some(other)) = (&mut into.candidates, other.candidates) {
+            into.merge(other);
+        }
+    }
+
+    fn close(
+        &self,
+        global: &mut Self::Global,
+        partial: Folded,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        if let Some(candidates) = partial.candidates {
+            global.bank = candidates.trained_from(&global.psi.w);
+        }
+        global.psi.step(partial.sum, 1.0, round)?;
+        Ok(global.join()?)
+    }
+
+    /// sigma is what the server has made of theta, without psi.
+    fn supervised(&self, global: &mut Self::Global, trained: ParamSet) -> Result<(), AggregateError> {
+        global.sigma = trained.difference(&global.psi.w)?;
+        Ok(global.join()?)
+    }
+}
+
+/// The tensor that [`Algorithm::Local`] has.
+const OUTPUTS: &str = "outputs";
+
+impl FedMatch {
+    /// What pi does to samples that are prepared as in this run.
+    fn moved(&self, run: &Preparation) -> Preparation {
+        perturbed(run, self.shift, if self.flip { 0.5 } else { 0.0 })
+    }
+}
+
+/// What pulls at psi whatever the samples are: towards zero, and towards sigma.
+struct Pulls<'a> {
+    by: [f32; 2],
+    /// Of the tensors that follow a gradient; none if nothing pulls.
+    sigma: Vec<(&'a str, &'a [f32])>,
+}
+
+impl<'a> Pulls<'a> {
+    fn of(fedmatch: &FedMatch, client: &Client<'_>, sigma: &'a ParamSet) -> Result<Self, TrainError> {
+        let by = [fedmatch.lambda_l1 as f32, fedmatch.lambda_l2 as f32];
+        if by == [0.0; 2] {
+            return Ok(Self { by, sigma: Vec::new() });
+        }
+        let learned = client.without_buffers(sigma)?;
+        let sigma = sigma.iter().filter(|(name, _)| learned.get(name).is_some());
+        Ok(Self { by, sigma: sigma.map(|(name, array)| (name, array.values())).collect() })
+    }
+
+    /// The gradient, which by psi is that by theta: `lambda_l1 sign(psi) + 2 lambda_l2 (psi - sigma)`, `psi = theta - sigma`.
+    fn write(&self, network: &Network, by: &mut LossGradients) -> Result<(), ModelError> {
+        by.parameters.clear();
+        let [l1, l2] = self.by;
+        for &(name, sigma) in &self.sigma {
+            let theta = network.parameter(name)?;
+            let gradient = |(theta, sigma): (&f32, &f32)| {
+                let psi = theta - sigma;
+                let sign = if psi == 0.0 { 0.0 } else { psi.signum() };
+                l1 * sign + 2.0 * l2 * (psi - sigma)
+            };
+            by.parameters.push((name.to_owned(), theta.values().iter().zip(sigma).map(gradient).collect()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! A model that is the sum of two parts, and the models that help to train one of them.
+
+use models::params::{Mismatch, ParamSet};
+
+use super::helpers::Bank;
+use crate::algorithm::ServerModel;
+use crate::parcel::{Parcel, ParcelError, Portable};
+
+/// Prefixes of the names of the parts, where they leave the algorithm. No part of a model begins so.
+const SIGMA: &str = "sigma.";
+const PSI: &str = "psi.";
+
+/// `theta = sigma + psi`, and the bank of helpers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts<T> {
+    /// What the server trains.
+    pub(super) sigma: ParamSet,
+    /// What clients train.
+    pub(super) psi: T,
+    /// Their sum, which is not sent: everybody adds in the same way.
+    pub(super) theta: ParamSet,
+    /// What helpers are picked from.
+    pub(super) bank: Bank,
+}
+
+/// What holds a set of parameters.
+pub trait Held {
+    /// The parameters.
+    fn held(&self) -> &ParamSet;
+}
+
+impl Held for ParamSet {
+    fn held(&self) -> &ParamSet {
+        self
+    }
+}
+
+impl Held for ServerModel {
+    fn held(&self) -> &ParamSet {
+        &self.w
+    }
+}
+
+impl<T: Held> Parts<T> {
+    /// Adds the parts up.
+    pub(super) fn join(&mut self) -> Result<(), Mismatch> {
+        self.theta.clone_from(&self.sigma);
+        self.theta.add(self.psi.held())
+    }
+}
+
+impl<T: Portable + Held> Portable for Parts<T> {
+    fn pack(self) -> Parcel {
+        let mut parcel = self.bank.pack();
+        parcel.tensors.insert_under(SIGMA, self.sigma);
+        parcel.tensors.insert_under(PSI, self.psi.pack().tensors);
+        parcel
+    }
+
+    fn unpack(mut parcel: Parcel) -> Result<Self, ParcelError> {
+        let sigma = parcel.tensors.take_under(SIGMA);
+        let psi = T::unpack(Parcel { tensors: parcel.tensors.take_under(PSI), scalars: Vec::new() })?;
+        let mut parts = Self { sigma, psi, theta: ParamSet::new(), bank: Bank::unpack(parcel)? };
+        parts.join()?;
+        Ok(parts)
+    }
+}

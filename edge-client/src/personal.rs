@@ -5,7 +5,7 @@
 //! | `global.extractor.conv1.weight`, ... | the global model that the local expert stands on |
 //! | `personal.head.fc1.weight`, ... | the local expert: what stands on the extractor, or for FT the whole model |
 //! | `gate.weight` `[1, inputs]`, `gate.bias` `[1]` | the gate of MF and MFE |
-//! | `split` `[samples]` | 1 for the training samples that the gate has learned from, 0 for the expert's |
+//! | `split` `[samples]` | of each sample of the device: 0 the expert's, 1 the gate's, 2 held out for tests |
 //!
 //! The metadata says what they belong to: `personal-model` (the format's version), `method`, `mix`, `architecture` and `samples`
 //! (JSON, as in a model file), `run`, `name` (the run's) and `round`.
@@ -39,8 +39,10 @@ pub struct Personal {
     pub name: String,
     /// The round that it was made in.
     pub round: u32,
-    /// Which of the device's samples it has learned from, and how.
+    /// Which of the device's samples it has learned from, and how: positions among all of them.
     pub split: LocalSplit,
+    /// Those that it was kept from, since it is tested on them; ascending.
+    pub held_out: Vec<u32>,
 }
 
 /// Why a file is no personal model.
@@ -81,7 +83,8 @@ impl Personal {
     /// The file's bytes.
     ///
     /// # Panics
-    /// Never: names of parameters are not the one that the format reserves, and numbers and names are JSON.
+    /// If the parts of the split are not all samples, each once. Otherwise never: names of parameters are not the one that the
+    /// format reserves, and numbers and names are JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let model = &self.model;
@@ -96,9 +99,9 @@ impl Personal {
             tensors.insert("gate.weight", array(&[1, weights.len()], weights.to_vec()));
             tensors.insert("gate.bias", array(&[1], vec![bias]));
         }
-        let mut split = Array::zeros([self.split.samples()]);
-        for &position in &self.split.gate {
-            split.values_mut()[position as usize] = 1.0;
+        let mut split = Array::zeros([self.split.samples() + self.held_out.len()]);
+        for (part, mark) in [(&self.split.gate, 1.0), (&self.held_out, 2.0)] {
+            part.iter().for_each(|&position| split.values_mut()[position as usize] = mark);
         }
         tensors.insert("split", split);
         let metadata = [
@@ -147,10 +150,12 @@ impl Personal {
             }
         };
         let split = tensors.remove("split").ok_or(PersonalError::Tensor { tensor: "split".to_owned() })?;
-        let (gate_part, expert): (Vec<_>, Vec<_>) =
-            split.values().iter().zip(0_u32..).partition(|&(&value, _)| value > 0.5);
-        let positions = |part: Vec<(&f32, u32)>| part.into_iter().map(|(_, position)| position).collect();
-        let split = LocalSplit { expert: positions(expert), gate: positions(gate_part) };
+        let marked = |from: f32, to: f32| -> Vec<u32> {
+            let marked = split.values().iter().zip(0_u32..).filter(|(mark, _)| (from..to).contains(*mark));
+            marked.map(|(_, position)| position).collect()
+        };
+        let held_out = marked(1.5, f32::INFINITY);
+        let split = LocalSplit { expert: marked(f32::NEG_INFINITY, 0.5), gate: marked(0.5, 1.5) };
         let model = PersonalModel {
             method: parsed(&word_json(text("method")?), "method")?,
             mix: parsed(&word_json(text("mix")?), "mix")?,
@@ -163,7 +168,7 @@ impl Personal {
         let run = text("run")?.parse().map_err(|_| PersonalError::Metadata { key: "run" })?;
         let round = text("round")?.parse().map_err(|_| PersonalError::Metadata { key: "round" })?;
         let samples = parsed(text(SAMPLES_KEY)?, SAMPLES_KEY)?;
-        Ok(Self { model, samples, run, name: text("name")?.clone(), round, split })
+        Ok(Self { model, samples, run, name: text("name")?.clone(), round, split, held_out })
     }
 }
 
@@ -218,9 +223,9 @@ pub(crate) mod tests {
             labels: shared::spec::LabelsAt::Device,
             preparation: shared::data::Preparation::default(),
         };
-        let split = LocalSplit { expert: vec![0, 2, 3], gate: vec![1] };
+        let (split, held_out) = (LocalSplit { expert: vec![0, 3, 5], gate: vec![1] }, vec![2, 4]);
         let model = PersonalModel { method, mix: Mix::Logits, architecture, global, local, gate };
-        Personal { model, samples, run, name: "a run".to_owned(), round, split }
+        Personal { model, samples, run, name: "a run".to_owned(), round, split, held_out }
     }
 
     #[test]

@@ -14,7 +14,12 @@
 //! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay |
 //! | `Greeting` | welcome | `Joined` | goes on with what it holds |
 //! | any | refused for a reason that may pass | same | the server hangs up: as disconnected |
+//! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
+//! | `Leaving` | trained | `Over` | `Finish` |
 //! | any | refused for good, finished, stop | `Over` | `Finish` |
+//!
+//! A round after the last, in which devices make their personal models, may end before a slow one is done: what it tells
+//! nobody waits for any more, but the model is its own, and it takes its time.
 //!
 //! # Work
 //!
@@ -59,6 +64,8 @@ enum Link {
     Greeting,
     /// The next heart-beat is due at this moment.
     Joined(Duration),
+    /// The run is over, and the device finishes what it does for itself. The server may be gone.
+    Leaving,
     Over,
 }
 
@@ -71,6 +78,10 @@ pub struct Session {
     work: Work,
     report: TrainReport,
     progress: Progress,
+    /// Whether the task in training is for the device itself, and nobody learns from it.
+    personal: bool,
+    /// How it ends when that is done.
+    leaving: Option<Outcome>,
     /// A task that overtook the welcome: it comes on a stream of its own.
     early: Option<(u32, message::Work)>,
     /// A task that failed after the hello had declared it held: the server will not send it again.
@@ -96,6 +107,8 @@ impl Session {
             work,
             report,
             progress: Progress::default(),
+            personal: false,
+            leaving: None,
             early: None,
             failed: None,
             attempts: 0,
@@ -116,7 +129,7 @@ impl Session {
     pub fn deadline(&self) -> Option<Duration> {
         match self.link {
             Link::Waiting(moment) | Link::Joined(moment) => Some(moment),
-            Link::Connecting | Link::Greeting | Link::Over => None,
+            Link::Connecting | Link::Greeting | Link::Leaving | Link::Over => None,
         }
     }
 
@@ -132,9 +145,10 @@ impl Session {
             return;
         }
         match event {
+            Event::Connected if self.link == Link::Leaving => {}
             Event::Connected => self.greet(),
             Event::Disconnected { .. } => {
-                if !matches!(self.link, Link::Waiting(_)) {
+                if !matches!(self.link, Link::Waiting(_) | Link::Leaving) {
                     self.link = Link::Waiting(now + self.next_delay());
                 }
             }
@@ -179,6 +193,9 @@ impl Session {
     }
 
     fn message(&mut self, now: Duration, message: ToClient) {
+        if self.link == Link::Leaving {
+            return;
+        }
         match message {
             ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
             ToClient::Refused(refusal) if refusal.may_pass() => {}
@@ -192,6 +209,10 @@ impl Session {
                 {
                     self.forget(Some(verdict));
                 }
+            }
+            ToClient::Finished { rounds } if self.personal && matches!(self.work, Work::Training(_)) => {
+                self.link = Link::Leaving;
+                self.leaving = Some(Outcome::Completed { rounds });
             }
             ToClient::Finished { rounds } => {
                 self.abandon();
@@ -236,6 +257,7 @@ impl Session {
         let spec = spec.clone();
         self.abandon();
         self.work = Work::Training(held);
+        self.personal = work.personalise && !work.train;
         self.progress = Progress { round: Some(round), done: 0, total: 0 };
         self.actions.push_back(Action::Train { round, work, spec });
     }
@@ -246,6 +268,15 @@ impl Session {
             return;
         }
         self.progress = Progress::default();
+        if let Some(leaving) = self.leaving.take() {
+            self.work = Work::Idle;
+            if outcome.is_ok() {
+                // What it would tell the server has been kept with the model.
+                self.actions.push_back(Action::Forget { round, verdict: None });
+            }
+            self.end(leaving);
+            return;
+        }
         match outcome {
             Ok(report) => {
                 self.work = Work::Holding(held);
@@ -269,7 +300,7 @@ impl Session {
                 self.actions.push_back(Action::Send(ToServer::Failed { round: held.round, reason }));
             }
             Link::Greeting => self.failed = Some((held, reason)),
-            Link::Waiting(_) | Link::Connecting | Link::Over => {}
+            Link::Waiting(_) | Link::Connecting | Link::Leaving | Link::Over => {}
         }
     }
 
@@ -301,7 +332,7 @@ impl Session {
         if matches!(self.work, Work::Training(_)) {
             self.abandon();
         }
-        if matches!(self.link, Link::Greeting | Link::Joined(_)) {
+        if matches!(self.link, Link::Greeting | Link::Joined(_) | Link::Leaving) {
             self.actions.push_back(Action::Disconnect);
         }
         self.link = Link::Over;

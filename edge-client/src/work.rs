@@ -262,7 +262,9 @@ fn personalise(
             None
         }
     };
-    let data = task.spec.trained_on(task.client, &task.data);
+    let (trained, mut held_out) = task.spec.divided(task.client, &task.data);
+    held_out.sort_unstable();
+    let data = task.data.part(&trained);
     let device = Device {
         spec: &task.spec,
         settings,
@@ -287,7 +289,8 @@ fn personalise(
         run: task.spec.run,
         name: task.spec.name.clone(),
         round: task.round,
-        split: outcome.split,
+        split: outcome.split.among(&trained),
+        held_out: held_out.clone(),
     });
     Ok(personal.map(|personal| personal.to_bytes()))
 }

@@ -241,21 +241,28 @@ impl RunSpec {
     pub fn trained_on(&self, client: ClientId, data: &View) -> View {
         match self.evaluation.held_out(data.len()) {
             0 => data.clone(),
-            held_out => data.part(&self.divided(client, data).split_off(held_out)),
+            _ => data.part(&self.divided(client, data).0),
         }
     }
 
     /// What of a client's data it holds out to test on: empty if nothing.
     #[must_use]
     pub fn held_out(&self, client: ClientId, data: &View) -> View {
-        let held_out = self.evaluation.held_out(data.len());
-        data.part(&self.divided(client, data)[..held_out])
+        data.part(&self.divided(client, data).1)
     }
 
-    /// The positions of a client's data, in the order in which they are held out.
-    fn divided(&self, client: ClientId, data: &View) -> Vec<u32> {
+    /// The positions among a client's samples of those that it trains on, and of those that it holds out. Without any of these
+    /// the samples stay in their order.
+    #[must_use]
+    pub fn divided(&self, client: ClientId, data: &View) -> (Vec<u32>, Vec<u32>) {
+        let held_out = self.evaluation.held_out(data.len());
+        if held_out == 0 {
+            return ((0..data.len() as u32).collect(), Vec::new());
+        }
         let seed = self.root_seed().derive_bytes("client", client.as_bytes()).derive("hold-out");
-        shuffled(data.len(), &seed)
+        let mut order = shuffled(data.len(), &seed);
+        let trained = order.split_off(held_out);
+        (trained, order)
     }
 
     /// Seed of everything random in this run.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
-use aggregator::ensemble::Bundle;
+use aggregator::ensemble::{Bundle, leave_out};
 use aggregator::files::Disk;
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, TestSet};
@@ -128,6 +128,50 @@ async fn the_record_has_the_accuracy_of_every_fusion() {
     assert!(accuracies.windows(2).all(|pair| pair[0] == pair[1]), "one training gives the whole table");
 }
 
+/// Finite parameters, and features that are not: whoever sent them is told, and the others are an ensemble.
+#[tokio::test]
+async fn a_model_that_computes_no_numbers_is_no_member() {
+    let attack = [
+        "simulation.attack.scaled.factor=1e7",
+        "simulation.attackers=0.25",
+        "update.max-abs=1e12",
+        "round.count.min=3",
+        "evaluate.every=1",
+    ];
+    let scenario = scenario(&attack);
+    let (_directory, run) = simulated(&scenario, 2).await;
+    let record = &run.records()[0];
+    assert_eq!(
+        (record.accepted, record.rejected, record.metrics["members"] as usize),
+        (3, 1, 3),
+        "{record:?}"
+    );
+    assert!(record.accuracy.is_some() && record.loss.is_some_and(f64::is_finite));
+    let bundle = run.bundle().unwrap().unwrap();
+    let members = &bundle.manifest().members;
+    // Whoever is left out, nobody is trained again.
+    let out = run.directory().root().join("without.safetensors");
+    let left = leave_out(&Disk, &bundle, &[members[1].client].into(), &out).unwrap();
+    let without = Bundle::open(Arc::new(Disk), &out).unwrap();
+    assert_eq!((left, without.manifest().members.len()), (2, 2));
+    assert_eq!(without.manifest().members, [members[0].clone(), members[2].clone()]);
+    assert_eq!(without.member(1).unwrap(), bundle.member(2).unwrap());
+    let refused = leave_out(&Disk, &without, &[members[1].client].into(), &out).unwrap_err().to_string();
+    assert!(refused.contains(&members[1].client.to_string()) && refused.contains("no member"), "{refused}");
+    let all = [members[0].client, members[2].client].into();
+    let refused = leave_out(&Disk, &without, &all, &out).unwrap_err().to_string();
+    assert!(refused.contains("no members left"), "{refused}");
+    assert_eq!(Bundle::open(Arc::new(Disk), &out).unwrap().manifest().members.len(), 2);
+}
+
+/// Who is a member already trains nothing and has no loss, and the mean is that of the others.
+#[tokio::test]
+async fn members_that_come_again_have_no_loss() {
+    let (_directory, run) = simulated(&scenario(&["run.rounds=2"]), 2).await;
+    assert!(run.records()[0].train_loss.is_some_and(|loss| loss > 0.0));
+    assert_eq!((run.records()[1].accepted, run.records()[1].train_loss), (4, None));
+}
+
 #[tokio::test]
 async fn a_round_whose_ensemble_was_damaged_says_so() {
     let scenario = scenario(&[]);
@@ -212,6 +256,16 @@ mod processes {
         assert!(extended.code == Some(0) && extended.text.contains(says), "{}", extended.text);
         let shown = json(&["ensemble", "show", &out, "--json"]);
         assert_eq!(shown["members"].as_array().map(Vec::len), Some(4));
+
+        // And one may leave.
+        let client = shown["members"][2]["client"].as_str().unwrap().to_owned();
+        let rest = lab.name("rest.safetensors");
+        let dropped = aggregator(&["ensemble", "drop", &out, "--client", &client, "--out", &rest]);
+        assert!(dropped.code == Some(0) && dropped.text.contains("3 members are left"), "{}", dropped.text);
+        let refused = aggregator(&["ensemble", "drop", &rest, "--client", &client]);
+        assert!(refused.code == Some(3) && refused.text.contains("no member"), "{}", refused.text);
+        let answers = json(&["evaluate", "--model", &rest, &config, "--json"]);
+        assert!(answers["accuracy"].is_number(), "{answers}");
 
         // Each mistake is said, with a code for scripts, and nothing is destroyed.
         let bytes = fs::read(&ensemble).unwrap();

@@ -117,8 +117,8 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
     assert!(tail.iter().all(|value| *value >= own[own.len() - 4]), "{own:?}");
     let kept = model_in(&calm.run_directory().best())
         .unwrap_or_else(|| panic!("the last model is the best: {own:?}"));
-    let short = Scenario::small(&[&["round.count.min=4", "evaluate.hold-out=0.25"], &fast[1..2]].concat());
-    let mut short = short;
+    let mut short = Scenario::small(&[&["round.count.min=4"], &fast[1..2]].concat());
+    short.config.spec.evaluation.hold_out = 0.25;
     short.config.spec.rounds = best as u32 + 1;
     let other = tempfile::tempdir().unwrap();
     let mut until = world(&short, other.path());

@@ -49,7 +49,8 @@ fn kept(world: &World) -> Vec<Vec<u8>> {
 #[test]
 fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(&scenario(&[]), directory.path());
+    let scenario = scenario(&[]);
+    let mut world = world(&scenario, directory.path());
     assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
     let records = world.records();
     assert_eq!(records.iter().map(|record| record.closing).collect::<Vec<_>>(), [false, false, true]);
@@ -63,12 +64,20 @@ fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
         assert_eq!(measured.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
         assert!(measured.values().all(|share| (0.0..=1.0).contains(share)), "{measured:?}");
     }
-    for (device, bytes) in world.devices().iter().zip(kept(&world)) {
+    for ((device, share), bytes) in world.devices().iter().zip(&scenario.shares).zip(kept(&world)) {
         let personal = Personal::from_bytes(&bytes).unwrap();
         assert_eq!((personal.round, personal.model.method), (3, Method::Mfe), "{}", device.client());
         assert_eq!(personal.model.global, world.model());
         // A quarter of its forty samples is held out for tests, and a quarter of the rest is the gate's.
         assert_eq!((personal.split.samples(), personal.split.gate.len()), (30, 7));
+        // Each sample is of one kind, and those that are held out are those that the specification says.
+        let parts = [&personal.split.expert, &personal.split.gate, &personal.held_out];
+        let mut all: Vec<u32> = parts.into_iter().flatten().copied().collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..40).collect::<Vec<u32>>());
+        let mut held_out = scenario.config.spec.divided(device.client(), share).1;
+        held_out.sort_unstable();
+        assert_eq!(personal.held_out, held_out);
     }
     // One model is not another's.
     let models: std::collections::BTreeSet<_> = kept(&world).into_iter().collect();
@@ -96,9 +105,8 @@ fn personal_models_can_be_made_on_the_way() {
     }
     // Training is what it is without.
     let directory = tempfile::tempdir().unwrap();
-    let plain = Scenario::small(
-        &[&SETTINGS[..2], &["round.count.min=4", "run.rounds=3", "evaluate.hold-out=0.25"]].concat(),
-    );
+    let mut plain = Scenario::small(&[&SETTINGS[..2], &["round.count.min=4", "run.rounds=3"]].concat());
+    plain.config.spec.evaluation.hold_out = 0.25;
     let mut without = World::new(plain, Weather::CALM, 0, directory.path());
     assert_eq!(without.run_until_end(LIMIT), Some(Outcome::Completed));
     assert_eq!(without.model(), world.model());

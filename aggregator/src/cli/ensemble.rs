@@ -1,4 +1,4 @@
-//! `aggregator ensemble`: what is in one, and one out of two.
+//! `aggregator ensemble`: what is in one, one out of two, and one without some.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use serde_json::json;
+use shared::id::ClientId;
 
 use super::exit::Failure;
 use super::terminal;
-use crate::ensemble::{Bundle, extend};
+use crate::ensemble::{Bundle, extend, leave_out};
 use crate::files::Disk;
 
 #[derive(Debug, Subcommand)]
@@ -38,6 +39,21 @@ pub(super) enum EnsembleCommand {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+    /// Leave members out, without training anybody again
+    ///
+    /// For a member whose model computes no numbers for some samples, or whose owner wants it back. The run that it came
+    /// from knows the client as a member all the same and does not ask it for another model.
+    Drop {
+        /// The ensemble, as a run leaves it
+        #[arg(value_name = "ENSEMBLE")]
+        ensemble: PathBuf,
+        /// Whose model is left out, as `ensemble show` lists it; may be given more than once
+        #[arg(long, value_name = "ID", required = true)]
+        client: Vec<ClientId>,
+        /// Where to write the result [default: in place of ENSEMBLE]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
 }
 
 pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
@@ -58,6 +74,12 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
                 extended.added,
                 extended.replaced
             ))
+        }
+        EnsembleCommand::Drop { ensemble, client, out } => {
+            let bundle = Bundle::open(files.clone(), ensemble)?;
+            let out = out.as_ref().unwrap_or(ensemble);
+            let left = leave_out(&*files, &bundle, &client.iter().copied().collect(), out)?;
+            terminal::print(&format!("{}: {left} members are left\n", out.display()))
         }
     }
 }

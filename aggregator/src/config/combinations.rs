@@ -156,6 +156,19 @@ impl Combinations<'_> {
         }
     }
 
+    /// Whether what clients hold out is ever looked at: they would train on less for nothing.
+    pub(super) fn hold_out(&mut self, raw: &Raw) {
+        if raw.evaluate.hold_out > 0.0 && raw.evaluate.clients == 0 && raw.personalisation.method.is_none() {
+            let keys = [
+                ("evaluate.hold-out", format!("evaluate.hold-out = {}", raw.evaluate.hold_out)),
+                ("evaluate.clients", "evaluate.clients = 0".to_owned()),
+            ];
+            let reason = "clients would train on less and test nothing; set evaluate.clients to 1 or more, or \
+                          personalisation.method, or leave evaluate.hold-out out";
+            self.refuse(&keys, reason);
+        }
+    }
+
     /// What can be said of a partition before the labels are known. The rest is said when the data is divided.
     pub(super) fn partition(&mut self, raw: &Raw) {
         let available = raw.data.limit.map_or(u64::MAX, u64::from);

@@ -177,6 +177,19 @@ mod tests {
     }
 
     #[test]
+    fn samples_that_are_held_out_for_nothing_are_refused() {
+        let refused = made(&["evaluate.hold-out=0.25"]).unwrap_err().to_string();
+        for part in
+            ["evaluate.hold-out = 0.25", "evaluate.clients = 0", "test nothing", "personalisation.method"]
+        {
+            assert!(refused.contains(part), "{part:?} is not in {refused}");
+        }
+        for reason in ["evaluate.clients=1", "personalisation.method=fb"] {
+            assert!(made(&["evaluate.hold-out=0.25", reason]).is_ok(), "{reason}");
+        }
+    }
+
+    #[test]
     fn settings_are_what_the_table_says() {
         let given = ["method=mf", "every=3", "mix=probabilities", "head.rate=0.5", "report.gate=false"];
         let given = given.map(|given| format!("personalisation.{given}"));

@@ -122,6 +122,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);
     checks.stop(&raw);
+    checks.hold_out(&raw);
     let personalisation = personal::settings(&raw, architecture.as_ref(), &mut checks);
     let attackers = checks.attackers(&raw);
     let devices = checks.devices(&raw);

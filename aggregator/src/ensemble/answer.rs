@@ -9,6 +9,7 @@ use shared::data::{Preparation, View};
 use shared::seed::{Seed, standard_normal};
 
 use super::fusion::{LARGEST, RowSums, cosine, information, largest, log_softmax};
+use super::soundness::own_answers;
 use super::{Bundle, EnsembleError};
 
 /// Bytes of running sums and samples that are in memory beside one member.
@@ -165,22 +166,9 @@ impl Bundle {
             let n = part.labels.len();
             let shape = [&[n], &architecture.input[..]].concat();
             network.forward(&part.x, &shape, Mode::Evaluation)?;
+            let logits = own_answers(network, n).ok_or_else(|| self.not_finite(member))?;
             let features = network.representation().to_vec();
             let d = features.len() / n;
-            if !features.iter().all(|value| value.abs() <= LARGEST) {
-                return Err(self.not_finite(member));
-            }
-            // A member's own answer is f_hat P_m^T.
-            let lengths = features.chunks(d).map(|row| {
-                row.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt().max(1e-8)
-            });
-            let rows = network.logits().chunks(architecture.classes).zip(lengths);
-            let logits: Vec<f32> = rows
-                .flat_map(|(row, length)| row.iter().map(move |&v| (f64::from(v) / length) as f32))
-                .collect();
-            if !logits.iter().all(|value| value.abs() <= LARGEST) {
-                return Err(self.not_finite(member));
-            }
             let own: Vec<Vec<f64>> = logits
                 .chunks(architecture.classes)
                 .map(|row| log_softmax(&row.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()))

@@ -68,7 +68,7 @@ pub enum EnsembleError {
         tensor: String,
     },
     /// A member's features of a sample are not numbers that can be summed up.
-    #[error("{}: member {member} ({client}) gives features that are not finite: leave it out of the ensemble", path.display())]
+    #[error("{}: member {member} ({client}) gives features that are not finite: leave it out with `aggregator ensemble drop {} --client {client}`", path.display(), path.display())]
     Features {
         /// The file.
         path: PathBuf,
@@ -76,6 +76,20 @@ pub enum EnsembleError {
         member: usize,
         /// Whose it is.
         client: String,
+    },
+    /// A client is to be left out that has no model in it.
+    #[error("{} has no member of client {client}: `aggregator ensemble show` lists them", path.display())]
+    NoMember {
+        /// The file.
+        path: PathBuf,
+        /// The client.
+        client: String,
+    },
+    /// Everybody is to be left out.
+    #[error("{} would have no members left, and answer nothing: remove the file instead", path.display())]
+    NobodyLeft {
+        /// The file.
+        path: PathBuf,
     },
     /// Two ensembles that have nothing to do with each other.
     #[error("{} cannot be extended with {}: {reason}", into.display(), with.display())]

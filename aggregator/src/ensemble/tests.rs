@@ -412,3 +412,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_model_is_tried_before_it_is_a_member() {
+    let (architecture, view, preparation) = (architecture(5), samples(7), Preparation::default());
+    let question = Question { view: &view, preparation: &preparation, batch: 3, fusions: &[] };
+    let sound = |params: &ParamSet, question| is_sound(&architecture, params, 3, question).unwrap();
+    assert!(sound(&model(1), None) && sound(&model(1), Some(&question)));
+    // Finite parameters, and too much of them.
+    let mut huge = model(1);
+    huge.scale(1e10);
+    assert!(!sound(&huge, None));
+    // The features are small enough, and the answers are not.
+    let mut far = model(1);
+    far.get_mut(HEAD).unwrap().values_mut().fill(1e10);
+    assert!(!sound(&far, None));
+    assert!(is_sound(&self::architecture(6), &model(1), 3, None).is_err(), "of another architecture");
+}

@@ -95,7 +95,17 @@ impl Run {
             let reason = "its tensors are not in the order of their names".to_owned();
             return Ok(Err(Rejection::Malformed { reason }));
         }
-        Ok(self.judge(round, read))
+        let joins = self.algorithm.ensemble().is_some();
+        let learned = read.as_ref().ok().filter(|_| joins).map(|(_, parcel)| parcel.tensors.clone());
+        let judged = self.judge(round, read);
+        if let (Ok((_, Some(_))), Some(learned)) = (&judged, learned)
+            && !self.would_be_member(learned)?
+        {
+            let reason = "its model computes features that are not finite, or too large to be fused: training diverged on the \
+                          device";
+            return Ok(Err(Rejection::Malformed { reason: reason.to_owned() }));
+        }
+        Ok(judged)
     }
 
     /// Reads an update as it is written. The outer error is this machine's, the inner one the update's.

@@ -243,8 +243,10 @@ impl Run {
     }
 }
 
-/// In the order of the clients, so that it does not depend on who came first.
+/// The mean loss of those who have trained: one who is a member of the ensemble already took no step and has none. In the order
+/// of the clients, so that it does not depend on who came first.
 fn mean(reports: &BTreeMap<ClientId, TrainReport>) -> Option<f64> {
-    let losses = reports.values().map(|report| report.loss);
-    (!reports.is_empty()).then(|| losses.sum::<f64>() / reports.len() as f64)
+    let losses: Vec<f64> =
+        reports.values().filter(|report| report.steps > 0).map(|report| report.loss).collect();
+    (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)
 }

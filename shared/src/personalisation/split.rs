@@ -28,6 +28,20 @@ impl LocalSplit {
         Self { expert: order, gate }
     }
 
+    /// The same split of samples of which those that were divided are some: by their positions among all.
+    ///
+    /// # Panics
+    /// If more were divided than there are positions.
+    #[must_use]
+    pub fn among(&self, positions: &[u32]) -> Self {
+        let place = |part: &[u32]| -> Vec<u32> {
+            let mut placed: Vec<u32> = part.iter().map(|&position| positions[position as usize]).collect();
+            placed.sort_unstable();
+            placed
+        };
+        Self { expert: place(&self.expert), gate: place(&self.gate) }
+    }
+
     /// How many samples were divided.
     #[must_use]
     pub fn samples(&self) -> usize {
@@ -40,6 +54,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn positions_are_those_among_all_samples() {
+        let split = LocalSplit { expert: vec![0, 2], gate: vec![1] };
+        let placed = split.among(&[7, 3, 4]);
+        assert_eq!(placed, LocalSplit { expert: vec![4, 7], gate: vec![3] });
+    }
 
     #[test]
     fn sizes_follow_the_share() {

@@ -15,6 +15,41 @@ fn a_task_is_trained_uploaded_and_forgotten_with_its_receipt() {
     assert_eq!(bench.hears(receipt(1)), [], "once");
 }
 
+/// Told that the run is over while it makes its personal model, a device finishes that first, whatever becomes of the server.
+#[test]
+fn a_personal_model_is_finished_though_the_run_is_over() {
+    let personalising = |work| {
+        let mut bench = Bench::joined();
+        let task = ToClient::Task { round: 4, work };
+        assert_eq!(bench.hears(task), [Action::Train { round: 4, work, spec: spec(1) }]);
+        bench
+    };
+    let alone = message::Work { train: false, evaluate: true, personalise: true };
+    let finished = ToClient::Finished { rounds: 3 };
+    let end = [Action::Disconnect, Action::Finish(Outcome::Completed { rounds: 3 })];
+    let leaving = || {
+        let mut bench = personalising(alone);
+        assert_eq!(bench.hears(finished.clone()), []);
+        assert_eq!((bench.session.deadline(), bench.session.work()), (None, &Work::Training(held(1, 4))));
+        for event in [
+            Event::Disconnected { reason: "closed".to_owned() },
+            Event::Tick,
+            Event::Message(finished.clone()),
+            Event::Message(ToClient::Task { round: 5, work: message::Work::TRAIN }),
+        ] {
+            assert_eq!(bench.give(event), []);
+        }
+        bench
+    };
+    assert_eq!(leaving().trained(4), [&[forget(4, None)], &end[..]].concat());
+    assert_eq!(leaving().fails(4), end);
+    let stopped = leaving().give(Event::Stop);
+    assert_eq!(stopped, [Action::Cancel, Action::Disconnect, Action::Finish(Outcome::Stopped)]);
+    // What others were to learn from is of no use any more.
+    let mut shared = personalising(message::Work { train: true, ..alone });
+    assert_eq!(shared.hears(finished), [&[Action::Cancel], &end[..]].concat());
+}
+
 #[test]
 fn a_task_before_the_welcome_is_kept_until_it() {
     let mut bench = Bench::greeting(None);

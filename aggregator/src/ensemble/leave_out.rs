@@ -1,0 +1,36 @@
+//! An ensemble without some of its members.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use shared::id::ClientId;
+
+use super::bundle::Bundle;
+use super::writing::{Origin, write};
+use super::{EnsembleError, Member};
+use crate::files::FileLayer;
+
+/// Writes to `path` the members of `bundle` but for those of these clients; gives how many are left. Nobody is trained again:
+/// the prototypes are the mean of everybody's who stays.
+pub fn leave_out(
+    files: &dyn FileLayer,
+    bundle: &Bundle,
+    clients: &BTreeSet<ClientId>,
+    path: &Path,
+) -> Result<usize, EnsembleError> {
+    let all = &bundle.manifest().members;
+    let stranger = clients.iter().find(|client| all.iter().all(|member| member.client != **client));
+    if let Some(client) = stranger {
+        let path = bundle.path().to_owned();
+        return Err(EnsembleError::NoMember { path, client: client.to_string() });
+    }
+    let stays = all.iter().enumerate().filter(|(_, member)| !clients.contains(&member.client));
+    let members: Vec<(Member, Box<dyn Origin + '_>)> = stays
+        .map(|(number, member)| (member.clone(), Box::new((bundle, number)) as Box<dyn Origin + '_>))
+        .collect();
+    if members.is_empty() {
+        return Err(EnsembleError::NobodyLeft { path: bundle.path().to_owned() });
+    }
+    write(files, path, bundle.manifest(), &members)?;
+    Ok(members.len())
+}

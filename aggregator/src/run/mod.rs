@@ -28,14 +28,15 @@
 //!
 //! If the server has labelled samples, it trains a model of its own while clients train (`supervised.rs`), and mixes it with
 //! what they have learned. Nothing of that is durable: it is computed again, to the same bits, by whoever finds the round
-//! open.
+//! open. Of `FedMatch` it is a step: it is done in beginning the run and in closing every round, and is in the checkpoint.
 //!
 //! # Memory
 //!
 //! Between opening and closing the server's state rests on disk, unless it is small: in memory are the sums and at most
 //! one update. When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
 //! read from its file by whoever sends it. A server that trains itself has one more model in memory, and when the round
-//! closes the one that it began with, if that has a share in the mixture.
+//! closes the one that it began with, if that has a share in the mixture. `FedMatch`'s state is as many models as its bank has,
+//! and two.
 //!
 //! Under an aggregation rule that needs every update, none is summed up: `accepted-N/` is where they wait, and when the
 //! round closes the rule reads them from there, in step with each other and a few thousand values at a time (`stored.rs`,

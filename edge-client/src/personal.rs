@@ -101,7 +101,9 @@ impl Personal {
         }
         let mut split = Array::zeros([self.split.samples() + self.held_out.len()]);
         for (part, mark) in [(&self.split.gate, 1.0), (&self.held_out, 2.0)] {
-            part.iter().for_each(|&position| split.values_mut()[position as usize] = mark);
+            for &position in part {
+                split.values_mut()[position as usize] = mark;
+            }
         }
         tensors.insert("split", split);
         let metadata = [

@@ -64,8 +64,8 @@ enum Link {
     Greeting,
     /// The next heart-beat is due at this moment.
     Joined(Duration),
-    /// The run is over, and the device finishes what it does for itself. The server may be gone.
-    Leaving,
+    /// The run is over, and the device finishes what it does for itself. Whether the server is still there.
+    Leaving(bool),
     Over,
 }
 
@@ -129,7 +129,7 @@ impl Session {
     pub fn deadline(&self) -> Option<Duration> {
         match self.link {
             Link::Waiting(moment) | Link::Joined(moment) => Some(moment),
-            Link::Connecting | Link::Greeting | Link::Leaving | Link::Over => None,
+            Link::Connecting | Link::Greeting | Link::Leaving(_) | Link::Over => None,
         }
     }
 
@@ -145,13 +145,12 @@ impl Session {
             return;
         }
         match event {
-            Event::Connected if self.link == Link::Leaving => {}
             Event::Connected => self.greet(),
-            Event::Disconnected { .. } => {
-                if !matches!(self.link, Link::Waiting(_) | Link::Leaving) {
-                    self.link = Link::Waiting(now + self.next_delay());
-                }
-            }
+            Event::Disconnected { .. } => match self.link {
+                Link::Waiting(_) => {}
+                Link::Leaving(_) => self.link = Link::Leaving(false),
+                _ => self.link = Link::Waiting(now + self.next_delay()),
+            },
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome } => self.trained(round, outcome),
@@ -193,7 +192,7 @@ impl Session {
     }
 
     fn message(&mut self, now: Duration, message: ToClient) {
-        if self.link == Link::Leaving {
+        if matches!(self.link, Link::Leaving(_)) {
             return;
         }
         match message {
@@ -211,7 +210,7 @@ impl Session {
                 }
             }
             ToClient::Finished { rounds } if self.personal && matches!(self.work, Work::Training(_)) => {
-                self.link = Link::Leaving;
+                self.link = Link::Leaving(true);
                 self.leaving = Some(Outcome::Completed { rounds });
             }
             ToClient::Finished { rounds } => {
@@ -300,7 +299,7 @@ impl Session {
                 self.actions.push_back(Action::Send(ToServer::Failed { round: held.round, reason }));
             }
             Link::Greeting => self.failed = Some((held, reason)),
-            Link::Waiting(_) | Link::Connecting | Link::Leaving | Link::Over => {}
+            Link::Waiting(_) | Link::Connecting | Link::Leaving(_) | Link::Over => {}
         }
     }
 
@@ -332,7 +331,7 @@ impl Session {
         if matches!(self.work, Work::Training(_)) {
             self.abandon();
         }
-        if matches!(self.link, Link::Greeting | Link::Joined(_) | Link::Leaving) {
+        if matches!(self.link, Link::Greeting | Link::Joined(_) | Link::Leaving(true)) {
             self.actions.push_back(Action::Disconnect);
         }
         self.link = Link::Over;

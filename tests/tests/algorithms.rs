@@ -49,7 +49,7 @@ fn algorithm(name: &str) -> Vec<String> {
     let mut overrides = vec![format!("algorithm.{name}={{}}"), format!("model.name={model}")];
     if name == "fedmatch" {
         overrides[0] =
-            "algorithm.fedmatch={gate=0.2, lambda-l2=0.5, lambda-a=0.05, refresh=2, bank=3}".to_owned();
+            String::from("algorithm.fedmatch={gate=0.2, lambda-l2=0.5, lambda-a=0.05, refresh=2, bank=3}");
     }
     if ["fedmix", "fedmatch"].contains(&name) {
         // Somebody must have labels.

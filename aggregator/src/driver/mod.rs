@@ -438,9 +438,8 @@ impl Driver {
                 }
                 if record.diverged {
                     notice(Notice::Alarm(format!(
-                        "the server's own training in round {} has diverged, and the round ended without it; nor will it \
-                         help later, unless it is lower: start a new run with a lower training.optimizer.sgd.rate or \
-                         server.weight",
+                        "the server's own training in round {} has diverged, and the round ended without it: start a new run \
+                         with a lower training.optimizer.sgd.rate or server.weight",
                         record.round
                     )));
                 }

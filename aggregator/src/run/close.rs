@@ -69,10 +69,7 @@ impl Run {
                 let start = self.algorithm.published(&global);
                 self.extend_ensemble(answering, start, round, &sums.reports)?;
             }
-            own_loss = match self.supervise(&mut global, round + 1)? {
-                None => self.mix(&mut global, sums.own.take(), omega.as_ref())?,
-                step => step,
-            };
+            own_loss = self.mix(round, &mut global, sums.own.take(), omega.as_ref())?;
         }
         let mut metrics = measured::means(&sums.reports, work);
         let due = work.train
@@ -153,13 +150,17 @@ impl Run {
     }
 
     /// Mixes what clients have learned with what the server has, and with the model before; gives the loss of the server's own
-    /// training.
+    /// training. Where that is a step of the algorithm it is taken now, in time for the next round, and nothing is mixed.
     fn mix(
         &self,
+        round: u32,
         global: &mut Global,
         own: Option<OwnTraining>,
         omega: Option<&ParamSet>,
     ) -> Result<Option<OwnLoss>, RunError> {
+        if self.algorithm.is_supervised() {
+            return self.supervise(global, round + 1);
+        }
         let mut mixture = self.config.server.mixture;
         if mixture == Mixture::CLIENTS {
             return Ok(None);

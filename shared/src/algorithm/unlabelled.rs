@@ -11,7 +11,7 @@ use crate::spec::DataSpec;
 /// image with this probability.
 pub(super) fn perturbed(run: &Preparation, shift: u32, flip: f32) -> Preparation {
     let Augmentation { edge, crop, .. } = run.augmentation;
-    let augmentation = Augmentation { edge, crop, shift, flip, ..Augmentation::default() };
+    let augmentation = Augmentation { shift, edge, crop, flip, ..Augmentation::default() };
     Preparation { augmentation, normalisation: run.normalisation.clone() }
 }
 

@@ -279,7 +279,7 @@ impl Algorithm for FedMatch {
     }
 
     fn begin(&self, round: &Round<'_>) -> Folded {
-        let due = self.helpers > 0 && (round.number.saturating_sub(1)).is_multiple_of(self.refresh);
+        let due = self.helpers > 0 && round.number.saturating_sub(1).is_multiple_of(self.refresh);
         let candidates = due.then(|| Candidates::of(round.spec, round.number, self.bank as usize));
         Folded { sum: round.sum(), candidates }
     }
@@ -339,7 +339,7 @@ struct Pulls<'a> {
 impl<'a> Pulls<'a> {
     fn of(fedmatch: &FedMatch, client: &Client<'_>, sigma: &'a ParamSet) -> Result<Self, TrainError> {
         let by = [fedmatch.lambda_l1 as f32, fedmatch.lambda_l2 as f32];
-        if by == [0.0; 2] {
+        if by.iter().all(|&weight| weight == 0.0) {
             return Ok(Self { by, sigma: Vec::new() });
         }
         let learned = client.without_buffers(sigma)?;

@@ -100,6 +100,10 @@ mod tests {
         }
     }
 
+    fn equal(found: &[f32], expected: &[f32]) -> bool {
+        found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+    }
+
     #[test]
     fn helpers_without_numbers_have_no_say() {
         let own = [0.9, 0.1, 0.2, 0.8];
@@ -107,11 +111,10 @@ mod tests {
         let other = vec![0.3, 0.7, 0.9, 0.1];
         let opinion = Opinion::among(&own, 2, &[broken, other]);
         // One against one in the first row, two against one in the second.
-        assert_eq!(opinion.labels, [1.0, 0.0, 1.0, 0.0]);
-        assert_eq!(opinion.mean[..2], [0.3, 0.7]);
-        assert!((opinion.mean[2] - 0.75).abs() < 1e-6);
+        assert!(equal(&opinion.labels, &[1.0, 0.0, 1.0, 0.0]), "{:?}", opinion.labels);
+        assert!(equal(&opinion.mean, &[0.3, 0.7, 0.75, 0.25]), "{:?}", opinion.mean);
         let nobody = Opinion::among(&own, 2, &[vec![f32::NAN; 4]]);
-        assert_eq!((nobody.entropies, nobody.labels), (vec![None; 2], vec![1.0, 0.0, 0.0, 1.0]));
+        assert!(nobody.entropies.iter().all(Option::is_none) && equal(&nobody.labels, &[1.0, 0.0, 0.0, 1.0]));
     }
 
     /// The divergence and its gradient, held against the definition and against differences of it.
@@ -144,6 +147,6 @@ mod tests {
             let slope = (moved(1e-3) - moved(-1e-3)) / 2e-3;
             assert!((f64::from(gradient[at]) - slope).abs() < 1e-4 && slope.abs() > 1e-3, "{at}");
         }
-        assert_eq!(gradient[3..], [0.0; 3]);
+        assert!(equal(&gradient[3..], &[0.0; 3]), "it does not count");
     }
 }

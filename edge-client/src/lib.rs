@@ -22,6 +22,7 @@ pub mod cli;
 pub mod doctor;
 pub mod driver;
 pub mod evaluate;
+mod interrupted;
 pub mod link;
 pub mod memory;
 pub mod personal;

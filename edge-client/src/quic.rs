@@ -4,25 +4,27 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TransportConfig, VarInt,
-};
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::sign::CertifiedKey;
-use shared::frame::{self, FrameError, HEADER_LEN, Header};
+use shared::frame;
 use shared::identity::{SecretKey, tls};
-use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::message::ToServer;
 use shared::ticket::TicketSecret;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::debug;
 
-use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use crate::interrupted::Interrupted;
+use crate::link::{ConnectError, Connector, Incoming, Link};
 use crate::trust::Trust;
+
+mod connection;
+
+use connection::serve;
 
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
 /// takes less, QUIC's black hole detection finds out.
@@ -42,12 +44,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(2);
 const STREAM_WINDOW: u32 = 4 << 20;
 const SEND_WINDOW: u64 = 1 << 20;
-/// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
-const MAX_BROADCAST: u64 = 8 << 30;
-/// So many more bytes of a task are worth telling.
-const ARRIVAL: usize = 256 << 10;
-/// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
-const BELIEVED: usize = 16 << 20;
 
 /// Between an attempt at one address and that at the next, while the first is not answered.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
@@ -79,6 +75,7 @@ pub struct QuicConnector {
     trust: Trust,
     key: Arc<CertifiedKey>,
     ticket: Option<TicketSecret>,
+    interrupted: Interrupted,
 }
 
 impl QuicConnector {
@@ -86,7 +83,7 @@ impl QuicConnector {
     /// and proves to be the device that has `key`.
     #[must_use]
     pub fn new(addresses: Vec<String>, trust: Trust, key: &SecretKey) -> Self {
-        Self { addresses, trust, key: tls::shown(key), ticket: None }
+        Self { addresses, trust, key: tls::shown(key), ticket: None, interrupted: Interrupted::default() }
     }
 
     /// Redeems a ticket, each time, before anything else.
@@ -252,15 +249,20 @@ impl Connector for QuicConnector {
             let redeem = frame::encode(&ToServer::Redeem(ticket), 0);
             control.write_all(&redeem).await.map_err(|error| self.unreachable(error))?;
         }
+        if let Some(partial) = self.interrupted.partial() {
+            let partial = frame::encode(&ToServer::Partial(partial), 0);
+            control.write_all(&partial).await.map_err(|error| self.unreachable(error))?;
+        }
         let server = connection.remote_address().to_string();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (events, incoming) = mpsc::unbounded_channel();
-        let trust = self.trust.clone();
+        let (trust, interrupted) = (self.trust.clone(), self.interrupted.clone());
         tokio::spawn(async move {
-            let reason = match serve(&connection, &trust, control, answers, queue, &events).await {
-                Ok(()) => "closed".to_owned(),
-                Err(error) => error.to_string(),
-            };
+            let reason =
+                match serve(&connection, &trust, &interrupted, control, answers, queue, &events).await {
+                    Ok(()) => "closed".to_owned(),
+                    Err(error) => error.to_string(),
+                };
             debug!("connection ended: {reason}");
             connection.close(VarInt::from_u32(0), b"goodbye");
             let _ = events.send(Incoming::Closed { reason });
@@ -268,123 +270,4 @@ impl Connector for QuicConnector {
         });
         Ok(Link { server, outgoing, incoming })
     }
-}
-
-/// Why a connection was given up.
-#[derive(Debug, thiserror::Error)]
-enum LinkError {
-    #[error("{0}")]
-    Connection(#[from] quinn::ConnectionError),
-    #[error("{0}")]
-    Read(#[from] quinn::ReadExactError),
-    #[error("{0}")]
-    ReadPayload(#[from] quinn::ReadError),
-    #[error("{0}")]
-    Write(#[from] quinn::WriteError),
-    #[error("the server broke the protocol: {0}")]
-    Frame(#[from] FrameError),
-    #[error(
-        "the server broke the protocol: a message came with a payload that takes none, or the other way round"
-    )]
-    Payload,
-}
-
-async fn serve(
-    connection: &Connection,
-    trust: &Trust,
-    mut control: SendStream,
-    mut answers: RecvStream,
-    mut queue: mpsc::UnboundedReceiver<Outgoing>,
-    events: &mpsc::UnboundedSender<Incoming>,
-) -> Result<(), LinkError> {
-    let (updates, mut update_queue) = mpsc::unbounded_channel::<(Box<UpdateHeader>, Bytes)>();
-    let inbound = async {
-        loop {
-            let (message, _) = read_message(&mut answers, 0).await?;
-            if matches!(message, ToClient::Task { .. }) {
-                return Err(LinkError::Payload);
-            }
-            if let ToClient::ServerKey { key } = &message {
-                trust.renew(*key);
-            }
-            let _ = events.send(Incoming::Message(message));
-        }
-    };
-    let tasks = async {
-        loop {
-            let stream = connection.accept_uni().await?;
-            match read_task(stream, events).await {
-                Ok(task) => {
-                    let _ = events.send(task);
-                }
-                // The server gave up sending it: its round has closed.
-                Err(
-                    LinkError::Read(quinn::ReadExactError::ReadError(quinn::ReadError::Reset(_)))
-                    | LinkError::ReadPayload(quinn::ReadError::Reset(_)),
-                ) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    };
-    let outbound = async {
-        while let Some(outgoing) = queue.recv().await {
-            match outgoing {
-                Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
-                Outgoing::Update(header, payload) => {
-                    let _ = updates.send((header, payload));
-                }
-            }
-        }
-        // `stopped` resolves when the server has everything, or is gone.
-        let _ = control.finish();
-        let _ = tokio::time::timeout(LINGER, control.stopped()).await;
-        Ok(())
-    };
-    let uploads = async {
-        while let Some((header, payload)) = update_queue.recv().await {
-            let mut stream = connection.open_uni().await?;
-            stream.write_all(&frame::encode(&ToServer::Update(*header), payload.len() as u64)).await?;
-            stream.write_chunk(payload).await?;
-            let _ = stream.finish();
-        }
-        std::future::pending().await
-    };
-    tokio::select! {
-        result = inbound => result,
-        result = tasks => result,
-        result = outbound => result,
-        result = uploads => result,
-    }
-}
-
-async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToClient, u64), LinkError> {
-    let mut header = [0; HEADER_LEN];
-    stream.read_exact(&mut header).await?;
-    let header = Header::parse(header, max_payload)?;
-    let mut body = vec![0; header.message as usize];
-    stream.read_exact(&mut body).await?;
-    Ok((frame::decode(&body)?, header.payload))
-}
-
-async fn read_task(
-    mut stream: RecvStream,
-    events: &mpsc::UnboundedSender<Incoming>,
-) -> Result<Incoming, LinkError> {
-    let (message, total) = read_message(&mut stream, MAX_BROADCAST).await?;
-    let ToClient::Task { round, work } = message else { return Err(LinkError::Payload) };
-    let length = usize::try_from(total).map_err(|_| LinkError::Payload)?;
-    let mut payload = Vec::with_capacity(length.min(BELIEVED));
-    let mut told = None;
-    while payload.len() < length {
-        let step = payload.len() / ARRIVAL;
-        if told != Some(step) {
-            told = Some(step);
-            let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
-        }
-        match stream.read_chunk(length - payload.len(), true).await? {
-            Some(chunk) => payload.extend_from_slice(&chunk.bytes),
-            None => return Err(FrameError::Truncated.into()),
-        }
-    }
-    Ok(Incoming::Task { round, work, payload: payload.into() })
 }

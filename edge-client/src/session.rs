@@ -199,8 +199,8 @@ impl Session {
             ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
             ToClient::Refused(refusal) if refusal.may_pass() => {}
             ToClient::Refused(refusal) => self.end(Outcome::Refused(refusal)),
-            // Whom to believe is the transport's matter.
-            ToClient::ServerKey { .. } => {}
+            // Whom to believe, and what arrives in parts, is the transport's matter.
+            ToClient::ServerKey { .. } | ToClient::Partial(_) | ToClient::TaskRest { .. } => {}
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => {
                 if let Work::Holding(held) = self.work

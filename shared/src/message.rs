@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
@@ -47,6 +48,15 @@ pub enum ToServer {
     Goodbye,
     /// Lets a device in that the server does not know yet: the one message that may come before the hello.
     Redeem(TicketSecret),
+    /// A part of a task is here from an earlier connection: its rest is enough. Before the hello, like a ticket.
+    Partial(Partial),
+    /// The rest of an update whose first bytes the server [has](ToClient::Partial). *With payload.*
+    UpdateRest {
+        /// As with the first part.
+        header: UpdateHeader,
+        /// Bytes of the payload that the server has.
+        offset: u64,
+    },
 }
 
 /// Server to client.
@@ -87,6 +97,47 @@ pub enum ToClient {
         /// The new key.
         key: PublicKey,
     },
+    /// A part of the client's update is here from an earlier connection: its rest is enough. Before the welcome.
+    Partial(Partial),
+    /// The rest of a task whose first bytes the client [has](ToServer::Partial). *With payload.*
+    TaskRest {
+        /// The round.
+        round: u32,
+        /// What is to be done.
+        work: Work,
+        /// Bytes of the payload that the client has.
+        offset: u64,
+    },
+}
+
+/// The beginning of a payload that a connection did not bring to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partial {
+    /// The round that it belongs to.
+    pub round: u32,
+    /// How much of it is there.
+    pub bytes: u64,
+    /// SHA-256 of that much.
+    pub digest: [u8; 32],
+}
+
+impl Partial {
+    /// Fewer bytes are not worth a word.
+    pub const WORTH: usize = 256 << 10;
+
+    /// The beginning of a payload of `round`.
+    #[must_use]
+    pub fn of(round: u32, beginning: &[u8]) -> Self {
+        Self { round, bytes: beginning.len() as u64, digest: Sha256::digest(beginning).into() }
+    }
+
+    /// Is it the beginning of `payload`, and not all of it? Then the rest begins here.
+    #[must_use]
+    pub fn offset_in(&self, round: u32, payload: &[u8]) -> Option<usize> {
+        let offset = usize::try_from(self.bytes).ok()?;
+        let beginning = payload.get(..offset).filter(|beginning| beginning.len() < payload.len())?;
+        (*self == Self::of(round, beginning)).then_some(offset)
+    }
 }
 
 /// What a client is asked to do with the model that it is sent; any of these together.

@@ -19,8 +19,8 @@ use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::identity::PublicKey;
 use shared::message::{
-    Discard, Fraction, Held, Hello, Metric, Metrics, Progress, Refusal, Rejection, ToClient, ToServer,
-    TrainReport, UpdateHeader, Verdict, Work,
+    Discard, Fraction, Held, Hello, Metric, Metrics, Partial, Progress, Refusal, Rejection, ToClient,
+    ToServer, TrainReport, UpdateHeader, Verdict, Work,
 };
 use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 use shared::schedule::Schedule;
@@ -81,6 +81,8 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("update-personal", ToServer::Update(UpdateHeader { round: 4, report: personal })),
         ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
         ("goodbye", ToServer::Goodbye),
+        ("partial", ToServer::Partial(Partial { round: 300, bytes: 1 << 20, digest: [5; 32] })),
+        ("update-rest", ToServer::UpdateRest { header: UpdateHeader { round: 3, report }, offset: 1 << 20 }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -186,6 +188,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-late", discarded(Discard::Late)),
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
+        ("partial", ToClient::Partial(Partial { round: 300, bytes: 1 << 20, digest: [5; 32] })),
+        ("task-rest", ToClient::TaskRest { round: 300, work: Work::TRAIN, offset: 1 << 20 }),
         ("server-key", ToClient::ServerKey { key: PublicKey::from_bytes([7; 32]) }),
         ("refused-identity", ToClient::Refused(Refusal::Identity { known: client })),
         ("refused-unknown", ToClient::Refused(Refusal::Unknown)),
@@ -272,9 +276,11 @@ fn every_variant_has_an_example() {
             ToServer::Failed { .. } => 3,
             ToServer::Goodbye => 4,
             ToServer::Redeem(_) => 5,
+            ToServer::Partial(_) => 6,
+            ToServer::UpdateRest { .. } => 7,
         })
         .collect();
-    assert_eq!(to_server, (0..=5).collect());
+    assert_eq!(to_server, (0..=7).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {
@@ -282,6 +288,8 @@ fn every_variant_has_an_example() {
             ToClient::Task { .. } => 1,
             ToClient::Finished { .. } => 2,
             ToClient::ServerKey { .. } => 27,
+            ToClient::Partial(_) => 28,
+            ToClient::TaskRest { .. } => 29,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -314,7 +322,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=27).collect());
+    assert_eq!(to_client, (0..=29).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -15,6 +15,7 @@
 //! | [`lab`] | a folder with configuration, data and states: a federation of processes |
 //! | [`hosted`] | an aggregator that serves real connections from this process |
 //! | [`keys`] | keys of devices, the same in every run |
+//! | [`relay`] | a relay of datagrams: a network whose addresses change |
 //! | [`raw_peer`] | a peer that speaks QUIC and says whatever the test wants |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
@@ -27,6 +28,7 @@ pub mod lab;
 pub mod process;
 pub mod programs;
 pub mod raw_peer;
+pub mod relay;
 pub mod scenario;
 pub mod server;
 pub mod serving;

@@ -48,9 +48,11 @@ impl Coordinator {
                 }
             }
             ToServer::Goodbye => self.forget(peer),
-            // The transport takes tickets, before the hello.
-            ToServer::Redeem(_) => {
-                self.refuse(peer, Refusal::Protocol("it showed a ticket after it was let in".to_owned()));
+            // The transport takes these, before the hello or with a payload.
+            ToServer::Redeem(_) | ToServer::Partial(_) | ToServer::UpdateRest { .. } => {
+                let what =
+                    "it said after its hello what belongs before it, or without a payload what has one";
+                self.refuse(peer, Refusal::Protocol(what.to_owned()));
                 self.forget(peer);
             }
             ToServer::Update(_) => {

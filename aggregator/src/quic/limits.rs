@@ -12,6 +12,7 @@
 //! | messages that wait for the driver | [`CONNECTIONS`] | [`UNHEARD`] of at most 64 KiB | 1 GiB |
 //! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
 //! | files that are being written | [`UPLOADS`] | one | 32 files |
+//! | parts of updates whose connection was cut, on disk | 64 | one update | 64 updates |
 //!
 //! The third line is reached only when a model that is too large to be shared in memory goes to all of them
 //! at the same moment. A federation of more than half of [`CONNECTIONS`] clients has proportionally more of
@@ -23,6 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+
+use super::partials::Partials;
 
 /// Connections at a time, in a federation of up to half as many clients; a larger one has two per client,
 /// since a client that comes back may be here twice for a while.
@@ -68,6 +71,8 @@ pub(super) struct Limits {
     pub(super) strangers: Arc<Semaphore>,
     /// Turns at uploading, given in the order in which they were asked for.
     pub(super) uploads: Semaphore,
+    /// What is here of uploads that were cut off.
+    pub(super) partials: Partials,
     /// Peers that wait for a turn.
     pub(super) waiting: AtomicUsize,
 }
@@ -81,6 +86,7 @@ impl Limits {
             connections: Arc::new(Semaphore::new(connections)),
             strangers: Arc::new(Semaphore::new(STRANGERS.min(connections))),
             uploads: Semaphore::new(UPLOADS),
+            partials: Partials::default(),
             waiting: AtomicUsize::new(0),
         }
     }

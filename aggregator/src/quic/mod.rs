@@ -2,12 +2,14 @@
 //!
 //! One connection per client. Messages without payload travel on one bidirectional control stream that the
 //! client opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that
-//! megabytes never stand before a heart-beat. What all of them together may take of this machine stands in
+//! megabytes never stand before a heart-beat. What a connection did not bring to its end goes on with the next one, in either
+//! direction: by offset and hash, before hello and welcome. What all of them together may take of this machine stands in
 //! [`limits`].
 
 pub mod identity;
 pub mod limits;
 mod outbox;
+mod partials;
 mod peer;
 mod upload;
 

@@ -6,16 +6,17 @@
 //! the first word of the driver, or when it has taken nothing for the listener's patience.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _};
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{SendStream, VarInt};
 use shared::frame;
-use shared::message::ToClient;
+use shared::message::{Partial, ToClient};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
+use super::partials::digest;
 use super::peer::{Peer, PeerError, within};
 use crate::driver::ToPeer;
 use crate::run::Broadcast;
@@ -30,6 +31,7 @@ pub(super) async fn empty(
     peer: &Peer,
     mut queue: mpsc::UnboundedReceiver<ToPeer>,
     control: SendStream,
+    partial: Option<Partial>,
     stranger: OwnedSemaphorePermit,
 ) -> Result<(), PeerError> {
     let (messages, waiting) = mpsc::channel(MESSAGES);
@@ -61,7 +63,7 @@ pub(super) async fn empty(
         result = dismissed => result?,
         // While there may be more to say it ends only when something is wrong.
         result = &mut said => return result,
-        result = give(peer, tasks) => return result,
+        result = give(peer, tasks, partial) => return result,
     }
     let _ = tokio::time::timeout(LINGER, said).await;
     peer.connection.close(VarInt::from_u32(0), b"goodbye");
@@ -84,12 +86,17 @@ async fn say(
 }
 
 /// Sends the newest task, always.
-async fn give(peer: &Peer, mut tasks: watch::Receiver<Option<Broadcast>>) -> Result<(), PeerError> {
+async fn give(
+    peer: &Peer,
+    mut tasks: watch::Receiver<Option<Broadcast>>,
+    mut partial: Option<Partial>,
+) -> Result<(), PeerError> {
     while tasks.changed().await.is_ok() {
         let Some(mut broadcast) = tasks.borrow_and_update().clone() else { continue };
         loop {
+            let partial = partial.take();
             tokio::select! {
-                sent = send(peer, &broadcast) => {
+                sent = send(peer, &broadcast, partial) => {
                     sent?;
                     break;
                 }
@@ -117,7 +124,9 @@ impl Drop for TaskStream {
 /// A large broadcast is read from its file. The file was written moments ago and lies in the page cache, so
 /// it is read in place, chunk by chunk: however many clients there are, a model is in this process's memory
 /// in chunks only.
-async fn send(peer: &Peer, broadcast: &Broadcast) -> Result<(), PeerError> {
+///
+/// Of a task whose beginning the peer has, `partial`, it is sent the rest.
+async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<Partial>) -> Result<(), PeerError> {
     let patience = peer.limits.patience;
     let mut stream = TaskStream(within(patience, PeerError::Deaf, peer.connection.open_uni()).await?);
     let mut source = match &broadcast.content {
@@ -129,7 +138,15 @@ async fn send(peer: &Peer, broadcast: &Broadcast) -> Result<(), PeerError> {
             Err(error) => return Err(PeerError::Broadcast(error)),
         },
     };
-    let mut next = Some(Bytes::from(frame::encode(&broadcast.task(), broadcast.length)));
+    let offset = match partial.filter(|partial| partial.round == broadcast.round) {
+        Some(partial) => source.skip(partial, broadcast.length).map_err(PeerError::Broadcast)?,
+        None => 0,
+    };
+    let message = match offset {
+        0 => broadcast.task(),
+        _ => ToClient::TaskRest { round: broadcast.round, work: broadcast.work, offset },
+    };
+    let mut next = Some(Bytes::from(frame::encode(&message, broadcast.length - offset)));
     while let Some(mut chunk) = next {
         while !chunk.is_empty() {
             let written = stream.0.write_chunks(std::slice::from_mut(&mut chunk));
@@ -151,6 +168,28 @@ enum Source {
 }
 
 impl Source {
+    /// Passes over what the peer has, if that is a beginning of this; so many bytes.
+    fn skip(&mut self, partial: Partial, length: u64) -> std::io::Result<u64> {
+        if partial.bytes >= length {
+            return Ok(0);
+        }
+        match self {
+            Self::Memory(content) => {
+                let offset = partial.offset_in(partial.round, content).unwrap_or(0);
+                *content = content.slice(offset..);
+                Ok(offset as u64)
+            }
+            Self::File(file, left) => {
+                if digest(file, partial.bytes)? != partial.digest {
+                    file.rewind()?;
+                    return Ok(0);
+                }
+                *left -= partial.bytes;
+                Ok(partial.bytes)
+            }
+        }
+    }
+
     fn chunk(&mut self) -> std::io::Result<Option<Bytes>> {
         match self {
             Self::Memory(content) if content.is_empty() => Ok(None),

@@ -8,8 +8,9 @@ use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
+use shared::id::ClientId;
 use shared::identity::{PublicKey, tls};
-use shared::message::{Hello, Refusal, ToClient, ToServer};
+use shared::message::{Hello, Partial, Refusal, ToClient, ToServer};
 use shared::ticket::TicketSecret;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tracing::debug;
@@ -17,6 +18,7 @@ use tracing::debug;
 use super::Gate;
 use super::limits::{GREETING, Limits, UNHEARD};
 use super::outbox;
+use super::partials::{self, Part, Taken};
 use crate::coordinator::PeerId;
 use crate::database::DatabaseError;
 use crate::driver::{FromPeer, ToPeer};
@@ -35,6 +37,10 @@ pub(super) enum PeerError {
     NoHello,
     #[error("it may not take part")]
     Dismissed,
+    #[error("another connection of the device goes on with its upload")]
+    TakenOver,
+    #[error("it sent the rest of an update that has not begun here")]
+    Rest,
     #[error("it has shown no key")]
     Keyless,
     #[error("the aggregator cannot look the device up; try again")]
@@ -63,6 +69,8 @@ pub(super) enum PeerError {
 struct Greeting {
     hello: Hello,
     ticket: Option<TicketSecret>,
+    /// What it has of a task.
+    partial: Option<Partial>,
     /// On the wire.
     bytes: u64,
 }
@@ -121,6 +129,12 @@ impl Peer {
         if let Some(key) = self.newer_key() {
             let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
         }
+        let round = greeting.hello.holds.map(|held| held.round);
+        let mut begun = self.begun(client, round).await;
+        if let Some((_, partial)) = &begun {
+            let _ = commands.send(ToPeer::Message(ToClient::Partial(*partial)));
+        }
+        let mut begun = begun.take().map(|(part, _)| part);
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
@@ -134,30 +148,31 @@ impl Peer {
             loop {
                 // There is none before the welcome: that opens the connection for them.
                 let stream = self.connection.accept_uni().await?;
-                self.upload(stream).await?;
+                self.upload(stream, client, &mut begun).await?;
             }
         };
         tokio::select! {
             result = inbound => result,
             result = uploads => result,
-            result = outbox::empty(self, queue, control, stranger) => result,
+            result = outbox::empty(self, queue, control, greeting.partial, stranger) => result,
         }
     }
 
-    /// The hello, and the ticket that may come before it.
+    /// The hello, and what may come before it.
     async fn greeting(&self, receiver: &mut RecvStream) -> Result<Greeting, PeerError> {
         let (mut message, _, mut bytes) = self.message(receiver, 0).await?;
-        let mut ticket = None;
-        if let ToServer::Redeem(secret) = message {
-            ticket = Some(secret);
+        let (mut ticket, mut partial) = (None, None);
+        loop {
+            match message {
+                ToServer::Redeem(secret) if ticket.is_none() => ticket = Some(secret),
+                ToServer::Partial(part) if partial.is_none() => partial = Some(part),
+                ToServer::Hello(hello) => return Ok(Greeting { hello, ticket, partial, bytes }),
+                ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
+                _ => return Err(PeerError::NoHello),
+            }
             let more;
             (message, _, more) = self.message(receiver, 0).await?;
             bytes += more;
-        }
-        match message {
-            ToServer::Hello(hello) => Ok(Greeting { hello, ticket, bytes }),
-            ToServer::Update(_) => Err(PeerError::Payload),
-            _ => Err(PeerError::NoHello),
         }
     }
 
@@ -180,6 +195,26 @@ impl Peer {
         }
     }
 
+    /// What an earlier connection of the device has brought of the update for `round`, and what the device is told of it.
+    async fn begun(&self, client: ClientId, round: Option<u32>) -> Option<(Box<Part>, Partial)> {
+        let part = loop {
+            match self.limits.partials.take(client, round) {
+                Taken::Nothing => return None,
+                Taken::Part(part) => break part,
+                Taken::Later(ends) => ends.closed().await,
+            }
+        };
+        let read = tokio::task::spawn_blocking(move || (part.partial(), part)).await.ok()?;
+        match read {
+            (Ok(partial), part) => Some((part, partial)),
+            (Err(error), part) => {
+                debug!("a part of an update cannot be read again: {error}");
+                partials::remove(&part);
+                None
+            }
+        }
+    }
+
     /// The server's key, if the peer knows it by a former one.
     fn newer_key(&self) -> Option<PublicKey> {
         let handshake = self.connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
@@ -199,7 +234,7 @@ impl Peer {
     /// Reads one message of the control stream and hands it to the driver.
     async fn control_message(&self, receiver: &mut RecvStream) -> Result<(), PeerError> {
         let (message, _, bytes) = self.message(receiver, 0).await?;
-        if matches!(message, ToServer::Update(_)) {
+        if matches!(message, ToServer::Update(_) | ToServer::UpdateRest { .. }) {
             return Err(PeerError::Payload);
         }
         // Without a place the control stream is not read on, and flow control holds the peer.

@@ -7,16 +7,17 @@
 //! QUIC finds out by itself.
 
 use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quinn::{RecvStream, VarInt};
 use shared::frame::{self, FrameError};
+use shared::id::ClientId;
 use shared::message::ToServer;
 use tokio::sync::SemaphorePermit;
 
 use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
+use super::partials::{self, Part, Partials};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
 use crate::run::Upload;
@@ -24,22 +25,25 @@ use crate::run::Upload;
 /// Bytes that are written to the spool at once.
 const CHUNK: usize = 128 << 10;
 
-/// A file in the spool that is of no use unless it becomes whole: removed when its upload fails, or is
-/// dropped with the connection.
-struct Unfinished(Option<PathBuf>);
+/// An update that is coming in. When it ends too early, also with its connection, what is there of it is [kept](Partials) or
+/// removed.
+struct Incoming<'a> {
+    partials: &'a Partials,
+    client: ClientId,
+    number: u64,
+    part: Option<Part>,
+}
 
-impl Unfinished {
-    fn keep(mut self) {
-        self.0 = None;
+impl Incoming<'_> {
+    /// It is whole: its file is somebody else's.
+    fn whole(mut self) {
+        self.part = None;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for Incoming<'_> {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            // What cannot be removed now is removed by a restart, which empties the spool.
-            let _ = std::fs::remove_file(path);
-        }
+        self.partials.end(self.client, self.number, self.part.take());
     }
 }
 
@@ -60,17 +64,54 @@ impl Drop for Waits<'_> {
 }
 
 impl Peer {
-    /// Spools one update, as the frame that it came in.
-    pub(super) async fn upload(&self, mut stream: RecvStream) -> Result<(), PeerError> {
+    /// Spools one update, as the frame that it came in. `begun` is what an earlier connection has brought of one.
+    pub(super) async fn upload(
+        &self,
+        mut stream: RecvStream,
+        client: ClientId,
+        begun: &mut Option<Box<Part>>,
+    ) -> Result<(), PeerError> {
         let message = self.message(&mut stream, self.limits.max_payload);
         let (message, header, bytes) = within(self.limits.patience, PeerError::Halted, message).await?;
-        let ToServer::Update(update) = message else { return Err(PeerError::Payload) };
-        let _turn = self.turn().await?;
-        let path = self.limits.spool.join(format!("{}-{}.upload", self.id.0, stream.id().index()));
-        let unfinished = Unfinished(Some(path.clone()));
-        match self.spool(&path, &ToServer::Update(update), header.payload, &mut stream).await {
-            Ok(()) => unfinished.keep(),
+        let begun = begun.take();
+        let part = match message {
+            ToServer::Update(update) => {
+                if let Some(begun) = begun {
+                    partials::remove(&begun);
+                }
+                let name = format!("{}-{}.upload", self.id.0, stream.id().index());
+                let frame = frame::encode(&ToServer::Update(update), header.payload);
+                let path = self.limits.spool.join(name);
+                Part { header: update, path, begins: frame.len() as u64, bytes: 0, total: header.payload }
+            }
+            ToServer::UpdateRest { header: update, offset } => {
+                let begun = begun.ok_or(PeerError::Rest)?;
+                let rest = begun.total - begun.bytes;
+                if begun.header != update || begun.bytes != offset || rest != header.payload {
+                    partials::remove(&begun);
+                    return Err(PeerError::Rest);
+                }
+                *begun
+            }
+            _ => return Err(PeerError::Payload),
+        };
+        let (update, path) = (part.header, part.path.clone());
+        let (number, mut stopped) = self.limits.partials.begin(client);
+        let mut incoming = Incoming { partials: &self.limits.partials, client, number, part: Some(part) };
+        let spooled = async {
+            let _turn = self.turn().await?;
+            self.spool(&mut incoming, &mut stream).await
+        };
+        let spooled = tokio::select! {
+            spooled = spooled => spooled,
+            // The device has another connection; what has arrived on this one is of use there.
+            Ok(()) = stopped.changed() => Err(PeerError::TakenOver),
+        };
+        match spooled {
+            Ok(()) => incoming.whole(),
             Err(PeerError::Spool(error)) => {
+                let _ = std::fs::remove_file(&path);
+                incoming.whole();
                 let text = error.to_string();
                 self.tell(FromPeer::SpoolFailed { peer: self.id, path, error })?;
                 return Err(PeerError::Spool(std::io::Error::other(text)));
@@ -96,15 +137,19 @@ impl Peer {
     }
 
     /// Writes go to the page cache and take microseconds, so they are made in place; the sync is not.
-    async fn spool(
-        &self,
-        path: &Path,
-        message: &ToServer,
-        payload: u64,
-        stream: &mut RecvStream,
-    ) -> Result<(), PeerError> {
-        let mut file = File::create(path).map_err(PeerError::Spool)?;
-        file.write_all(&frame::encode(message, payload)).map_err(PeerError::Spool)?;
+    async fn spool(&self, incoming: &mut Incoming<'_>, stream: &mut RecvStream) -> Result<(), PeerError> {
+        let part = incoming.part.as_mut().expect("an update that is coming in has a file");
+        let mut file = if part.bytes == 0 {
+            let mut file = File::create(&part.path).map_err(PeerError::Spool)?;
+            let frame = frame::encode(&ToServer::Update(part.header), part.total);
+            file.write_all(&frame).map_err(PeerError::Spool)?;
+            file
+        } else {
+            let mut file = File::options().write(true).open(&part.path).map_err(PeerError::Spool)?;
+            file.seek(SeekFrom::Start(part.begins + part.bytes)).map_err(PeerError::Spool)?;
+            file
+        };
+        let payload = part.total - part.bytes;
         // Credit for this payload and no more: bytes that are read while the window is small again pay it
         // back.
         let credit = payload.min(u64::from(STREAM_WINDOW));
@@ -126,6 +171,7 @@ impl Peer {
                     };
                     file.write_all(&chunk.bytes).map_err(PeerError::Spool)?;
                     left -= chunk.bytes.len() as u64;
+                    part.bytes += chunk.bytes.len() as u64;
                 }
                 Ok(())
             })

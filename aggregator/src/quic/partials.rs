@@ -1,0 +1,220 @@
+//! Uploads that a connection did not bring to their end: the device's next connection brings the rest.
+//!
+//! What is here of an update stays in the spool, one per device, [`MOST`] in all. A device that comes back is told how much
+//! that is, with its hash, before it is welcomed ([`ToClient::Partial`](shared::message::ToClient::Partial)); one that holds
+//! something else sends everything. They end with the process: a server that was killed is sent whole updates.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use shared::id::ClientId;
+use shared::message::{Partial, UpdateHeader};
+use tokio::sync::watch;
+
+/// Parts of updates that are kept at a time; of more, the oldest goes.
+pub(super) const MOST: usize = 64;
+
+/// Part of an update.
+#[derive(Debug, PartialEq)]
+pub(super) struct Part {
+    /// What it came with.
+    pub(super) header: UpdateHeader,
+    /// The spool's file, with the frame's header and message.
+    pub(super) path: PathBuf,
+    /// Where the payload begins in it.
+    pub(super) begins: u64,
+    /// Bytes of the payload that are there.
+    pub(super) bytes: u64,
+    /// Bytes that the whole payload has.
+    pub(super) total: u64,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// It is coming in; whoever wants it to stop says so here.
+    Active(u64, watch::Sender<bool>),
+    Kept(u64, Box<Part>),
+}
+
+/// The parts, by the device that brings them.
+#[derive(Debug, Default)]
+pub(super) struct Partials(Mutex<(u64, BTreeMap<ClientId, Slot>)>);
+
+impl Drop for Partials {
+    fn drop(&mut self) {
+        for slot in std::mem::take(&mut self.lock().1).into_values() {
+            if let Slot::Kept(_, part) = slot {
+                remove(&part);
+            }
+        }
+    }
+}
+
+impl Partials {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<ClientId, Slot>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An upload of `client` begins: its number, and what says when it is to stop.
+    pub(super) fn begin(&self, client: ClientId) -> (u64, watch::Receiver<bool>) {
+        let (stop, stopped) = watch::channel(false);
+        let mut slots = self.lock();
+        slots.0 += 1;
+        let number = slots.0;
+        if let Some(Slot::Kept(_, part)) = slots.1.insert(client, Slot::Active(number, stop)) {
+            remove(&part);
+        }
+        (number, stopped)
+    }
+
+    /// The upload with this number ended; with a part that is worth keeping if it did so too early.
+    pub(super) fn end(&self, client: ClientId, number: u64, part: Option<Part>) {
+        let mut slots = self.lock();
+        let ours = matches!(slots.1.get(&client), Some(Slot::Active(active, _)) if *active == number);
+        match part.filter(|part| part.bytes >= Partial::WORTH as u64 && part.bytes < part.total) {
+            Some(part) if ours => {
+                slots.1.insert(client, Slot::Kept(number, Box::new(part)));
+            }
+            _ if ours => {
+                slots.1.remove(&client);
+            }
+            Some(part) => remove(&part),
+            None => {}
+        }
+        let kept = |slot: &Slot| match slot {
+            Slot::Kept(number, _) => Some(*number),
+            Slot::Active(..) => None,
+        };
+        while slots.1.values().filter(|slot| kept(slot).is_some()).count() > MOST {
+            let oldest = slots.1.iter().filter_map(|(client, slot)| Some((kept(slot)?, *client))).min();
+            if let Some((_, oldest)) = oldest
+                && let Some(Slot::Kept(_, part)) = slots.1.remove(&oldest)
+            {
+                remove(&part);
+            }
+        }
+    }
+
+    /// Takes what is kept of an update of `client`, for `round`. An upload on an older connection of the device, which is as
+    /// good as dead, is told to stop.
+    pub(super) fn take(&self, client: ClientId, round: Option<u32>) -> Taken {
+        let mut slots = self.lock();
+        match slots.1.get(&client) {
+            None => Taken::Nothing,
+            Some(Slot::Active(_, stop)) => {
+                stop.send_replace(true);
+                Taken::Later(stop.clone())
+            }
+            Some(Slot::Kept(..)) => match slots.1.remove(&client) {
+                Some(Slot::Kept(_, part)) if Some(part.header.round) == round => Taken::Part(part),
+                Some(Slot::Kept(_, part)) => {
+                    remove(&part);
+                    Taken::Nothing
+                }
+                Some(Slot::Active(..)) | None => Taken::Nothing,
+            },
+        }
+    }
+}
+
+/// What [`Partials::take`] finds.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// There is nothing of use.
+    Nothing,
+    /// This is here.
+    Part(Box<Part>),
+    /// Something comes in on another connection. It has ended when nobody listens to this any more.
+    Later(watch::Sender<bool>),
+}
+
+impl Part {
+    /// What the device is told. It reads the part.
+    pub(super) fn partial(&self) -> io::Result<Partial> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.begins))?;
+        let digest = digest(&mut file, self.bytes)?;
+        Ok(Partial { round: self.header.round, bytes: self.bytes, digest })
+    }
+}
+
+/// SHA-256 of the next `bytes` bytes.
+pub(super) fn digest(source: &mut impl Read, bytes: u64) -> io::Result<[u8; 32]> {
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; 128 << 10];
+    let mut left = bytes;
+    while left > 0 {
+        let want = usize::try_from(left).unwrap_or(chunk.len()).min(chunk.len());
+        source.read_exact(&mut chunk[..want])?;
+        hash.update(&chunk[..want]);
+        left -= want as u64;
+    }
+    Ok(hash.finalize().into())
+}
+
+/// What cannot be removed now is removed by a restart, which empties the spool.
+pub(super) fn remove(part: &Part) {
+    let _ = std::fs::remove_file(&part.path);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use shared::message::TrainReport;
+
+    use super::*;
+
+    fn client(n: u8) -> ClientId {
+        ClientId::from_bytes([n; 16])
+    }
+
+    fn part(folder: &std::path::Path, name: &str, round: u32, bytes: usize) -> Part {
+        let path = folder.join(name);
+        fs::write(&path, [vec![1; 20], vec![2; bytes]].concat()).expect("written");
+        let header = UpdateHeader { round, report: TrainReport::default() };
+        Part { header, path, begins: 20, bytes: bytes as u64, total: 1 << 30 }
+    }
+
+    #[test]
+    fn a_part_is_kept_for_its_device_and_round_and_given_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let partials = Partials::default();
+        assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
+        let (number, stopped) = partials.begin(client(1));
+        assert!(matches!(partials.take(client(1), Some(3)), Taken::Later(_)));
+        assert!(*stopped.borrow(), "it is told to stop");
+        partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+        let Taken::Part(kept) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
+        let partial = kept.partial().expect("readable");
+        assert_eq!(partial.offset_in(3, &vec![2; Partial::WORTH + 1]), Some(Partial::WORTH));
+        assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
+    }
+
+    #[test]
+    fn what_is_of_no_use_leaves_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = || fs::read_dir(folder.path()).expect("a folder").count();
+        let partials = Partials::default();
+        let keep = |n: u8, round| {
+            let (number, _) = partials.begin(client(n));
+            partials.end(client(n), number, Some(part(folder.path(), &n.to_string(), round, Partial::WORTH)));
+        };
+        keep(1, 3);
+        assert!(matches!(partials.take(client(1), Some(4)), Taken::Nothing));
+        assert_eq!(files(), 0, "of another round");
+        keep(1, 3);
+        partials.begin(client(1));
+        assert_eq!(files(), 0, "another upload began");
+        (0..MOST as u8 + 5).for_each(|n| keep(n, 3));
+        assert_eq!(files(), MOST);
+        assert!(matches!(partials.take(client(0), Some(3)), Taken::Nothing), "the oldest goes");
+        assert!(matches!(partials.take(client(MOST as u8 + 4), Some(3)), Taken::Part(_)));
+        drop(partials);
+        assert_eq!(files(), 1, "but for what was taken");
+    }
+}

@@ -1,0 +1,179 @@
+//! A connection that stands: messages and models in both directions.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use quinn::{Connection, RecvStream, SendStream};
+use shared::frame::{self, FrameError, HEADER_LEN, Header};
+use shared::message::{Partial, ToClient, ToServer, UpdateHeader};
+use tokio::sync::mpsc;
+
+use super::LINGER;
+use crate::interrupted::Interrupted;
+use crate::link::{Incoming, Outgoing};
+use crate::trust::Trust;
+
+/// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
+const MAX_BROADCAST: u64 = 8 << 30;
+/// So many more bytes of a task are worth telling.
+const ARRIVAL: usize = 256 << 10;
+/// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
+const BELIEVED: usize = 16 << 20;
+
+/// Why a connection was given up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("{0}")]
+    Connection(#[from] quinn::ConnectionError),
+    #[error("{0}")]
+    Read(#[from] quinn::ReadExactError),
+    #[error("{0}")]
+    ReadPayload(#[from] quinn::ReadError),
+    #[error("{0}")]
+    Write(#[from] quinn::WriteError),
+    #[error("the server broke the protocol: {0}")]
+    Frame(#[from] FrameError),
+    #[error("the server broke the protocol: it sent the rest of a task that has not begun here")]
+    Rest,
+    #[error(
+        "the server broke the protocol: a message came with a payload that takes none, or the other way round"
+    )]
+    Payload,
+}
+
+/// Serves the connection until it ends or nobody has anything to send any more.
+pub(super) async fn serve(
+    connection: &Connection,
+    trust: &Trust,
+    interrupted: &Interrupted,
+    mut control: SendStream,
+    mut answers: RecvStream,
+    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+    events: &mpsc::UnboundedSender<Incoming>,
+) -> Result<(), LinkError> {
+    let (updates, mut update_queue) = mpsc::unbounded_channel::<(Box<UpdateHeader>, Bytes)>();
+    // What the server has of an update from an earlier connection.
+    let begun = Mutex::new(None::<Partial>);
+    let inbound = async {
+        loop {
+            let (message, _) = read_message(&mut answers, 0).await?;
+            match message {
+                ToClient::Task { .. } | ToClient::TaskRest { .. } => return Err(LinkError::Payload),
+                ToClient::Partial(partial) => {
+                    *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(partial);
+                }
+                ToClient::ServerKey { key } => {
+                    trust.renew(key);
+                    let _ = events.send(Incoming::Message(ToClient::ServerKey { key }));
+                }
+                message => {
+                    let _ = events.send(Incoming::Message(message));
+                }
+            }
+        }
+    };
+    let tasks = async {
+        loop {
+            let stream = connection.accept_uni().await?;
+            match read_task(stream, interrupted, events).await {
+                Ok(task) => {
+                    let _ = events.send(task);
+                }
+                // The server gave up sending it: its round has closed.
+                Err(
+                    LinkError::Read(quinn::ReadExactError::ReadError(quinn::ReadError::Reset(_)))
+                    | LinkError::ReadPayload(quinn::ReadError::Reset(_)),
+                ) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let outbound = async {
+        while let Some(outgoing) = queue.recv().await {
+            match outgoing {
+                Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
+                Outgoing::Update(header, payload) => {
+                    let _ = updates.send((header, payload));
+                }
+            }
+        }
+        // `stopped` resolves when the server has everything, or is gone.
+        let _ = control.finish();
+        let _ = tokio::time::timeout(LINGER, control.stopped()).await;
+        Ok(())
+    };
+    let uploads = async {
+        while let Some((header, payload)) = update_queue.recv().await {
+            let mut stream = connection.open_uni().await?;
+            let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let offset = begun.and_then(|begun| begun.offset_in(header.round, &payload)).unwrap_or(0);
+            let rest = payload.slice(offset..);
+            let message = match offset {
+                0 => ToServer::Update(*header),
+                _ => ToServer::UpdateRest { header: *header, offset: offset as u64 },
+            };
+            stream.write_all(&frame::encode(&message, rest.len() as u64)).await?;
+            stream.write_chunk(rest).await?;
+            let _ = stream.finish();
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = inbound => result,
+        result = tasks => result,
+        result = outbound => result,
+        result = uploads => result,
+    }
+}
+
+async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToClient, u64), LinkError> {
+    let mut header = [0; HEADER_LEN];
+    stream.read_exact(&mut header).await?;
+    let header = Header::parse(header, max_payload)?;
+    let mut body = vec![0; header.message as usize];
+    stream.read_exact(&mut body).await?;
+    Ok((frame::decode(&body)?, header.payload))
+}
+
+async fn read_task(
+    mut stream: RecvStream,
+    interrupted: &Interrupted,
+    events: &mpsc::UnboundedSender<Incoming>,
+) -> Result<Incoming, LinkError> {
+    let (message, rest) = read_message(&mut stream, MAX_BROADCAST).await?;
+    let (round, work, offset) = match message {
+        ToClient::Task { round, work } => (round, work, 0),
+        ToClient::TaskRest { round, work, offset } => (round, work, offset),
+        _ => return Err(LinkError::Payload),
+    };
+    let total = offset.checked_add(rest).filter(|total| *total <= MAX_BROADCAST).ok_or(LinkError::Payload)?;
+    let length = usize::try_from(total).map_err(|_| LinkError::Payload)?;
+    let mut arriving = match offset {
+        0 => interrupted.begin(round, length.min(BELIEVED)),
+        _ => interrupted.go_on(round, offset).ok_or(LinkError::Rest)?,
+    };
+    let mut told = None;
+    loop {
+        let payload = arriving.payload();
+        if payload.len() >= length {
+            break;
+        }
+        let step = payload.len() / ARRIVAL;
+        if told != Some(step) {
+            told = Some(step);
+            let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
+        }
+        match stream.read_chunk(length - payload.len(), true).await {
+            Ok(Some(chunk)) => payload.extend_from_slice(&chunk.bytes),
+            Ok(None) => return Err(FrameError::Truncated.into()),
+            Err(error) => {
+                if matches!(error, quinn::ReadError::Reset(_)) {
+                    // Its round has closed: nobody will send the rest.
+                    drop(arriving.take());
+                }
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(Incoming::Task { round, work, payload: arriving.take().into() })
+}

@@ -1,0 +1,213 @@
+//! Connections that end in the middle of a model, and addresses that change: what has arrived is not sent again.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+
+use aggregator::coordinator::Outcome;
+use aggregator::run::directory::RunDirectory;
+use federation_tests::gate::Gate;
+use federation_tests::hosted::Hosted;
+use federation_tests::keys::device_key;
+use federation_tests::process::until;
+use federation_tests::raw_peer::{RawPeer, hello, update_header};
+use federation_tests::relay::Relay;
+use federation_tests::scenario::Scenario;
+use models::{Limits, Precision};
+use quinn::VarInt;
+use shared::frame::{self, HEADER_LEN, Header};
+use shared::message::{Held, Hello, Partial, ToClient, ToServer, Verdict};
+use shared::parcel::Parcel;
+
+/// A federation of two whose model has 800 kB.
+fn hosted(rounds: u32) -> (tempfile::TempDir, Hosted) {
+    let directory = tempfile::tempdir().unwrap();
+    let rounds = format!("run.rounds={rounds}");
+    let overrides = [
+        "model.name=mlp-2nn",
+        "data.clients=2",
+        "data.limit=20",
+        "round.count.min=2",
+        "round.regather=60",
+        &rounds,
+    ];
+    let hosted = Hosted::start(Scenario::small(&overrides), &directory.path().join("run"));
+    (directory, hosted)
+}
+
+fn greeting(hosted: &Hosted, held: Option<u32>) -> Hello {
+    let run = hosted.scenario().config.spec.run;
+    let holds = held.map(|round| Held { run, round });
+    Hello { holds, ..hello(hosted.client(1), 10, &[1, 28, 28], 10) }
+}
+
+async fn connect(hosted: &Hosted) -> RawPeer {
+    RawPeer::connect(hosted.address(), hosted.pin(), &device_key(1)).await
+}
+
+async fn say(peer: &mut RawPeer, message: ToServer) {
+    peer.say(&frame::encode(&message, 0)).await;
+}
+
+/// The update that changes nothing, as bytes.
+fn nothing(broadcast: &Parcel) -> Vec<u8> {
+    Parcel { tensors: broadcast.tensors.zeros_like(), scalars: Vec::new() }.to_bytes(Precision::F32)
+}
+
+/// Sends the beginning of an update and leaves its stream open; all of that has arrived when this returns.
+async fn begin(
+    directory: &tempfile::TempDir,
+    peer: &RawPeer,
+    payload: &[u8],
+    part: usize,
+) -> quinn::SendStream {
+    let mut stream = peer.connection.open_uni().await.unwrap();
+    let header = ToServer::Update(update_header(1, 10));
+    stream.write_all(&frame::encode(&header, payload.len() as u64)).await.unwrap();
+    stream.write_all(&payload[..part]).await.unwrap();
+    let spool = RunDirectory::new(directory.path().join("run")).spool();
+    until("the beginning is in the spool", || {
+        let files = fs::read_dir(&spool).unwrap().filter_map(|entry| entry.ok()?.metadata().ok());
+        files.map(|file| file.len()).sum::<u64>() >= part as u64
+    });
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_goes_on_where_its_connection_was_cut() {
+    let (directory, hosted) = hosted(1);
+    let gate = hosted.gate(0);
+    let mut peer = connect(&hosted).await;
+    peer.join(greeting(&hosted, None)).await;
+    let held = gate.held();
+    let (round, broadcast) = peer.task().await;
+    assert_eq!(round, 1);
+    let payload = nothing(&broadcast);
+    let part = payload.len() / 2;
+    assert!(part > Partial::WORTH);
+    let stream = begin(&directory, &peer, &payload, part).await;
+
+    // The device is back before the server has noticed that it was gone: the older connection ends, its bytes count.
+    let mut again = connect(&hosted).await;
+    say(&mut again, ToServer::Hello(greeting(&hosted, Some(1)))).await;
+    let Ok(ToClient::Partial(partial)) = again.answer().await else { panic!("nothing is here") };
+    assert!(partial.bytes <= part as u64, "{partial:?}");
+    let offset = partial.offset_in(1, &payload).expect("what is here is a beginning of the update");
+    assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
+    assert!(peer.reason().await.contains("another connection"));
+    drop(stream);
+    let rest = ToServer::UpdateRest { header: update_header(1, 10), offset: offset as u64 };
+    let mut bytes = frame::encode(&rest, (payload.len() - offset) as u64);
+    bytes.extend_from_slice(&payload[offset..]);
+    again.send(bytes).await;
+    assert_eq!(again.verdict(1).await, Verdict::Accepted);
+    held.open();
+    assert_eq!(gate.receipt(1), Verdict::Accepted);
+    let (outcome, records, _) = hosted.end();
+    assert_eq!((outcome, records[0].accepted), (Outcome::Completed, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
+    let (directory, hosted) = hosted(1);
+    let gate = hosted.gate(0);
+    let mut peer = connect(&hosted).await;
+    peer.join(greeting(&hosted, None)).await;
+    let held = gate.held();
+    let (_, broadcast) = peer.task().await;
+    let payload = nothing(&broadcast);
+    let half = payload.len() / 2;
+    for wrong in 0..3 {
+        let stream = begin(&directory, &peer, &payload, half).await;
+        let mut again = connect(&hosted).await;
+        say(&mut again, ToServer::Hello(greeting(&hosted, Some(1)))).await;
+        let Ok(ToClient::Partial(partial)) = again.answer().await else { panic!("nothing is here") };
+        assert!(matches!(again.answer().await, Ok(ToClient::Welcome { .. })));
+        drop(stream);
+        let (mut header, mut offset, mut rest) = (update_header(1, 10), partial.bytes, payload.len() as u64);
+        rest -= partial.bytes;
+        match wrong {
+            0 => offset -= 1,
+            1 => header.report.steps += 1,
+            _ => rest += 1,
+        }
+        again.send(frame::encode(&ToServer::UpdateRest { header, offset }, rest)).await;
+        assert!(again.reason().await.contains("the rest of an update that has not begun"), "{wrong}");
+        // What was there is gone with it.
+        peer = connect(&hosted).await;
+        say(&mut peer, ToServer::Hello(greeting(&hosted, Some(1)))).await;
+        assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { .. })));
+    }
+    peer.update(update_header(1, 10), &payload).await;
+    assert_eq!(peer.verdict(1).await, Verdict::Accepted);
+    held.open();
+    assert_eq!(gate.receipt(1), Verdict::Accepted);
+    assert_eq!(hosted.end().0, Outcome::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_goes_on_where_its_connection_was_cut() {
+    let (_directory, hosted) = hosted(1);
+    let gate = hosted.gate(0);
+    let mut peer = connect(&hosted).await;
+    peer.join(greeting(&hosted, None)).await;
+    let held = gate.held();
+    let mut stream = peer.connection.accept_uni().await.unwrap();
+    let task = stream.read_to_end(64 << 20).await.unwrap();
+    let header = Header::parse(*task.first_chunk::<HEADER_LEN>().unwrap(), u64::MAX).unwrap();
+    let payload = &task[HEADER_LEN + header.message as usize..];
+    peer.connection.close(VarInt::from_u32(0), b"cut");
+
+    // What it says that it has: all but the last bytes, of which nothing has to be sent again; and something else.
+    for (beginning, expected) in
+        [(payload[..payload.len() - 100].to_vec(), 100), (vec![1; 300_000], payload.len())]
+    {
+        let mut again = connect(&hosted).await;
+        say(&mut again, ToServer::Partial(Partial::of(1, &beginning))).await;
+        again.join(greeting(&hosted, None)).await;
+        let mut stream = again.connection.accept_uni().await.unwrap();
+        let bytes = stream.read_to_end(64 << 20).await.unwrap();
+        let header = Header::parse(*bytes.first_chunk::<HEADER_LEN>().unwrap(), u64::MAX).unwrap();
+        let (message, sent) = bytes[HEADER_LEN..].split_at(header.message as usize);
+        let message: ToClient = frame::decode(message).unwrap();
+        assert_eq!(sent, &payload[payload.len() - expected..]);
+        if expected == 100 {
+            let offset = beginning.len() as u64;
+            assert!(matches!(message, ToClient::TaskRest { round: 1, offset: at, .. } if at == offset));
+            let whole = [&beginning[..], sent].concat();
+            Parcel::read_from(&mut &whole[..], Limits::default()).unwrap();
+        } else {
+            assert!(matches!(message, ToClient::Task { round: 1, .. }));
+            let parcel = Parcel::read_from(&mut &sent[..], Limits::default()).unwrap();
+            again.update(update_header(1, 10), &nothing(&parcel)).await;
+            assert_eq!(again.verdict(1).await, Verdict::Accepted);
+        }
+    }
+    held.open();
+    assert_eq!(gate.receipt(1), Verdict::Accepted);
+    assert_eq!(hosted.end().0, Outcome::Completed);
+}
+
+#[test]
+fn a_device_whose_address_changes_in_the_middle_of_its_update_goes_on() {
+    let (_directory, hosted) = hosted(3);
+    let still = hosted.gate(0);
+    // A change after every 300 kB: in the middle of each update of 800 kB.
+    let relay = Relay::start(hosted.address(), 300_000);
+    let share = hosted.scenario().shares[1].clone();
+    let moving = Gate::join(relay.address().to_string(), hosted.pin(), &device_key(1), share);
+    for round in 1..=3 {
+        let held = [still.held(), moving.held()];
+        for held in held {
+            held.open();
+        }
+        for client in [&still, &moving] {
+            assert_eq!(client.receipt(round), Verdict::Accepted);
+        }
+    }
+    assert!(relay.moves() >= 3, "it moved {} times", relay.moves());
+    // Nothing was sent twice but lost datagrams.
+    assert!(relay.passed() < 3 * 1_200_000, "{} bytes", relay.passed());
+    let said = hosted.said().join("\n");
+    assert_eq!(said.matches("says hello").count(), 2, "{said}");
+    assert_eq!(hosted.end().0, Outcome::Completed);
+}

@@ -30,7 +30,9 @@ impl Watched {
     /// training: steps done, and to do.
     pub(super) fn gets_on(&mut self, own: Option<(u64, u64)>) -> bool {
         let (steps, _) = own.unwrap_or_default();
-        self.vigil.progressed((self.asked > self.made).then(|| self.reports.wrapping_add(steps)))
+        // Side by side: a sum would stay the same when one of them grows and the other ends.
+        let both = (self.reports << 32) | (steps & u64::from(u32::MAX));
+        self.vigil.progressed((self.asked > self.made).then_some(both))
     }
 }
 

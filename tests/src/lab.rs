@@ -245,6 +245,12 @@ impl Lab {
         assert!(self.run().join("report.html").is_file());
     }
 
+    /// How many rounds are closed.
+    #[must_use]
+    pub fn closed(&self) -> usize {
+        fs::read_to_string(self.run().join("rounds.jsonl")).map_or(0, |text| text.lines().count())
+    }
+
     /// The closed rounds.
     ///
     /// # Panics

@@ -121,6 +121,12 @@ impl Process {
         Ended { code: status.code(), text: self.text() }
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Has the program not ended yet?
     ///
     /// # Panics

@@ -16,6 +16,12 @@ impl Process {
         Self(command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// A figure of `/proc/PID/status`, in bytes: `VmRSS` (resident now) or `VmHWM` (resident at most).
     #[must_use]
     pub fn memory(&self, field: &str) -> Option<u64> {
@@ -66,11 +72,21 @@ impl Serving {
     /// If it does not get ready.
     #[must_use]
     pub fn start(directory: &Path, overrides: &[String]) -> Self {
+        Self::start_admitting(directory, overrides, "anyone")
+    }
+
+    /// The same, with a policy for devices that the server does not know.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_admitting(directory: &Path, overrides: &[String], admit: &str) -> Self {
+        std::fs::create_dir_all(directory).expect("the directory can be made");
         let ready = directory.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
         command.args(["serve", "--json", "--fresh", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
-        command.args(["--admit", "anyone"]);
+        command.args(["--admit", admit]);
         command.arg("--runs").arg(directory.join("runs"));
         for change in overrides {
             command.args(["--set", change]);
@@ -88,6 +104,12 @@ impl Serving {
         let address = json["address"].as_str().expect("it names the address").to_owned();
         let lines = BufReader::new(process.0.stdout.take().expect("it was piped"));
         Self { process, address, lines }
+    }
+
+    /// Where to join it.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// The next closed round's line, and when it came; `None` when the run is over.

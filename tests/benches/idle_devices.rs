@@ -1,0 +1,172 @@
+//! What devices that are connected and do nothing cost the aggregator: memory for each, and time for each sign of life.
+//!
+//! `cargo bench -p federation-tests --bench idle_devices [-- DEVICES [SECONDS]]`   (default: 10000 devices, 30 s)
+//!
+//! The devices are connections of this process, each with a key of its own, and an id in the aggregator's database; they
+//! say hello and give the signs of life that the run asks for. The run waits for one device more than there are.
+//! It also tells what strangers cost: connections of keys that the server does not know and refuses.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use federation_tests::keys::device_key;
+use federation_tests::raw_peer::hello;
+use federation_tests::serving::{Serving, processor_time};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use shared::frame::{self, HEADER_LEN, Header};
+use shared::identity::tls;
+use shared::message::{Progress, ToClient, ToServer};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Handshakes at a time: fewer than the places that an aggregator has for strangers.
+const AT_A_TIME: usize = 24;
+/// Seconds between signs of life.
+const HEARTBEAT: u64 = 5;
+/// Connections of strangers that are measured.
+const STRANGERS: u32 = 2000;
+
+fn main() {
+    let mut given = std::env::args().skip(1).filter_map(|word| word.parse::<u32>().ok());
+    let devices = given.next().unwrap_or(10_000);
+    let seconds = u64::from(given.next().unwrap_or(30));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    runtime.block_on(async {
+        connected(directory.path(), devices, Duration::from_secs(seconds)).await;
+        strangers(directory.path()).await;
+    });
+}
+
+fn overrides(devices: u32) -> Vec<String> {
+    [
+        "data.set=mnist",
+        "data.path=.",
+        "model.name=linear",
+        "evaluate.every=0",
+        &format!("data.clients={}", devices + 1),
+        &format!("connection.heartbeat={HEARTBEAT}"),
+        "connection.lost-after=60",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+async fn connected(directory: &Path, devices: u32, time: Duration) {
+    let serving = Serving::start(directory, &overrides(devices));
+    let memory = || serving.process.memory("VmRSS").expect("this bench needs /proc") as f64;
+    let processor = || processor_time(serving.process.id()).expect("this bench needs /proc");
+    let (empty, idle, began) = (memory(), processor(), Instant::now());
+    let endpoint = Arc::new(Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket"));
+    let address = serving.address().parse().expect("an address");
+    let turns = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut joining = JoinSet::new();
+    for number in 0..devices {
+        let (endpoint, turns) = (endpoint.clone(), turns.clone());
+        joining.spawn(async move {
+            let _turn = turns.acquire().await.expect("never closed");
+            loop {
+                match join(&endpoint, address, number).await {
+                    Ok((joined, ToClient::Welcome { .. })) => return joined,
+                    Ok((_, other)) => panic!("instead of a welcome came {other:?}"),
+                    // All places for strangers were taken.
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        });
+    }
+    let mut all = joining.join_all().await;
+    let (took, cost) = (began.elapsed().as_secs_f64(), processor() - idle);
+    println!(
+        "{devices} devices joined in {took:.1} s ({:.2} ms of the aggregator's processor time each)",
+        1e3 * cost / f64::from(devices)
+    );
+    let each = (memory() - empty) / f64::from(devices);
+    println!("resident: {:.1} MB, {:.1} kB for each device", memory() / 1e6, each / 1e3);
+
+    let sign = frame::encode(&ToServer::Heartbeat(Progress::default()), 0);
+    let (before, began) = (processor(), Instant::now());
+    let mut signs = 0_u64;
+    // Spread over the time between signs, as those of a fleet are.
+    let mut moments = tokio::time::interval(Duration::from_millis(50));
+    let share = all.len().div_ceil((HEARTBEAT * 20) as usize);
+    let mut next = 0;
+    while began.elapsed() < time {
+        moments.tick().await;
+        for _ in 0..share {
+            let device = &mut all[next];
+            device.control.write_all(&sign).await.expect("the connection stands");
+            next = (next + 1) % devices as usize;
+            signs += 1;
+        }
+    }
+    let (spent, over) = (processor() - before, began.elapsed().as_secs_f64());
+    println!(
+        "signs of life: {signs} in {over:.0} s, {:.0} us of processor time each, {:.1} % of one core",
+        1e6 * spent / signs as f64,
+        100.0 * spent / over
+    );
+    println!("resident after that: {:.1} MB", memory() / 1e6);
+}
+
+async fn strangers(directory: &Path) {
+    let serving = Serving::start_admitting(&directory.join("strangers"), &overrides(1), "ticket");
+    let memory = || serving.process.memory("VmRSS").expect("this bench needs /proc") as f64;
+    let processor = || processor_time(serving.process.id()).expect("this bench needs /proc");
+    let (empty, before) = (memory(), processor());
+    let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    let address = serving.address().parse().expect("an address");
+    for number in 0..STRANGERS {
+        let refused = join(&endpoint, address, 1_000_000 + number).await;
+        assert!(matches!(refused, Ok((_, ToClient::Refused(_)))), "a stranger was let in");
+    }
+    println!(
+        "{STRANGERS} strangers refused: {:.2} ms of processor time each, {:.1} kB of memory each left behind",
+        1e3 * (processor() - before) / f64::from(STRANGERS),
+        (memory() - empty).max(0.0) / 1e3 / f64::from(STRANGERS)
+    );
+}
+
+/// A device that is there.
+struct Joined {
+    control: SendStream,
+    _answers: RecvStream,
+    _connection: Connection,
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Connects, says hello, and hears the answer.
+async fn join(
+    endpoint: &Endpoint,
+    address: std::net::SocketAddr,
+    number: u32,
+) -> Result<(Joined, ToClient), Failed> {
+    let key = device_key(number);
+    let provider = Arc::new(tls::provider());
+    let trust = edge_client::trust::Trust::new(None);
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(trust))
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(&key))));
+    config.alpn_protocols = vec![tls::ALPN.to_vec()];
+    let mut transport = TransportConfig::default();
+    transport.max_idle_timeout(Some(VarInt::from_u32(120_000).into()));
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(config)?));
+    config.transport_config(Arc::new(transport));
+    let connection = endpoint.connect_with(config, address, "any.federation")?.await?;
+    let (mut control, mut answers) = connection.open_bi().await?;
+    let hello = hello(key.public().client(), 10, &[1, 28, 28], 10);
+    control.write_all(&frame::encode(&ToServer::Hello(hello), 0)).await?;
+    let mut header = [0; HEADER_LEN];
+    answers.read_exact(&mut header).await?;
+    let header = Header::parse(header, 0)?;
+    let mut body = vec![0; header.message as usize];
+    answers.read_exact(&mut body).await?;
+    let answer = frame::decode(&body)?;
+    Ok((Joined { control, _answers: answers, _connection: connection }, answer))
+}

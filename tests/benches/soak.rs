@@ -1,0 +1,93 @@
+//! Many client processes on one machine, killed at random all the time, and now and then the aggregator as well.
+//!
+//! `cargo bench -p federation-tests --bench soak [-- MINUTES [CLIENTS]]`   (default: 10 minutes, 200 clients)
+//!
+//! It fails if a round takes longer than it may, if an update that was accepted is missing in a record, or if anybody ends
+//! who was not killed; and it prints what leaks would show in: memory and open files of the aggregator, over time.
+
+use std::time::{Duration, Instant};
+
+use federation_tests::lab::Lab;
+use federation_tests::process::Process;
+use federation_tests::serving::memory;
+use rand::RngExt as _;
+use shared::seed::Seed;
+
+/// Between two kills of a client.
+const KILL: Duration = Duration::from_millis(500);
+/// Between two kills of the aggregator.
+const KILL_SERVER: Duration = Duration::from_secs(60);
+/// Between two lines of figures.
+const TELL: Duration = Duration::from_secs(30);
+/// No round may take longer: its own limit, what a restart takes, and a machine with too much to do.
+const LONGEST: Duration = Duration::from_secs(90);
+
+fn main() {
+    let mut given = std::env::args().skip(1).filter_map(|word| word.parse::<u64>().ok());
+    let time = Duration::from_secs(60 * given.next().unwrap_or(10));
+    let clients = given.next().unwrap_or(200) as u32;
+    let few = clients.div_ceil(20);
+    let overrides = [
+        "run.rounds=1000000".to_owned(),
+        format!("data.limit={}", 20 * clients),
+        format!("round.start={}", clients / 2),
+        format!("round.count.min={few}"),
+        "round.fraction=0.2".to_owned(),
+        "round.time.max=10".to_owned(),
+        "connection.heartbeat=2".to_owned(),
+        "connection.lost-after=6".to_owned(),
+    ];
+    let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+    let lab = Lab::new(clients, &overrides);
+    let mut chance = Seed::root(1).derive("soak").rng();
+    let mut server = lab.serve();
+    let mut devices: Vec<Process> = (0..clients).map(|index| lab.join(index)).collect();
+    let began = Instant::now();
+    let (mut told, mut served, mut closed, mut closed_at) = (began, began, 0, began);
+    let (mut kills, mut server_kills, mut longest) = (0, 0, Duration::ZERO);
+    println!(
+        "{:>6} {:>7} {:>7} {:>8} {:>12} {:>11}",
+        "time", "rounds", "kills", "restarts", "memory", "open files"
+    );
+    while began.elapsed() < time {
+        std::thread::park_timeout(KILL);
+        let index = chance.random_range(0..devices.len());
+        // Its state directory is free again once it is gone.
+        devices.remove(index).kill();
+        devices.insert(index, lab.join(index as u32));
+        kills += 1;
+        if served.elapsed() > KILL_SERVER {
+            served = Instant::now();
+            server.kill();
+            server = lab.serve();
+            server_kills += 1;
+        }
+        let rounds = lab.closed();
+        if rounds > closed {
+            (closed, closed_at) = (rounds, Instant::now());
+        }
+        longest = longest.max(closed_at.elapsed());
+        assert!(longest < LONGEST, "round {} is stuck for {longest:?}", closed + 1);
+        assert!(server.alive(), "the aggregator has ended");
+        if told.elapsed() > TELL {
+            told = Instant::now();
+            let resident = memory(server.id(), "VmRSS").unwrap_or(0) as f64 / 1e6;
+            let seconds = began.elapsed().as_secs();
+            println!(
+                "{seconds:>4} s {closed:>7} {kills:>7} {server_kills:>8} {resident:>9.1} MB {:>11}",
+                open_files(server.id())
+            );
+        }
+    }
+    for (round, record) in (1..).zip(lab.rounds()) {
+        assert_eq!(record.round, round, "a round is missing");
+    }
+    println!(
+        "{closed} rounds, {kills} clients and {server_kills} aggregators killed; no more than {:.1} s without a closed round",
+        longest.as_secs_f64()
+    );
+}
+
+fn open_files(process: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
+}

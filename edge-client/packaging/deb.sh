@@ -7,7 +7,7 @@
 #
 # Builds the program with build.sh, which lies beside this script and says what that needs, unless --from names one that
 # is built. The package asks for the glibc that the program in it asks for. To write the manual pages the program has to
-# be run: for another processor than this machine's that takes qemu-user-static and, for arm64, libc6-arm64-cross.
+# be run: emulate.sh says what that takes for arm64 on another machine.
 # Needs dpkg-deb and readelf: plain dpkg-deb and not cargo-deb, since all that is to be said is twenty lines of this script,
 # and whoever packs needs nothing but Debian. The same commit and program give the same bytes.
 
@@ -47,8 +47,8 @@ aggregator)
 *) fail "\`$package\` is not a program of this project: give edge-client or aggregator" ;;
 esac
 case $architecture in
-arm64) machine=aarch64 emulator='qemu-aarch64-static -L /usr/aarch64-linux-gnu' ;;
-amd64) machine=x86_64 emulator='qemu-x86_64-static' ;;
+arm64) machine=aarch64 ;;
+amd64) machine=x86_64 ;;
 *) fail "\`$architecture\` is not an architecture that this packs for: give arm64 or amd64" ;;
 esac
 for tool in dpkg-deb:dpkg readelf:binutils gzip:gzip; do
@@ -70,9 +70,8 @@ esac
 [ "$is" = "$machine" ] || fail "$from is a program for $is, not for $architecture"
 run=
 if [ "$(uname -m)" != "$machine" ]; then
-    command -v "${emulator%% *}" >/dev/null 2>&1 ||
-        fail "the program has to be run to write its manual pages: install qemu-user-static and libc6-$architecture-cross"
-    run=$emulator
+    [ "$architecture" = arm64 ] || fail "a program for $architecture has to be run to write its manual pages: pack it on such a machine"
+    run=$here/emulate.sh
 fi
 
 # 0.1.0, and which commit after it: the later, the newer.
@@ -146,5 +145,6 @@ EOF
 chmod -R u+rwX,go-w "$stage"
 find "$stage" -type d -exec chmod 755 {} +
 result=$packages/${package}_${version}_$architecture.deb
-dpkg-deb --root-owner-group -Zxz --build "$stage" "$result" >/dev/null
+dpkg-deb --root-owner-group -Zxz --build "$stage" "$result.new" >/dev/null
+mv "$result.new" "$result"
 echo "$result"

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn::congestion::CubicConfig;
-use quinn::crypto::rustls::QuicClientConfig;
+use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use shared::frame;
 use shared::identity::{SecretKey, tls};
 use shared::message::ToServer;
+use shared::protocol::Protocol;
 use shared::ticket::TicketSecret;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::debug;
@@ -104,7 +105,7 @@ impl QuicConnector {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(self.trust.clone()))
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(self.key.clone())));
-        config.alpn_protocols = vec![tls::ALPN.to_vec()];
+        config.alpn_protocols = Protocol::offered();
         let mut transport = TransportConfig::default();
         transport
             .max_idle_timeout(Some(VarInt::from_u32(IDLE_TIMEOUT.as_millis() as u32).into()))
@@ -233,7 +234,7 @@ impl QuicConnector {
 /// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
 /// What the system does not grant is done without.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(socket2::Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
     socket.bind(&address.into())?;
@@ -245,11 +246,15 @@ impl Connector for QuicConnector {
         let (endpoint, connection) = self.dial().await?;
         self.trust.confirm();
         let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
-        if let Some(ticket) = self.ticket {
+        let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        let agreed = handshake.and_then(|data| Protocol::named(&data.protocol?));
+        let protocol = agreed.ok_or_else(|| self.unreachable("it speaks another protocol"))?;
+        let newest = protocol >= Protocol::V3;
+        if let Some(ticket) = self.ticket.filter(|_| newest) {
             let redeem = frame::encode(&ToServer::Redeem(ticket), 0);
             control.write_all(&redeem).await.map_err(|error| self.unreachable(error))?;
         }
-        if let Some(partial) = self.interrupted.partial() {
+        if let Some(partial) = self.interrupted.partial().filter(|_| newest) {
             let partial = frame::encode(&ToServer::Partial(partial), 0);
             control.write_all(&partial).await.map_err(|error| self.unreachable(error))?;
         }

@@ -6,7 +6,7 @@
 //! | [`algorithm`] | the [`Algorithm`](algorithm::Algorithm) trait, the registry, one file per algorithm |
 //! | [`aggregation`] | exact, order-free weighted sums and the weights that go into them |
 //! | [`parcel`] | how an algorithm's values become safetensors on the wire and on disk |
-//! | [`message`], [`frame`] | one documented enum per direction, and the frames that carry them |
+//! | [`message`], [`frame`], [`protocol`] | one documented enum per direction, the frames that carry them, and versions |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
@@ -28,6 +28,7 @@ pub mod identity;
 pub mod message;
 pub mod parcel;
 pub mod personalisation;
+pub mod protocol;
 pub mod schedule;
 pub mod seed;
 pub mod share;

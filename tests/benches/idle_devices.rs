@@ -19,6 +19,7 @@ use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::identity::tls;
 use shared::message::{Progress, ToClient, ToServer};
+use shared::protocol::Protocol;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -153,7 +154,7 @@ async fn join(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(trust))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(&key))));
-    config.alpn_protocols = vec![tls::ALPN.to_vec()];
+    config.alpn_protocols = Protocol::offered();
     let mut transport = TransportConfig::default();
     transport.max_idle_timeout(Some(VarInt::from_u32(120_000).into()));
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(config)?));

@@ -18,6 +18,7 @@ use shared::id::ClientId;
 use shared::identity::{PublicKey, SecretKey, tls};
 use shared::message::{Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::parcel::Parcel;
+use shared::protocol::Protocol;
 use shared::spec::RunSpec;
 
 use crate::process::PATIENCE;
@@ -72,6 +73,20 @@ impl RawPeer {
         key: &SecretKey,
         transport: TransportConfig,
     ) -> Result<Self, ConnectionError> {
+        Self::connect_speaking(Protocol::V3, address, pin, key, transport).await
+    }
+
+    /// The same in a version of the protocol.
+    ///
+    /// # Panics
+    /// As [`connect_as`](Self::connect_as).
+    pub async fn connect_speaking(
+        version: Protocol,
+        address: SocketAddr,
+        pin: PublicKey,
+        key: &SecretKey,
+        transport: TransportConfig,
+    ) -> Result<Self, ConnectionError> {
         let provider = Arc::new(tls::provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -79,7 +94,7 @@ impl RawPeer {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Trust::new(Some(pin))))
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(key))));
-        config.alpn_protocols = vec![tls::ALPN.to_vec()];
+        config.alpn_protocols = vec![version.name().to_vec()];
         let crypto = QuicClientConfig::try_from(config).expect("TLS 1.3 has the ciphers of QUIC");
         let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let mut config = ClientConfig::new(Arc::new(crypto));

@@ -15,8 +15,10 @@ use federation_tests::scenario::Scenario;
 use models::{Limits, Precision};
 use quinn::VarInt;
 use shared::frame::{self, HEADER_LEN, Header};
+use shared::id::ClientId;
 use shared::message::{Held, Hello, Partial, ToClient, ToServer, Verdict};
 use shared::parcel::Parcel;
+use shared::protocol::Protocol;
 
 /// A federation of two whose model has 800 kB.
 fn hosted(rounds: u32) -> (tempfile::TempDir, Hosted) {
@@ -104,6 +106,53 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
     assert_eq!(gate.receipt(1), Verdict::Accepted);
     let (outcome, records, _) = hosted.end();
     assert_eq!((outcome, records[0].accepted), (Outcome::Completed, 2));
+}
+
+/// The bytes that a message of the older version was recorded with, of a device with another id.
+fn recorded(name: &str, client: ClientId) -> Vec<u8> {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/tests/golden/to-server/");
+    let text = fs::read_to_string(format!("{golden}{name}.hex")).unwrap();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let mut bytes: Vec<u8> = (0..digits.len() / 2)
+        .map(|byte| u8::from_str_radix(&digits[2 * byte..2 * byte + 2], 16).unwrap())
+        .collect();
+    let id = b"0123456789abcdef";
+    if let Some(at) = bytes.windows(id.len()).position(|window| window == id) {
+        bytes[at..at + id.len()].copy_from_slice(client.as_bytes());
+    }
+    let header = Header { message: bytes.len() as u32, payload: 0 };
+    [&header.to_bytes()[..], &bytes].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
+    let (directory, hosted) = hosted(1);
+    let gate = hosted.gate(0);
+    let connect = async || {
+        let transport = quinn::TransportConfig::default();
+        RawPeer::connect_speaking(Protocol::V2, hosted.address(), hosted.pin(), &device_key(1), transport)
+            .await
+            .unwrap()
+    };
+    let mut peer = connect().await;
+    peer.say(&recorded("hello", hosted.client(1))).await;
+    assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { wants: None, .. })));
+    peer.say(&recorded("heartbeat", hosted.client(1))).await;
+    let held = gate.held();
+    let (_, broadcast) = peer.task().await;
+    let payload = nothing(&broadcast);
+    let stream = begin(&directory, &peer, &payload, payload.len() / 2).await;
+    // What is here of its update is of no use to it: it is asked for everything.
+    let mut again = connect().await;
+    let hello = Hello { samples: 60_000, ..greeting(&hosted, Some(1)) };
+    say(&mut again, ToServer::Hello(hello)).await;
+    assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
+    drop(stream);
+    again.update(update_header(1, 60_000), &payload).await;
+    assert_eq!(again.verdict(1).await, Verdict::Accepted);
+    held.open();
+    assert_eq!(gate.receipt(1), Verdict::Accepted);
+    assert_eq!(hosted.end().0, Outcome::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

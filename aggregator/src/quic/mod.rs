@@ -26,8 +26,9 @@ use quinn::{
     VarInt,
 };
 use ring::hmac;
-use shared::identity::tls::{self, ALPN, AnyKey, ServerKeys};
-use socket2::{Domain, Protocol, Socket, Type};
+use shared::identity::tls::{self, AnyKey, ServerKeys};
+use shared::protocol::Protocol;
+use socket2::{Domain, Socket, Type};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::debug;
 
@@ -105,7 +106,7 @@ impl Listener {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(Arc::new(AnyKey(provider)))
             .with_cert_resolver(keys.clone());
-        tls.alpn_protocols = vec![ALPN.to_vec()];
+        tls.alpn_protocols = Protocol::offered();
         let crypto = QuicServerConfig::try_from(tls);
         let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
         let config = |mtu: Option<u16>| {
@@ -291,7 +292,7 @@ impl RandomIds {
 /// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
 /// What the system does not grant is done without.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(socket2::Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
     socket.bind(&address.into())?;

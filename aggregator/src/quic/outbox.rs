@@ -46,7 +46,9 @@ pub(super) async fn empty(
                         // One upload at a time, from now on.
                         peer.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
                     }
-                    messages.try_send(frame::encode(&message, 0)).map_err(|_| PeerError::Deaf)?;
+                    if let Some(message) = message.for_peer(peer.protocol()) {
+                        messages.try_send(frame::encode(&message, 0)).map_err(|_| PeerError::Deaf)?;
+                    }
                 }
                 ToPeer::Task(broadcast) => {
                     newest.send_replace(Some(broadcast));

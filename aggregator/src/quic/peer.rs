@@ -11,6 +11,7 @@ use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
 use shared::identity::{PublicKey, tls};
 use shared::message::{Hello, Partial, Refusal, ToClient, ToServer};
+use shared::protocol::Protocol;
 use shared::ticket::TicketSecret;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tracing::debug;
@@ -81,6 +82,8 @@ pub(super) struct Peer {
     pub(super) driver: mpsc::UnboundedSender<FromPeer>,
     pub(super) limits: Arc<Limits>,
     gate: Gate,
+    /// What the handshake has agreed on.
+    handshake: Option<Box<HandshakeData>>,
     /// Places for messages that the driver has not heard yet.
     unheard: Arc<Semaphore>,
 }
@@ -93,7 +96,8 @@ impl Peer {
         limits: Arc<Limits>,
         gate: Gate,
     ) -> Self {
-        Self { id, connection, driver, limits, gate, unheard: Arc::new(Semaphore::new(UNHEARD)) }
+        let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        Self { id, connection, driver, limits, gate, handshake, unheard: Arc::new(Semaphore::new(UNHEARD)) }
     }
 
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
@@ -215,15 +219,22 @@ impl Peer {
         }
     }
 
+    /// The version of the protocol that the peer speaks.
+    pub(super) fn protocol(&self) -> Protocol {
+        let agreed = self.handshake.as_ref().and_then(|data| Protocol::named(data.protocol.as_deref()?));
+        // A handshake without an agreement fails.
+        agreed.unwrap_or(Protocol::V2)
+    }
+
     /// The server's key, if the peer knows it by a former one.
     fn newer_key(&self) -> Option<PublicKey> {
-        let handshake = self.connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
-        self.gate.keys.newer_than(&handshake.server_name?)
+        self.gate.keys.newer_than(self.handshake.as_ref()?.server_name.as_deref()?)
     }
 
     /// Tells the peer why it may not take part, and hangs up.
     async fn dismiss(&self, mut control: SendStream, refusal: Refusal) -> Result<(), PeerError> {
-        let frame = frame::encode(&ToClient::Refused(refusal), 0);
+        let told = ToClient::Refused(refusal).for_peer(self.protocol());
+        let frame = told.map(|told| frame::encode(&told, 0)).unwrap_or_default();
         within(GREETING, PeerError::Deaf, control.write_all(&frame)).await?;
         let _ = control.finish();
         let _ = tokio::time::timeout(GREETING, control.stopped()).await;

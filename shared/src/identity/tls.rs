@@ -16,10 +16,6 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::key::{PublicKey, SecretKey};
 
-/// The protocol's name in the TLS handshake, and the version of how both sides prove who they are (the first one had
-/// certificates). Versions of the messages are told apart in their [frames](crate::frame).
-pub const ALPN: &[u8] = b"federation/2";
-
 /// Where the server's key stands in the name that the client asks for.
 const SUFFIX: &str = ".federation";
 

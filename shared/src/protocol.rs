@@ -1,0 +1,131 @@
+//! Versions of the protocol, and which messages belong to which.
+//!
+//! Both sides offer the versions that they speak in the TLS handshake (ALPN), the newest first, and the newest one that both
+//! know is spoken on the connection. A program speaks the version of its time and the one before: devices and server may be
+//! updated in any order. Messages of a version keep their bytes for ever (the golden files guard that); a version adds
+//! messages, and whoever talks to an older peer does without them.
+//!
+//! | version | brought |
+//! |---|---|
+//! | 2 | keys of devices and servers in the handshake (version 1 had certificates, and is not spoken any more) |
+//! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
+
+use crate::message::{Refusal, ToClient, ToServer, reason};
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// The oldest that is spoken.
+    V2,
+    /// The newest.
+    V3,
+}
+
+impl Protocol {
+    /// All that this program speaks, the newest first.
+    pub const SPOKEN: [Self; 2] = [Self::V3, Self::V2];
+
+    /// Its name in the handshake.
+    #[must_use]
+    pub fn name(self) -> &'static [u8] {
+        match self {
+            Self::V2 => b"federation/2",
+            Self::V3 => b"federation/3",
+        }
+    }
+
+    /// The version that a handshake has agreed on.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Self> {
+        Self::SPOKEN.into_iter().find(|version| version.name() == name)
+    }
+
+    /// What is offered in a handshake.
+    #[must_use]
+    pub fn offered() -> Vec<Vec<u8>> {
+        Self::SPOKEN.map(|version| version.name().to_vec()).to_vec()
+    }
+}
+
+impl ToServer {
+    /// The version that brought this message.
+    #[must_use]
+    pub fn since(&self) -> Protocol {
+        match self {
+            Self::Hello(_) | Self::Heartbeat(_) | Self::Update(_) | Self::Failed { .. } | Self::Goodbye => {
+                Protocol::V2
+            }
+            Self::Redeem(_) | Self::Partial(_) | Self::UpdateRest { .. } => Protocol::V3,
+        }
+    }
+}
+
+impl ToClient {
+    /// The version that brought this message.
+    #[must_use]
+    pub fn since(&self) -> Protocol {
+        match self {
+            Self::Welcome { .. } | Self::Task { .. } | Self::Receipt { .. } | Self::Finished { .. } => {
+                Protocol::V2
+            }
+            Self::Refused(refusal) => match refusal {
+                Refusal::Shape { .. }
+                | Refusal::Classes { .. }
+                | Refusal::NoSamples
+                | Refusal::Replaced
+                | Refusal::Protocol(_)
+                | Refusal::Unlabelled => Protocol::V2,
+                Refusal::Identity { .. }
+                | Refusal::Unknown
+                | Refusal::Pending { .. }
+                | Refusal::Revoked
+                | Refusal::TicketUnknown
+                | Refusal::TicketExpired
+                | Refusal::TicketUsedUp => Protocol::V3,
+            },
+            Self::ServerKey { .. } | Self::Partial(_) | Self::TaskRest { .. } => Protocol::V3,
+        }
+    }
+
+    /// The message as a peer of this version understands it. `None` if it has to do without: nothing depends on that.
+    #[must_use]
+    pub fn for_peer(self, version: Protocol) -> Option<Self> {
+        match self {
+            message if message.since() <= version => Some(message),
+            // Any reason is understood as text.
+            Self::Refused(refusal) => Some(Self::Refused(Refusal::Protocol(reason(&refusal)))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ClientId;
+
+    #[test]
+    fn versions_have_names_of_their_own() {
+        for version in Protocol::SPOKEN {
+            assert_eq!(Protocol::named(version.name()), Some(version));
+        }
+        assert!(Protocol::SPOKEN.is_sorted_by(|newer, older| newer > older));
+        assert_eq!(Protocol::named(b"federation/1"), None);
+    }
+
+    #[test]
+    fn an_older_peer_is_told_why_in_words_and_nothing_that_it_does_not_know() {
+        let client = ClientId::from_bytes([1; 16]);
+        for refusal in [Refusal::Unknown, Refusal::Revoked, Refusal::Pending { client }] {
+            let told = ToClient::Refused(refusal.clone()).for_peer(Protocol::V2);
+            let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
+            assert_eq!(text, reason(&refusal));
+            let message = ToClient::Refused(refusal);
+            assert_eq!(message.clone().for_peer(Protocol::V3), Some(message));
+        }
+        let key = crate::identity::PublicKey::from_bytes([1; 32]);
+        assert_eq!(ToClient::ServerKey { key }.for_peer(Protocol::V2), None);
+        let over = ToClient::Finished { rounds: 3 };
+        assert_eq!(over.clone().for_peer(Protocol::V2), Some(over));
+    }
+}

@@ -1,13 +1,14 @@
 //! QUIC: the client's real transport.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use shared::frame;
 use shared::identity::{SecretKey, tls};
@@ -75,7 +76,7 @@ pub struct QuicConnector {
     addresses: Vec<String>,
     trust: Trust,
     key: Arc<CertifiedKey>,
-    ticket: Option<TicketSecret>,
+    ticket: Arc<Mutex<Option<TicketSecret>>>,
     interrupted: Interrupted,
 }
 
@@ -84,13 +85,19 @@ impl QuicConnector {
     /// and proves to be the device that has `key`.
     #[must_use]
     pub fn new(addresses: Vec<String>, trust: Trust, key: &SecretKey) -> Self {
-        Self { addresses, trust, key: tls::shown(key), ticket: None, interrupted: Interrupted::default() }
+        Self {
+            addresses,
+            trust,
+            key: tls::shown(key),
+            ticket: Arc::default(),
+            interrupted: Interrupted::default(),
+        }
     }
 
-    /// Redeems a ticket, each time, before anything else.
+    /// Redeems a ticket before anything else, until it is taken.
     #[must_use]
     pub fn with_ticket(self, ticket: Option<TicketSecret>) -> Self {
-        Self { ticket, ..self }
+        Self { ticket: Arc::new(Mutex::new(ticket)), ..self }
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
@@ -179,7 +186,7 @@ impl QuicConnector {
         let addresses = self.resolve().await?;
         let mut attempts = JoinSet::new();
         for (number, address) in addresses.into_iter().enumerate() {
-            let connector = self.clone();
+            let connector = Self { trust: self.trust.attempt(), ..self.clone() };
             attempts.spawn(async move {
                 tokio::time::sleep(NEXT_ADDRESS * number as u32).await;
                 connector.dial_at(address).await
@@ -189,11 +196,14 @@ impl QuicConnector {
         while let Some(attempt) = attempts.join_next().await {
             match attempt {
                 Ok(Ok(connected)) => return Ok(connected),
-                // What is wrong for good is told rather than what may pass.
-                Ok(Err(error)) => match failed {
-                    Some(ConnectError::Untrusted { .. } | ConnectError::Local(_)) => {}
-                    _ => failed = Some(error),
-                },
+                Ok(Err(error)) => {
+                    failed = Some(match (failed, error) {
+                        (Some(local @ ConnectError::Local(_)), _) => local,
+                        // Somebody else at one of the addresses is no reason to give up while another may answer again.
+                        (Some(earlier), ConnectError::Untrusted { .. }) => earlier,
+                        (_, error) => error,
+                    });
+                }
                 Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
             }
         }
@@ -244,13 +254,17 @@ fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
 impl Connector for QuicConnector {
     async fn connect(&mut self) -> Result<Link, ConnectError> {
         let (endpoint, connection) = self.dial().await?;
-        self.trust.confirm();
+        let shown =
+            connection.peer_identity().and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
+        let key = shown.and_then(|shown| tls::peer_key(shown.first()?).ok());
+        self.trust.confirm(key.ok_or_else(|| self.unreachable("it has shown no key"))?);
         let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
         let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
         let agreed = handshake.and_then(|data| Protocol::named(&data.protocol?));
         let protocol = agreed.ok_or_else(|| self.unreachable("it speaks another protocol"))?;
         let newest = protocol >= Protocol::V3;
-        if let Some(ticket) = self.ticket.filter(|_| newest) {
+        let ticket = *self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ticket) = ticket.filter(|_| newest) {
             let redeem = frame::encode(&ToServer::Redeem(ticket), 0);
             control.write_all(&redeem).await.map_err(|error| self.unreachable(error))?;
         }
@@ -261,13 +275,12 @@ impl Connector for QuicConnector {
         let server = connection.remote_address().to_string();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (events, incoming) = mpsc::unbounded_channel();
-        let (trust, interrupted) = (self.trust.clone(), self.interrupted.clone());
+        let connector = self.clone();
         tokio::spawn(async move {
-            let reason =
-                match serve(&connection, &trust, &interrupted, control, answers, queue, &events).await {
-                    Ok(()) => "closed".to_owned(),
-                    Err(error) => error.to_string(),
-                };
+            let reason = match serve(&connection, &connector, control, answers, queue, &events).await {
+                Ok(()) => "closed".to_owned(),
+                Err(error) => error.to_string(),
+            };
             debug!("connection ended: {reason}");
             connection.close(VarInt::from_u32(0), b"goodbye");
             let _ = events.send(Incoming::Closed { reason });

@@ -21,8 +21,6 @@ pub struct Trust {
 #[derive(Debug, Default)]
 struct Pin {
     trusted: Option<PublicKey>,
-    /// Shown by a peer that has not yet proved that the key is its own.
-    shown: Option<PublicKey>,
     refused: Option<PublicKey>,
 }
 
@@ -51,10 +49,14 @@ impl Trust {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).trusted = Some(key);
     }
 
-    /// The handshake is complete: whoever showed the key has it. The first one is trusted from now on.
-    pub(crate) fn confirm(&self) {
-        let mut pin = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        pin.trusted = pin.trusted.or(pin.shown);
+    /// What one attempt goes by: of what it is shown, others know nothing.
+    pub(crate) fn attempt(&self) -> Self {
+        Self { pinned: Arc::new(Mutex::new(Pin { trusted: self.trusted(), refused: None })), ..self.clone() }
+    }
+
+    /// The handshake is complete: its peer has this key. The first one is trusted from now on.
+    pub(crate) fn confirm(&self, key: PublicKey) {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).trusted.get_or_insert(key);
     }
 
     pub(crate) fn provider(&self) -> Arc<CryptoProvider> {
@@ -75,7 +77,6 @@ impl ServerCertVerifier for Trust {
         let mut pin = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if pin.trusted.is_none_or(|trusted| trusted == found) {
             pin.refused = None;
-            pin.shown = Some(found);
             Ok(ServerCertVerified::assertion())
         } else {
             pin.refused = Some(found);

@@ -172,7 +172,12 @@ pub(super) fn serve(
             time.as_secs()
         ));
     }
-    runtime.block_on(door.close_after(time, stop));
+    runtime.block_on(async {
+        tokio::select! {
+            () = door.close_after(time, stop) => {}
+            () = Supervised::waits() => {}
+        }
+    });
     concluded
 }
 

@@ -60,6 +60,18 @@ impl Supervised {
     #[cfg(not(unix))]
     pub(super) fn hear(&mut self, _: &Notice<'_>) {}
 
+    /// Says that the program gets on while it waits for devices that are away, for as long as this is polled.
+    pub(super) async fn waits() {
+        #[cfg(unix)]
+        if Self::new().listens {
+            loop {
+                Self::tell(&[NotifyState::Watchdog]);
+                tokio::time::sleep(PACE).await;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
     /// Whoever does not listen restarts the program, which is at least as good as ending it here.
     #[cfg(unix)]
     fn tell(state: &[NotifyState<'_>]) {

@@ -124,10 +124,10 @@ impl Admission {
 
     fn cut_off(&self, database: &Database, changes: &mut Changes) -> Result<(), DatabaseError> {
         let version = database.foreign_changes()?;
-        if changes.version.replace(version) == Some(version) {
-            return Ok(());
-        }
-        for client in self.live.clients() {
+        // Whoever came in while something changed is looked up once more.
+        let entered = self.live.entered();
+        let looked_at = if changes.version == Some(version) { entered } else { self.live.clients() };
+        for client in looked_at {
             let standing = Device::find(database, client)?.map(|device| device.standing);
             match standing {
                 Some(Standing::In) => {}
@@ -136,6 +136,7 @@ impl Admission {
                 None => self.live.cut(client, &Refusal::Unknown),
             }
         }
+        changes.version = Some(version);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The connections of devices that were let in, for when one has to be cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use shared::id::ClientId;
@@ -11,27 +11,42 @@ use crate::driver::ToPeer;
 
 /// Who is connected, and where commands for them go. A connection that is over has dropped its end.
 #[derive(Debug, Default)]
-pub(super) struct Live(Mutex<BTreeMap<ClientId, Vec<WeakUnboundedSender<ToPeer>>>>);
+pub(super) struct Live(Mutex<Devices>);
+
+#[derive(Debug, Default)]
+struct Devices {
+    here: BTreeMap<ClientId, Vec<WeakUnboundedSender<ToPeer>>>,
+    /// Those that came since somebody asked.
+    entered: BTreeSet<ClientId>,
+}
 
 impl Live {
     pub(super) fn enter(&self, client: ClientId, commands: WeakUnboundedSender<ToPeer>) {
         let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = live.entry(client).or_default();
+        let all = live.here.entry(client).or_default();
         all.retain(|commands| commands.strong_count() > 0);
         all.push(commands);
+        live.entered.insert(client);
+    }
+
+    /// The devices that have come since this was asked last.
+    pub(super) fn entered(&self) -> Vec<ClientId> {
+        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut live.entered).into_iter().collect()
     }
 
     /// The devices that are connected.
     pub(super) fn clients(&self) -> Vec<ClientId> {
         let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        live.retain(|_, all| all.iter().any(|commands| commands.strong_count() > 0));
-        live.keys().copied().collect()
+        live.here.retain(|_, all| all.iter().any(|commands| commands.strong_count() > 0));
+        live.here.keys().copied().collect()
     }
 
     /// Tells a device why, and hangs up.
     pub(super) fn cut(&self, client: ClientId, refusal: &Refusal) {
         let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for commands in live.get(&client).into_iter().flatten().filter_map(WeakUnboundedSender::upgrade) {
+        for commands in live.here.get(&client).into_iter().flatten().filter_map(WeakUnboundedSender::upgrade)
+        {
             let _ = commands.send(ToPeer::Message(ToClient::Refused(refusal.clone())));
             let _ = commands.send(ToPeer::Disconnect);
         }
@@ -40,7 +55,7 @@ impl Live {
     /// Tells everybody.
     pub(super) fn tell(&self, message: &ToClient) {
         let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for commands in live.values().flatten().filter_map(WeakUnboundedSender::upgrade) {
+        for commands in live.here.values().flatten().filter_map(WeakUnboundedSender::upgrade) {
             let _ = commands.send(ToPeer::Message(message.clone()));
         }
     }

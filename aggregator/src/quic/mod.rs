@@ -30,7 +30,7 @@ use shared::identity::tls::{self, AnyKey, ServerKeys};
 use shared::protocol::Protocol;
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::coordinator::PeerId;
 use crate::driver::FromPeer;
@@ -188,6 +188,9 @@ impl Listener {
             tokio::spawn(serve(incoming, config, driver, limits, gate, stranger, place));
         }
         watching.abort();
+        // Who was here at the end.
+        let admission = self.gate.admission.clone();
+        let _ = tokio::task::spawn_blocking(move || admission.watch(&mut Changes::default())).await;
         self.endpoint.close(VarInt::from_u32(0), b"the aggregator stops");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
@@ -224,7 +227,7 @@ const WATCH: Duration = Duration::from_millis(500);
 /// Has what other processes change take effect: devices that are revoked, and a new key of the server.
 async fn watch(gate: Gate, mut identity: ServerIdentity, directory: Option<PathBuf>) {
     let mut shown = identity.keys(SystemTime::now());
-    let mut changes = Changes::default();
+    let (mut changes, mut trouble) = (Changes::default(), false);
     let mut moments = tokio::time::interval(WATCH);
     moments.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -238,20 +241,27 @@ async fn watch(gate: Gate, mut identity: ServerIdentity, directory: Option<PathB
         // It ends with the process.
         let Ok((seen, newer)) = looked.await else { return };
         changes = seen;
+        let mut announced = None;
         match newer {
             Some(Ok(newer)) if newer != identity => {
-                if newer.key() != identity.key() {
-                    gate.admission.announce(newer.key());
-                }
+                announced = (newer.key() != identity.key()).then_some(newer.key());
                 identity = newer;
+                trouble = false;
             }
-            Some(Err(error)) => debug!("the server's key cannot be read again: {error}"),
+            // Said once, until it has passed.
+            Some(Err(error)) if !std::mem::replace(&mut trouble, true) => {
+                warn!("a new key of the server cannot be read, the former one stays in use: {error}");
+            }
             _ => {}
         }
         let keys = identity.keys(SystemTime::now());
         if keys != shown {
             gate.keys.replace(&keys);
             shown = keys;
+        }
+        // Whoever connects from now on is told by the handshake; whoever is here hears of it.
+        if let Some(key) = announced {
+            gate.admission.announce(key);
         }
     }
 }

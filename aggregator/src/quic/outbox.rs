@@ -141,7 +141,15 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<Partial>) -> R
         },
     };
     let offset = match partial.filter(|partial| partial.round == broadcast.round) {
-        Some(partial) => source.skip(partial, broadcast.length).map_err(PeerError::Broadcast)?,
+        Some(partial) => {
+            let length = broadcast.length;
+            // It may be a large model that is read and hashed.
+            let looked = tokio::task::spawn_blocking(move || (source.skip(partial, length), source));
+            let (skipped, same) =
+                looked.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+            source = same;
+            skipped.map_err(PeerError::Broadcast)?
+        }
         None => 0,
     };
     let message = match offset {

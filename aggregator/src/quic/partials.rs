@@ -5,6 +5,7 @@
 //! something else sends everything. They end with the process: a server that was killed is sent whole updates.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
@@ -75,15 +76,16 @@ impl Partials {
     pub(super) fn end(&self, client: ClientId, number: u64, part: Option<Part>) {
         let mut slots = self.lock();
         let ours = matches!(slots.1.get(&client), Some(Slot::Active(active, _)) if *active == number);
-        match part.filter(|part| part.bytes >= Partial::WORTH as u64 && part.bytes < part.total) {
-            Some(part) if ours => {
+        if ours {
+            slots.1.remove(&client);
+        }
+        if let Some(part) = part {
+            let worth = part.bytes >= Partial::WORTH as u64 && part.bytes < part.total;
+            if ours && worth {
                 slots.1.insert(client, Slot::Kept(number, Box::new(part)));
+            } else {
+                remove(&part);
             }
-            _ if ours => {
-                slots.1.remove(&client);
-            }
-            Some(part) => remove(&part),
-            None => {}
         }
         let kept = |slot: &Slot| match slot {
             Slot::Kept(number, _) => Some(*number),
@@ -117,6 +119,40 @@ impl Partials {
                 }
                 Some(Slot::Active(..)) | None => Taken::Nothing,
             },
+        }
+    }
+}
+
+/// A part that was taken, for the upload that may go on with it. If there is none, it is kept again.
+#[derive(Debug)]
+pub(super) struct Begun<'a> {
+    partials: &'a Partials,
+    client: ClientId,
+    part: Option<Box<Part>>,
+}
+
+impl<'a> Begun<'a> {
+    /// What [`Partials::take`] has given, if anything.
+    pub(super) fn new(partials: &'a Partials, client: ClientId, part: Option<Box<Part>>) -> Self {
+        Self { partials, client, part }
+    }
+
+    /// An upload begins: this is its own from now on.
+    pub(super) fn take(&mut self) -> Option<Box<Part>> {
+        self.part.take()
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let Some(part) = self.part.take() else { return };
+        let mut slots = self.partials.lock();
+        slots.0 += 1;
+        let number = slots.0;
+        // Another connection has brought something newer.
+        match slots.1.entry(self.client) {
+            Entry::Occupied(_) => remove(&part),
+            Entry::Vacant(vacant) => drop(vacant.insert(Slot::Kept(number, part))),
         }
     }
 }
@@ -208,8 +244,26 @@ mod tests {
         assert!(matches!(partials.take(client(1), Some(4)), Taken::Nothing));
         assert_eq!(files(), 0, "of another round");
         keep(1, 3);
-        partials.begin(client(1));
+        let (number, _) = partials.begin(client(1));
         assert_eq!(files(), 0, "another upload began");
+        partials.end(client(1), number, Some(part(folder.path(), "little", 3, Partial::WORTH - 1)));
+        assert_eq!(files(), 0, "little is not worth it");
+        let (number, _) = partials.begin(client(1));
+        let whole = Part { total: Partial::WORTH as u64, ..part(folder.path(), "whole", 3, Partial::WORTH) };
+        partials.end(client(1), number, Some(whole));
+        assert_eq!(files(), 0, "all of it, of which nobody has taken anything");
+        keep(1, 3);
+        for _ in 0..3 {
+            // Connections that end before their uploads go on.
+            let Taken::Part(part) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
+            drop(Begun::new(&partials, client(1), Some(part)));
+            assert_eq!(files(), 1);
+        }
+        let Taken::Part(part) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
+        let begun = Begun::new(&partials, client(1), Some(part));
+        partials.begin(client(1));
+        drop(begun);
+        assert_eq!(files(), 0, "a newer connection has begun anew");
         (0..MOST as u8 + 5).for_each(|n| keep(n, 3));
         assert_eq!(files(), MOST);
         assert!(matches!(partials.take(client(0), Some(3)), Taken::Nothing), "the oldest goes");

@@ -19,7 +19,7 @@ use tracing::debug;
 use super::Gate;
 use super::limits::{GREETING, Limits, UNHEARD};
 use super::outbox;
-use super::partials::{self, Part, Taken};
+use super::partials::{self, Begun, Part, Taken};
 use crate::coordinator::PeerId;
 use crate::database::DatabaseError;
 use crate::driver::{FromPeer, ToPeer};
@@ -134,11 +134,12 @@ impl Peer {
             let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
         }
         let round = greeting.hello.holds.map(|held| held.round);
-        let mut begun = self.begun(client, round).await;
+        let begun = self.begun(client, round).await;
         if let Some((_, partial)) = &begun {
             let _ = commands.send(ToPeer::Message(ToClient::Partial(*partial)));
         }
-        let mut begun = begun.take().map(|(part, _)| part);
+        let part = begun.map(|(part, _)| part);
+        let mut begun = Begun::new(&self.limits.partials, client, part);
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);

@@ -17,7 +17,7 @@ use shared::message::ToServer;
 use tokio::sync::SemaphorePermit;
 
 use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
-use super::partials::{self, Part, Partials};
+use super::partials::{self, Begun, Part, Partials};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
 use crate::run::Upload;
@@ -69,7 +69,7 @@ impl Peer {
         &self,
         mut stream: RecvStream,
         client: ClientId,
-        begun: &mut Option<Box<Part>>,
+        begun: &mut Begun<'_>,
     ) -> Result<(), PeerError> {
         let message = self.message(&mut stream, self.limits.max_payload);
         let (message, header, bytes) = within(self.limits.patience, PeerError::Halted, message).await?;

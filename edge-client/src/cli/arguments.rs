@@ -442,8 +442,6 @@ mod tests {
             ("join lab:0 --data d", "a number from 1 to 65535"),
             ("join lab:65536 --data d", "a number from 1 to 65535"),
             ("join lab:1 --data d --server-key 0f", "64 hexadecimal digits"),
-            ("join fed1abc --data d", "the ticket is mistyped or not whole"),
-            ("join fed2abc --data d", "update this program"),
             ("join http://lab:4433 --data d", "leave http:// out and give HOST:PORT, as in lab:4433"),
             ("join https://lab/x --data d", "leave https:// out"),
             ("join quic:// --data d", "as in lab.example:4433"),

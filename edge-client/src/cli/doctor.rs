@@ -53,6 +53,7 @@ fn whom(given: Option<&Target>, state: &Path) -> Result<Option<Whom>, CliError> 
     Ok(match given {
         Some(Target::Ticket(ticket)) => Some((ticket.addresses.clone(), Some(ticket.server))),
         Some(Target::Address(address)) => Some((vec![address.clone()], None)),
+        Some(Target::Mistyped(problem)) => return Err(CliError::Mistyped(*problem)),
         None => ServerFile::of(state).load()?.map(|server| (server.addresses, Some(server.key))),
     })
 }

@@ -104,6 +104,9 @@ pub enum CliError {
         #[source]
         error: io::Error,
     },
+    /// The ticket among the arguments is none.
+    #[error("{0}")]
+    Mistyped(ParseTicketError),
     /// There is no ticket in the file.
     #[error("{} is no ticket", path.display())]
     Ticket {
@@ -171,7 +174,7 @@ impl CliError {
                 ConnectError::Unreachable { .. } | ConnectError::Local(_) => Exit::Local,
             },
             Self::Refused(_) => Exit::Refused,
-            Self::Architecture(_) | Self::Ticket { .. } => Exit::Usage,
+            Self::Architecture(_) | Self::Mistyped(_) | Self::Ticket { .. } => Exit::Usage,
             Self::InVain { .. } => Exit::InVain,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_) | PredictError::Personal(_))
             | Self::Bench(_)

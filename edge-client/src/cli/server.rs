@@ -35,15 +35,22 @@ impl Server {
     pub(super) fn new(file: ServerFile, arguments: &JoinArguments, output: Output) -> Result<Self, CliError> {
         let (remembered, addresses, trusted) = match &arguments.server {
             Some(Target::Address(address)) => {
-                // What the user gives replaces what is remembered, whatever that is, once a server has proved it.
-                let remembered = if arguments.server_key.is_some() { None } else { file.load()? };
-                let trusted = arguments.server_key.or(remembered.as_ref().map(|server| server.key));
+                // What the user gives replaces what is remembered, whatever that is, once a server has proved it; but for a key
+                // that the server itself has replaced since, which stands in a file of settings, say.
+                let remembered = match (file.load(), arguments.server_key) {
+                    (Ok(server), Some(given)) => server.filter(|server| server.has_had(given)),
+                    (Err(_), Some(_)) => None,
+                    (loaded, None) => loaded?,
+                };
+                let trusted = remembered.as_ref().map(|server| server.key).or(arguments.server_key);
                 (remembered, vec![address.clone()], trusted)
             }
+            Some(Target::Mistyped(problem)) => return Err(CliError::Mistyped(*problem)),
             Some(Target::Ticket(_)) | None => {
                 let server =
                     file.load()?.ok_or_else(|| CliError::NoServer { path: file.path().to_path_buf() })?;
-                let (addresses, key) = (server.addresses.clone(), arguments.server_key.unwrap_or(server.key));
+                let given = arguments.server_key.filter(|given| !server.has_had(*given));
+                let (addresses, key) = (server.addresses.clone(), given.unwrap_or(server.key));
                 (Some(server), addresses, Some(key))
             }
         };
@@ -61,13 +68,16 @@ impl Server {
             Notice::Connected { .. } => self.connected(),
             // It knows this device from now on, even if the device has to wait.
             Notice::Joined { .. } | Notice::TurnedBack { .. } => {
-                match self.remembered.take().filter(|server| server.secret().is_some()) {
+                match self.remembered.clone().filter(|server| server.secret().is_some()) {
                     Some(server) => self.remember(server.redeemed()),
                     None => self.connected(),
                 }
             }
             Notice::ServerKey { key } => {
-                let server = KnownServer::new(*key, self.addresses.clone());
+                let server = match self.remembered.clone() {
+                    Some(server) => server.renewed(*key),
+                    None => KnownServer::new(*key, self.addresses.clone()),
+                };
                 self.remember(server)?;
                 self.tell(*key);
                 Ok(())
@@ -80,8 +90,11 @@ impl Server {
         let Some(key) = self.trust.trusted() else { return Ok(()) };
         let known = self.remembered.as_ref();
         let new_key = known.is_none_or(|server| server.key != key);
-        if new_key || known.is_some_and(|server| server.addresses != self.addresses) {
+        if new_key {
             self.remember(KnownServer::new(key, self.addresses.clone()))?;
+        } else if let Some(server) = known.filter(|server| server.addresses != self.addresses) {
+            let server = server.clone().at(self.addresses.clone());
+            self.remember(server)?;
         }
         if new_key {
             self.tell(key);
@@ -106,10 +119,15 @@ pub(super) fn take_ticket(arguments: &JoinArguments, state: &Path) -> Result<(),
     let ticket = match (&arguments.server, &arguments.ticket_file) {
         (_, Some(path)) => read(path)?,
         (Some(Target::Ticket(ticket)), None) => (**ticket).clone(),
+        (Some(Target::Mistyped(problem)), None) => return Err(CliError::Mistyped(*problem)),
         (Some(Target::Address(_)) | None, None) => return Ok(()),
     };
     let text = ticket.to_string();
-    DiskStore::open(state)?.server().save(&KnownServer::from(ticket))?;
+    let file = DiskStore::open(state)?.server();
+    // A service that is started with its ticket again and again belongs to the server already, whose key may be another now.
+    if !matches!(file.load(), Ok(Some(server)) if server.has_taken(&ticket)) {
+        file.save(&KnownServer::from(ticket))?;
+    }
     leave_out(&text);
     Ok(())
 }

@@ -76,6 +76,8 @@ pub enum Target {
     Ticket(Box<Ticket>),
     /// `HOST:PORT` or `IP:PORT`.
     Address(String),
+    /// What should be a ticket and is none. Said later: clap would print it, and most of it is a secret.
+    Mistyped(ParseTicketError),
 }
 
 pub(super) fn target(text: &str) -> Result<Target, String> {
@@ -83,6 +85,6 @@ pub(super) fn target(text: &str) -> Result<Target, String> {
         Ok(ticket) => Ok(Target::Ticket(Box::new(ticket))),
         Err(ParseTicketError::Other) => parse_address(text).map(Target::Address),
         // Perhaps a host of such a name.
-        Err(error) => parse_address(text).map(Target::Address).map_err(|_| error.to_string()),
+        Err(error) => Ok(parse_address(text).map_or(Target::Mistyped(error), Target::Address)),
     }
 }

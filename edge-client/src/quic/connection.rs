@@ -8,10 +8,9 @@ use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{Partial, ToClient, ToServer, UpdateHeader};
 use tokio::sync::mpsc;
 
-use super::LINGER;
+use super::{LINGER, QuicConnector};
 use crate::interrupted::Interrupted;
 use crate::link::{Incoming, Outgoing};
-use crate::trust::Trust;
 
 /// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
 const MAX_BROADCAST: u64 = 8 << 30;
@@ -44,8 +43,7 @@ pub(super) enum LinkError {
 /// Serves the connection until it ends or nobody has anything to send any more.
 pub(super) async fn serve(
     connection: &Connection,
-    trust: &Trust,
-    interrupted: &Interrupted,
+    connector: &QuicConnector,
     mut control: SendStream,
     mut answers: RecvStream,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
@@ -63,10 +61,13 @@ pub(super) async fn serve(
                     *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(partial);
                 }
                 ToClient::ServerKey { key } => {
-                    trust.renew(key);
+                    connector.trust.renew(key);
                     let _ = events.send(Incoming::Message(ToClient::ServerKey { key }));
                 }
                 message => {
+                    if matches!(message, ToClient::Welcome { .. }) {
+                        *connector.ticket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    }
                     let _ = events.send(Incoming::Message(message));
                 }
             }
@@ -75,7 +76,7 @@ pub(super) async fn serve(
     let tasks = async {
         loop {
             let stream = connection.accept_uni().await?;
-            match read_task(stream, interrupted, events).await {
+            match read_task(stream, &connector.interrupted, events).await {
                 Ok(task) => {
                     let _ = events.send(task);
                 }

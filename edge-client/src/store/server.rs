@@ -1,5 +1,6 @@
 //! The server that the client belongs to: which key it has, where it listens, and the ticket that it has not taken yet.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use super::durable;
 use super::error::StoreError;
 
 /// What a client knows of its server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownServer {
     /// Its key: no other server is believed.
@@ -20,13 +21,29 @@ pub struct KnownServer {
     /// What lets this client in, until it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
+    /// The ticket that let it in: a digest of its secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    taken: Option<String>,
+    /// Keys that the server had before, as it has said itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<PublicKey>,
+}
+
+/// Without the ticket, which is a secret.
+impl fmt::Debug for KnownServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownServer")
+            .field("key", &self.key)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
 }
 
 impl KnownServer {
     /// A server that lets this client in as it is.
     #[must_use]
     pub fn new(key: PublicKey, addresses: Vec<String>) -> Self {
-        Self { key, addresses, ticket: None }
+        Self { key, addresses, ticket: None, taken: None, former: Vec::new() }
     }
 
     /// What a ticket's secret is worth to the server; `None` once it has taken it.
@@ -39,15 +56,54 @@ impl KnownServer {
     /// The server as it is known once it has let this client in.
     #[must_use]
     pub fn redeemed(self) -> Self {
-        Self { ticket: None, ..self }
+        let taken = self.secret().map(|secret| digits(&secret)).or(self.taken);
+        Self { ticket: None, taken, ..self }
+    }
+
+    /// The same server at other addresses.
+    #[must_use]
+    pub fn at(self, addresses: Vec<String>) -> Self {
+        Self { addresses, ..self }
+    }
+
+    /// The same server with another key.
+    #[must_use]
+    pub fn renewed(mut self, key: PublicKey) -> Self {
+        if key != self.key {
+            self.former.push(self.key);
+            self.former.retain(|former| *former != key);
+        }
+        Self { key, ..self }
+    }
+
+    /// Has the server this key, or has it replaced it?
+    #[must_use]
+    pub fn has_had(&self, key: PublicKey) -> bool {
+        self.key == key || self.former.contains(&key)
+    }
+
+    /// Has the server taken this ticket from this client?
+    #[must_use]
+    pub fn has_taken(&self, ticket: &Ticket) -> bool {
+        self.has_had(ticket.server) && self.taken.as_ref() == Some(&digits(&ticket.secret))
     }
 }
 
 impl From<Ticket> for KnownServer {
     fn from(ticket: Ticket) -> Self {
         let text = ticket.to_string();
-        Self { key: ticket.server, addresses: ticket.addresses, ticket: Some(text) }
+        Self {
+            key: ticket.server,
+            addresses: ticket.addresses,
+            ticket: Some(text),
+            taken: None,
+            former: Vec::new(),
+        }
     }
+}
+
+fn digits(secret: &TicketSecret) -> String {
+    secret.digest().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The file with the one server that the client of a state directory belongs to.
@@ -123,7 +179,12 @@ mod tests {
         file.save(&server).unwrap();
         let loaded = file.load().unwrap().unwrap();
         assert_eq!((loaded.secret(), &loaded), (Some(secret), &server), "the longest ticket fits");
-        file.save(&loaded.redeemed()).unwrap();
+        let ticket = Ticket { server: key(1), secret, addresses: vec!["lab:1".to_owned()] };
+        assert!(!loaded.has_taken(&ticket));
+        let renewed = loaded.redeemed().renewed(key(2));
+        assert!(renewed.has_taken(&ticket) && renewed.has_had(key(1)) && !renewed.has_had(key(3)));
+        assert!(!format!("{renewed:?}").contains(&ticket.to_string()));
+        file.save(&renewed).unwrap();
         assert_eq!(file.load().unwrap().unwrap().secret(), None);
         assert!(!fs::read_to_string(file.path()).unwrap().contains("fed1"));
     }

@@ -133,6 +133,17 @@ impl Device {
             Some(Standing::Waiting) | None => {}
         }
         database.write("enrol a device in", |transaction| {
+            // Another connection of the device, or another process, may have been faster.
+            let known: Option<Standing> = transaction
+                .query_row("SELECT standing FROM devices WHERE client = ?1", [client.as_bytes()], |row| {
+                    row.get(0)
+                })
+                .optional()?;
+            match known {
+                Some(Standing::In) => return Ok(Weighed::In),
+                Some(Standing::Revoked) => return Ok(Weighed::Refused(Refusal::Revoked)),
+                Some(Standing::Waiting) | None => {}
+            }
             let standing = match ticket {
                 Some(ticket) => match redeem(transaction, ticket, now)? {
                     Ok(()) => Standing::In,
@@ -143,7 +154,7 @@ impl Device {
                 None if policy == Policy::Anyone => Standing::In,
                 None => Standing::Waiting,
             };
-            if standing == Standing::Waiting {
+            if standing == Standing::Waiting && known.is_none() {
                 forget_the_first_of_many(transaction)?;
             }
             transaction.execute(

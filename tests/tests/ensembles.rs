@@ -189,6 +189,7 @@ mod processes {
     use std::fs;
     use std::process::Command;
 
+    use federation_tests::keys::device_key;
     use federation_tests::lab::Lab;
     use federation_tests::process::{Ended, run};
     use federation_tests::programs::programs;
@@ -236,6 +237,8 @@ mod processes {
         }
 
         // One who comes late trains in a run of its own.
+        let ids = (0..4).map(|index| format!("\"{}\"", device_key(index).public().client()));
+        let devices = format!("simulation.devices=[{}]", ids.collect::<Vec<_>>().join(","));
         let late = aggregator(&[
             "simulate",
             &config,
@@ -247,6 +250,8 @@ mod processes {
             "round.count.min=4",
             "--set",
             "run.name=late",
+            "--set",
+            &devices,
         ]);
         assert_eq!(late.code, Some(0), "{}", late.text);
         let late = lab.path("late").join("late/ensemble.safetensors").display().to_string();

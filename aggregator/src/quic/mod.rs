@@ -36,7 +36,9 @@ use crate::coordinator::PeerId;
 use crate::driver::FromPeer;
 use crate::enrolment::{Admission, Changes};
 use identity::ServerIdentity;
-use limits::{GREETING, IDLE_WINDOW, Limits, SEND_WINDOW, STRANGERS, STREAM_WINDOW};
+use limits::{
+    FROM_ONE_ADDRESS, GREETING, IDLE_WINDOW, Limits, SEND_WINDOW, STRANGERS, STREAM_WINDOW, Stranger,
+};
 use peer::Peer;
 
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
@@ -164,14 +166,16 @@ impl Listener {
             };
             let Some(incoming) = incoming else { break };
             // In a crowd, whoever comes has to show that its address is its own.
-            let crowd = limits.strangers.available_permits() < STRANGERS / 2;
+            let address = incoming.remote_address().ip();
+            let crowd = limits.strangers.available_permits() < STRANGERS / 2
+                || limits.strangers_from(address) >= FROM_ONE_ADDRESS / 2;
             if crowd && !incoming.remote_address_validated() && incoming.may_retry() {
                 let _ = incoming.retry();
                 continue;
             }
-            let stranger = limits.strangers.clone().try_acquire_owned();
+            let stranger = limits.stranger(address);
             let place = limits.connections.clone().try_acquire_owned();
-            let (Ok(stranger), Ok(place)) = (stranger, place) else {
+            let (Some(stranger), Ok(place)) = (stranger, place) else {
                 incoming.refuse();
                 // Once: whoever is refused costs this machine no more than the refusal.
                 if !std::mem::replace(&mut told, true) {
@@ -203,7 +207,7 @@ async fn serve(
     driver: mpsc::UnboundedSender<FromPeer>,
     limits: Arc<Limits>,
     gate: Gate,
-    stranger: OwnedSemaphorePermit,
+    stranger: Stranger,
     _place: OwnedSemaphorePermit,
 ) {
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use quinn::{SendStream, VarInt};
 use shared::frame;
 use shared::message::{Partial, ToClient};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
+use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW, Stranger};
 use super::partials::digest;
 use super::peer::{Peer, PeerError, within};
 use crate::driver::ToPeer;
@@ -32,7 +32,7 @@ pub(super) async fn empty(
     mut queue: mpsc::UnboundedReceiver<ToPeer>,
     control: SendStream,
     partial: Option<Partial>,
-    stranger: OwnedSemaphorePermit,
+    stranger: Stranger,
 ) -> Result<(), PeerError> {
     let (messages, waiting) = mpsc::channel(MESSAGES);
     let (newest, tasks) = watch::channel(None);

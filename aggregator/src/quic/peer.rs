@@ -13,11 +13,11 @@ use shared::identity::{PublicKey, tls};
 use shared::message::{Hello, Partial, Refusal, ToClient, ToServer};
 use shared::protocol::Protocol;
 use shared::ticket::TicketSecret;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use super::Gate;
-use super::limits::{GREETING, Limits, UNHEARD};
+use super::limits::{GREETING, Limits, Stranger, UNHEARD};
 use super::outbox;
 use super::partials::{self, Begun, Part, Taken};
 use crate::coordinator::PeerId;
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
-    pub(super) async fn run(self, stranger: OwnedSemaphorePermit) {
+    pub(super) async fn run(self, stranger: Stranger) {
         let reason = match self.serve(stranger).await {
             Ok(()) => "closed".to_owned(),
             // The driver has heard of it, and never knew the connection.
@@ -116,7 +116,7 @@ impl Peer {
         let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason });
     }
 
-    async fn serve(&self, stranger: OwnedSemaphorePermit) -> Result<(), PeerError> {
+    async fn serve(&self, stranger: Stranger) -> Result<(), PeerError> {
         let greeting = tokio::time::timeout(GREETING, async {
             let (sender, mut receiver) = self.connection.accept_bi().await?;
             let greeting = self.greeting(&mut receiver).await?;

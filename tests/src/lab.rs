@@ -50,8 +50,7 @@ impl Lab {
         assert_eq!(split.code, Some(0), "{}", split.text);
         for index in 0..clients {
             fs::create_dir(lab.state(index)).expect("created");
-            let digits: String =
-                device_key(index).expose().iter().map(|byte| format!("{byte:02x}")).collect();
+            let digits = device_key(index).digits();
             fs::write(lab.state(index).join("identity"), format!("{digits}\n")).expect("written");
         }
         lab

@@ -109,7 +109,7 @@ impl ServerIdentity {
         }
         let made = Self::generate()?;
         let path = directory.join(CURRENT);
-        write_private(files, &path, &format!("{}\n", digits(&made.key))).map_err(file("write", &path))?;
+        write_private(files, &path, &format!("{}\n", made.key.digits())).map_err(file("write", &path))?;
         Ok(made)
     }
 
@@ -162,10 +162,10 @@ impl ServerIdentity {
         let former = Former { key: present.key, until: now + overlap };
         let since = former.until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let path = directory.join(FORMER);
-        let text = format!("{} {since}\n", digits(&former.key));
+        let text = format!("{} {since}\n", former.key.digits());
         write_private(files, &path, &text).map_err(file("write", &path))?;
         let path = directory.join(CURRENT);
-        write_private(files, &path, &format!("{}\n", digits(&made.key))).map_err(file("write", &path))?;
+        write_private(files, &path, &format!("{}\n", made.key.digits())).map_err(file("write", &path))?;
         Ok(Self { former: Some(former), ..made })
     }
 
@@ -192,10 +192,6 @@ fn parse_former(text: &str) -> Option<Former> {
     let (key, until) = text.trim().split_once(' ')?;
     let until = UNIX_EPOCH.checked_add(Duration::from_secs(until.parse().ok()?))?;
     Some(Former { key: SecretKey::parse(key).ok()?, until })
-}
-
-fn digits(key: &SecretKey) -> String {
-    key.expose().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn lock(files: &dyn FileLayer, directory: &Path) -> Result<File, IdentityError> {

@@ -23,8 +23,7 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(StoreError::Random)?;
     let key = SecretKey::from_bytes(bytes);
-    let digits: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
-    durable::replace(path, format!("{digits}\n").as_bytes())?;
+    durable::replace(path, format!("{}\n", key.digits()).as_bytes())?;
     Ok(key)
 }
 

@@ -42,6 +42,12 @@ impl SecretKey {
         hex(text).map(Self)
     }
 
+    /// What [`parse`](Self::parse) reads: for the file that keeps it.
+    #[must_use]
+    pub fn digits(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Its public half.
     #[must_use]
     pub fn public(&self) -> PublicKey {
@@ -152,6 +158,7 @@ mod tests {
     #[test]
     fn a_public_key_follows_from_its_secret() {
         let secret = SecretKey::parse(SECRET).unwrap();
+        assert_eq!(secret.digits(), SECRET);
         assert_eq!(secret.public().to_string(), PUBLIC);
         assert_eq!(PUBLIC.parse(), Ok(secret.public()));
         assert_eq!(PublicKey::from_spki(&secret.public().spki()), Some(secret.public()));

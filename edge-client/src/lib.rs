@@ -6,6 +6,7 @@
 //! | [`driver`] | does the machine's I/O: connection, training, store, time |
 //! | [`workshop`] | threads that train |
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
+//! | [`sensors`] | whether the device is in a state to train |
 //! | [`link`] | the channels between the driver and a transport |
 //! | [`quic`], [`trust`] | the real transport, and which server it believes |
 //! | [`doctor`] | what keeps this device from taking part |
@@ -28,6 +29,7 @@ pub mod memory;
 pub mod personal;
 pub mod predict;
 pub mod quic;
+pub mod sensors;
 pub mod session;
 pub mod store;
 pub mod trust;

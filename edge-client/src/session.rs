@@ -30,6 +30,7 @@
 //! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
 //! | `Training`, `Holding` | task of the same or an older round | same | |
 //! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
+//! | `Training` | not in a state to train | `Idle` | says not now; without a connection the task comes again |
 //! | `Training` | could not train | `Idle` | says failed, now or after the welcome that still wants it |
 //! | `Holding` | receipt | `Idle` | `Forget` |
 //! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
+use shared::eligibility::Eligibility;
 use shared::message::{self, Held, Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
@@ -80,6 +82,8 @@ pub struct Session {
     progress: Progress,
     /// Whether the task in training is for the device itself, and nobody learns from it.
     personal: bool,
+    /// What the server asks of the device, on this connection.
+    conditions: Eligibility,
     /// How it ends when that is done.
     leaving: Option<Outcome>,
     /// A task that overtook the welcome: it comes on a stream of its own.
@@ -108,6 +112,7 @@ impl Session {
             report,
             progress: Progress::default(),
             personal: false,
+            conditions: Eligibility::default(),
             leaving: None,
             early: None,
             failed: None,
@@ -139,6 +144,12 @@ impl Session {
         &self.work
     }
 
+    /// What the server asks of this device whenever it is to train.
+    #[must_use]
+    pub fn conditions(&self) -> &Eligibility {
+        &self.conditions
+    }
+
     /// Takes one event in at `now`. `now` never goes back.
     pub fn handle(&mut self, now: Duration, event: Event) {
         if self.link == Link::Over {
@@ -154,6 +165,17 @@ impl Session {
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome } => self.trained(round, outcome),
+            Event::Unready { round, reason } => {
+                if let Work::Training(held) = self.work
+                    && held.round == round
+                {
+                    self.work = Work::Idle;
+                    self.progress = Progress::default();
+                    if matches!(self.link, Link::Joined(_)) {
+                        self.actions.push_back(Action::Send(ToServer::NotNow { round, reason }));
+                    }
+                }
+            }
             Event::Lost { round, reason } => {
                 if let Work::Holding(held) = self.work
                     && held.round == round
@@ -177,6 +199,7 @@ impl Session {
         self.link = Link::Greeting;
         self.early = None;
         self.failed = None;
+        self.conditions = Eligibility::default();
         let holds = match &self.work {
             Work::Idle => None,
             Work::Training(held) | Work::Holding(held) => Some(*held),
@@ -201,6 +224,7 @@ impl Session {
             ToClient::Refused(refusal) => self.end(Outcome::Refused(refusal)),
             // Whom to believe, and what arrives in parts, is the transport's matter.
             ToClient::ServerKey { .. } | ToClient::Partial(_) | ToClient::TaskRest { .. } => {}
+            ToClient::Conditions(conditions) => self.conditions = conditions,
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => {
                 if let Work::Holding(held) = self.work

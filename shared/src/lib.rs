@@ -8,6 +8,7 @@
 //! | [`parcel`] | how an algorithm's values become safetensors on the wire and on disk |
 //! | [`message`], [`frame`], [`protocol`] | one documented enum per direction, the frames that carry them, and versions |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
+//! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
@@ -21,6 +22,7 @@
 pub mod aggregation;
 pub mod algorithm;
 pub mod data;
+pub mod eligibility;
 pub mod evaluation;
 pub mod frame;
 pub mod id;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::eligibility::{Eligibility, Unready};
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
 use crate::personalisation::Method;
@@ -56,6 +57,14 @@ pub enum ToServer {
         header: UpdateHeader,
         /// Bytes of the payload that the server has.
         offset: u64,
+    },
+    /// The client is not in a state to train in `round`, as the [conditions](ToClient::Conditions) ask for, and stays in the run.
+    /// It may be asked again.
+    NotNow {
+        /// The round it was asked to train in.
+        round: u32,
+        /// What is in the way.
+        reason: Unready,
     },
 }
 
@@ -108,6 +117,8 @@ pub enum ToClient {
         /// Bytes of the payload that the client has.
         offset: u64,
     },
+    /// What the run asks of the device whenever it is to train. Before the welcome, if there is anything.
+    Conditions(Eligibility),
 }
 
 /// The beginning of a payload that a connection did not bring to its end.

@@ -1,14 +1,15 @@
 //! Versions of the protocol, and which messages belong to which.
 //!
 //! Both sides offer the versions that they speak in the TLS handshake (ALPN), the newest first, and the newest one that both
-//! know is spoken on the connection. A program speaks the version of its time and the one before: devices and server may be
-//! updated in any order. Messages of a version keep their bytes for ever (the golden files guard that); a version adds
+//! know is spoken on the connection. A program speaks the version of its time and at least the one before: devices and server
+//! may be updated in any order. Messages of a version keep their bytes for ever (the golden files guard that); a version adds
 //! messages, and whoever talks to an older peer does without them.
 //!
 //! | version | brought |
 //! |---|---|
 //! | 2 | keys of devices and servers in the handshake (version 1 had certificates, and is not spoken any more) |
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
+//! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 
 use crate::message::{Refusal, ToClient, ToServer, reason};
 
@@ -17,13 +18,15 @@ use crate::message::{Refusal, ToClient, ToServer, reason};
 pub enum Protocol {
     /// The oldest that is spoken.
     V2,
-    /// The newest.
+    /// With enrolment.
     V3,
+    /// The newest.
+    V4,
 }
 
 impl Protocol {
     /// All that this program speaks, the newest first.
-    pub const SPOKEN: [Self; 2] = [Self::V3, Self::V2];
+    pub const SPOKEN: [Self; 3] = [Self::V4, Self::V3, Self::V2];
 
     /// Its name in the handshake.
     #[must_use]
@@ -31,6 +34,7 @@ impl Protocol {
         match self {
             Self::V2 => b"federation/2",
             Self::V3 => b"federation/3",
+            Self::V4 => b"federation/4",
         }
     }
 
@@ -56,6 +60,7 @@ impl ToServer {
                 Protocol::V2
             }
             Self::Redeem(_) | Self::Partial(_) | Self::UpdateRest { .. } => Protocol::V3,
+            Self::NotNow { .. } => Protocol::V4,
         }
     }
 }
@@ -84,6 +89,7 @@ impl ToClient {
                 | Refusal::TicketUsedUp => Protocol::V3,
             },
             Self::ServerKey { .. } | Self::Partial(_) | Self::TaskRest { .. } => Protocol::V3,
+            Self::Conditions(_) => Protocol::V4,
         }
     }
 

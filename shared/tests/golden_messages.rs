@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
 use shared::data::{Augmentation, Edge, Normalisation, Preparation};
+use shared::eligibility::{Eligibility, Unready};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::identity::PublicKey;
@@ -83,6 +84,11 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("goodbye", ToServer::Goodbye),
         ("partial", ToServer::Partial(Partial { round: 300, bytes: 1 << 20, digest: [5; 32] })),
         ("update-rest", ToServer::UpdateRest { header: UpdateHeader { round: 3, report }, offset: 1 << 20 }),
+        ("not-now-hot", ToServer::NotNow { round: 3, reason: Unready::Hot { celsius: 83, limit: 75 } }),
+        ("not-now-battery", ToServer::NotNow { round: 3, reason: Unready::Battery }),
+        ("not-now-charge", ToServer::NotNow { round: 3, reason: Unready::Charge { percent: 20, limit: 30 } }),
+        ("not-now-memory", ToServer::NotNow { round: 3, reason: Unready::Memory { free: 100, limit: 200 } }),
+        ("not-now-disk", ToServer::NotNow { round: 3, reason: Unready::Disk { free: 300, limit: 400 } }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -189,6 +195,16 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
         ("partial", ToClient::Partial(Partial { round: 300, bytes: 1 << 20, digest: [5; 32] })),
+        (
+            "conditions",
+            ToClient::Conditions(Eligibility {
+                max_temperature: 75,
+                mains: true,
+                min_charge: 30,
+                min_memory: 200,
+                min_disk: 400,
+            }),
+        ),
         ("task-rest", ToClient::TaskRest { round: 300, work: Work::TRAIN, offset: 1 << 20 }),
         ("server-key", ToClient::ServerKey { key: PublicKey::from_bytes([7; 32]) }),
         ("refused-identity", ToClient::Refused(Refusal::Identity { known: client })),
@@ -278,9 +294,10 @@ fn every_variant_has_an_example() {
             ToServer::Redeem(_) => 5,
             ToServer::Partial(_) => 6,
             ToServer::UpdateRest { .. } => 7,
+            ToServer::NotNow { .. } => 8,
         })
         .collect();
-    assert_eq!(to_server, (0..=7).collect());
+    assert_eq!(to_server, (0..=8).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {
@@ -290,6 +307,7 @@ fn every_variant_has_an_example() {
             ToClient::ServerKey { .. } => 27,
             ToClient::Partial(_) => 28,
             ToClient::TaskRest { .. } => 29,
+            ToClient::Conditions(_) => 30,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -322,7 +340,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=29).collect());
+    assert_eq!(to_client, (0..=30).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use edge_client::driver::{Notice, Participant, take_part};
 use edge_client::quic::QuicConnector;
+use edge_client::sensors::Sensors;
 use edge_client::session::Outcome;
 use edge_client::store::MemoryStore;
 use edge_client::trust::Trust;
@@ -72,6 +73,7 @@ impl Gate {
             client: key.public().client(),
             data,
             tests: TestSamples::none(),
+            sensors: Sensors::none(),
             backend: Backend::cpu(),
             workshop: workshop.clone(),
             at_rest: || {},

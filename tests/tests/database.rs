@@ -156,3 +156,29 @@ fn the_status_follows_a_run_through_kills_to_its_end() {
     let events = database.events(&run, 1000).unwrap();
     assert!(events.iter().any(|event| event.text.contains("says hello")), "{events:?}");
 }
+
+#[test]
+fn a_device_that_is_not_in_a_state_to_train_is_asked_again_and_shown() {
+    let lab = Lab::new(2, &["data.limit=80", "eligibility.min-disk=4000000000"]);
+    let mut server = lab.serve();
+    let mut devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+    for device in &mut devices {
+        let said = device.object(&json!({ "event": "not-now", "round": 1 }));
+        assert!(said["reason"].as_str().unwrap().contains("too little room on the disk"), "{said}");
+    }
+    server
+        .line("the operator is told", |line| line.contains("does not train in round 1 now: too little room"));
+    let said = status_until(&lab, "both have said so", |said| {
+        let members = said["status"]["waits_for"]["members"].as_array().cloned().unwrap_or_default();
+        members.iter().filter(|member| member["stage"] == "not-now").count() == 2
+            && said["arrivals"].as_array().is_some_and(|arrivals| arrivals.len() == 2)
+    });
+    for arrival in said["arrivals"].as_array().unwrap() {
+        assert_eq!(arrival["verdict"], "not-now");
+    }
+    // The round is open all the same, and nothing of it is a failure.
+    assert_eq!(said["status"]["waits_for"]["round"], 1);
+    assert_eq!(said["newest"][0]["record"], Value::Null);
+    server.interrupt();
+    assert_eq!(server.wait().code, Some(0));
+}

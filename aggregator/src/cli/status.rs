@@ -221,9 +221,11 @@ fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
                 Stage::Uploading => "uploading".to_owned(),
                 Stage::Checking => "checking".to_owned(),
                 Stage::Away => "away".to_owned(),
+                Stage::NotNow => "not now".to_owned(),
             };
             let silent = elapsed(now.saturating_sub(member.heard));
-            let _ = writeln!(out, "  {stage:<14} {}  last heard {silent} ago", member.device.short());
+            let reason = member.reason.as_ref().map_or(String::new(), |reason| format!("; {reason}"));
+            let _ = writeln!(out, "  {stage:<14} {}  last heard {silent} ago{reason}", member.device.short());
         }
         if *more > 0 {
             let _ = writeln!(out, "  and {}", counted(*more, "other"));

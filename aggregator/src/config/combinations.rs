@@ -288,6 +288,7 @@ impl Combinations<'_> {
             start: start as usize,
             regather: seconds(round.regather),
             lost_after: seconds(raw.connection.lost_after),
+            eligibility: raw.eligibility,
             // A bound that f32 cannot hold is still a bound, not zero.
             max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
         };

@@ -306,6 +306,19 @@ pub const KEYS: &[Key] = &[
         "clients that must be connected before the first round",
     ),
     key("round.regather", TIME, "seconds to wait for the known clients after a restart"),
+    key(
+        "eligibility.max-temperature",
+        Kind::Whole(0, 1000),
+        "degrees Celsius above which a device does not train; 0 is any",
+    ),
+    key("eligibility.mains", Kind::Flag, "devices do not train while they run on battery"),
+    key(
+        "eligibility.min-charge",
+        Kind::Whole(0, 100),
+        "per cent of a battery below which it does not train on that; 0 is any",
+    ),
+    key("eligibility.min-memory", Kind::Whole(0, COUNT), "MB of available memory that it needs to train"),
+    key("eligibility.min-disk", Kind::Whole(0, COUNT), "MB that it needs free where it keeps its state"),
     key("update.precision", PRECISIONS, "of updates on the wire: f32, f16 or bf16"),
     optional(
         "update.broadcast",

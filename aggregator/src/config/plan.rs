@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use shared::aggregation::Mixture;
 use shared::data::{Partition, Reading};
+use shared::eligibility::Eligibility;
 use shared::message::Work;
 use shared::share;
 
@@ -30,6 +31,8 @@ pub struct RoundPolicy {
     pub regather: Duration,
     /// A client without a sign of life for this long is lost.
     pub lost_after: Duration,
+    /// What is asked of a device whenever it is to train.
+    pub eligibility: Eligibility,
     /// Greatest absolute value of an acceptable update; finite and positive.
     pub max_abs: f32,
 }
@@ -140,6 +143,7 @@ mod tests {
             start: 1,
             regather: Duration::from_secs(30),
             lost_after: Duration::from_secs(15),
+            eligibility: Eligibility::default(),
             max_abs: 1000.0,
         }
     }

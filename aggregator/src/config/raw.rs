@@ -7,6 +7,7 @@ use models::params::Precision;
 use models::{Initialisation, Norm, Sgd};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
+use shared::eligibility::Eligibility;
 use shared::schedule::Schedule;
 use shared::spec::Measures;
 
@@ -40,6 +41,8 @@ pub struct Raw {
     pub server: ServerTable,
     /// When a round opens and closes.
     pub round: RoundTable,
+    /// What is asked of a device before it trains.
+    pub eligibility: Eligibility,
     /// What travels.
     pub update: UpdateTable,
     /// Testing of the global model.
@@ -66,6 +69,7 @@ impl Default for Raw {
             aggregation: AggregationTable::default(),
             server: ServerTable::default(),
             round: RoundTable::default(),
+            eligibility: Eligibility::default(),
             update: UpdateTable::default(),
             evaluate: EvaluateTable::default(),
             stop: StopTable::default(),

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use shared::eligibility::Eligibility;
 use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
 };
 use shared::spec::LabelsAt;
 
 use super::open_round::{Offer, Stage};
-use super::{Action, Coordinator, Link, Member, PeerId, State, UploadId};
+use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadId};
 
 /// Samples that a client may declare. The sums' resolution is shared out by the largest weight: without a limit one
 /// absurd claim would round everybody's update to nothing. At this one it stays below 1e-5.
@@ -47,6 +48,16 @@ impl Coordinator {
                     open.failed(client, reason);
                 }
             }
+            ToServer::NotNow { round, reason } => {
+                if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+                    link.unready = Some(now + ASK_AGAIN);
+                }
+                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
+                    && open.number() == round
+                {
+                    open.not_now(client, reason, now);
+                }
+            }
             ToServer::Goodbye => self.forget(peer),
             // The transport takes these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::Partial(_) | ToServer::UpdateRest { .. } => {
@@ -73,7 +84,8 @@ impl Coordinator {
             self.actions.push_back(Action::Disconnect { peer });
             return;
         }
-        let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
+        let link =
+            Some(Link { peer, heard: now, progress: Progress::default(), trained: None, unready: None });
         let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.peers.remove(&previous.peer);
@@ -92,6 +104,9 @@ impl Coordinator {
             },
             _ => (None, false),
         };
+        if self.policy.eligibility != Eligibility::default() {
+            self.send(peer, ToClient::Conditions(self.policy.eligibility));
+        }
         self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
         let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
         if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {

@@ -23,6 +23,8 @@
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
 //! | `Opening` | update, folded | the round was open before | `Opening` | as in `Open` |
 //! | `Open`, `Opening` | failed | a member that was asked | same | not waited for; an update still counts |
+//! | `Open`, `Opening` | not now | a member that was asked | same | not waited for; an update still counts |
+//! | `Open` | time | the round needs such a member, [`ASK_AGAIN`] after it said so | same | `Broadcast` to it again |
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
@@ -75,7 +77,8 @@ use open_round::{Next, OpenRound};
 use roster::{Link, Member};
 
 pub use event::{Action, Closing, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
-pub use open_round::Tally;
+pub(crate) use open_round::is_zero;
+pub use open_round::{ASK_AGAIN, Tally};
 pub use roster::ROSTER;
 pub use status::{Doing, Status, WaitingFor, Working};
 
@@ -388,8 +391,8 @@ impl Coordinator {
 
     fn open(&mut self, now: Duration, work: Work) {
         let number = self.closed + 1;
-        let present: Vec<(ClientId, u64)> = self.present().collect();
         let policy = self.policy.of(work);
+        let present = self.ready(now, policy.min);
         let size = policy.cohort(present.len()).max(policy.min.min(present.len()));
         let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
         let drawn = sample_without_replacement(present.len(), size, &mut rng);
@@ -411,7 +414,14 @@ impl Coordinator {
             .map(|(client, member)| (*client, member.samples))
             .collect();
         if candidates.is_empty() {
-            if may_void {
+            let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
+            if let Some(again) = round.ask_again(now, here) {
+                // Nothing went wrong: they train once they can.
+                let (number, peers) =
+                    (round.number(), again.iter().filter_map(|client| members.get(client)?.link));
+                self.actions.extend(peers.map(|link| Action::Broadcast { peer: link.peer, round: number }));
+                round.look_again(now);
+            } else if may_void {
                 self.close(true, WaitedFor::MinCount);
             } else {
                 round.look_again(now);

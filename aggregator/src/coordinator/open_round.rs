@@ -10,6 +10,10 @@ use shared::message::{Discard, Rejection, TrainReport, Verdict, Work};
 use super::{Opening, Reopened};
 use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
+use shared::eligibility::Unready;
+
+/// So long after it said that it was not in a state to train, a member is asked again if the round needs it.
+pub const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// What became of a member so far.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +30,8 @@ pub(super) enum Stage {
     Rejected(String),
     /// The client says that it could not train, for this reason.
     Failed(String),
+    /// The client is not in a state to train, for this reason: nobody's fault, and it may be asked again.
+    NotNow(Unready),
     /// The round was decided without this update, before a restart.
     Missed,
 }
@@ -44,12 +50,20 @@ pub struct Tally {
     pub discarded: usize,
     /// Members that could not train.
     pub failed: usize,
+    /// Members that were not in a state to train.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_now: usize,
     /// Members that were asked and are not connected.
     pub lost: usize,
     /// What the round waited for last.
     pub waited_for: WaitedFor,
     /// The round closes without changing the model: too few updates, and nobody left to ask.
     pub void: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+pub(crate) fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Tally {
@@ -103,6 +117,8 @@ pub(super) struct OpenRound {
     /// Until then, members that are away are waited for even after `time.min`: a restart of this machine has cut
     /// every connection, so nobody disappeared.
     regather: Duration,
+    /// When those that were not in a state to train are asked again, if the round cannot close without them.
+    ask_again: Option<Duration>,
     /// `time.max` went by with fewer than `count.min` updates.
     short_handed: bool,
     rejected: usize,
@@ -121,6 +137,7 @@ impl OpenRound {
             opened: now,
             window: now,
             regather: now,
+            ask_again: None,
             short_handed: false,
             rejected: 0,
             discarded: 0,
@@ -219,7 +236,7 @@ impl OpenRound {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
         match part.stage {
-            Stage::Drawn | Stage::Asked | Stage::Failed(_) => {}
+            Stage::Drawn | Stage::Asked | Stage::Failed(_) | Stage::NotNow(_) => {}
             Stage::Folding => return Offer::Again,
             Stage::Accepted | Stage::Rejected(_) => {
                 return Offer::Settled(Verdict::Discarded(Discard::Duplicate));
@@ -266,6 +283,41 @@ impl OpenRound {
         {
             part.stage = Stage::Failed(reason);
         }
+    }
+
+    pub(super) fn not_now(&mut self, client: ClientId, reason: Unready, now: Duration) {
+        if let Some(part) = self.parts.get_mut(&client)
+            && part.stage == Stage::Asked
+        {
+            part.stage = Stage::NotNow(reason);
+            self.ask_again.get_or_insert(now + ASK_AGAIN);
+        }
+    }
+
+    /// The round can close neither with nor without those that were not in a state to train: whom of them to ask again, now
+    /// that it is time. `None` if there are none of them here.
+    pub(super) fn ask_again(
+        &mut self,
+        now: Duration,
+        here: impl Fn(ClientId) -> bool,
+    ) -> Option<Vec<ClientId>> {
+        let unready = |(client, part): (&ClientId, &Part)| {
+            (matches!(part.stage, Stage::NotNow(_)) && here(*client)).then_some(*client)
+        };
+        let members: Vec<_> = self.parts.iter().filter_map(unready).collect();
+        if members.is_empty() {
+            return None;
+        }
+        if self.ask_again.is_some_and(|moment| now < moment) {
+            return Some(Vec::new());
+        }
+        self.ask_again = None;
+        for client in &members {
+            if let Some(part) = self.parts.get_mut(client) {
+                part.stage = Stage::Asked;
+            }
+        }
+        Some(members)
     }
 
     fn count_stage(&self, wanted: impl Fn(ClientId, &Stage) -> bool) -> usize {
@@ -318,7 +370,7 @@ impl OpenRound {
     /// When, after `now`, [`next`](Self::next) can change by time alone.
     pub(super) fn deadline(&self, now: Duration) -> Option<Duration> {
         let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
-        moments.into_iter().filter(|moment| *moment > now).min()
+        moments.into_iter().chain(self.ask_again).filter(|moment| *moment > now).min()
     }
 
     pub(super) fn tally(&self, void: bool, waited_for: WaitedFor, here: impl Fn(ClientId) -> bool) -> Tally {
@@ -328,6 +380,7 @@ impl OpenRound {
             rejected: self.rejected,
             discarded: self.discarded,
             failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
+            not_now: self.count_stage(|_, stage| matches!(stage, Stage::NotNow(_))),
             lost: self.count_stage(|client, stage| *stage == Stage::Asked && !here(client)),
             waited_for,
             void,

@@ -35,6 +35,8 @@ pub(super) struct Link {
     pub(super) progress: Progress,
     /// The round that it has trained in, as far as its signs of life tell.
     pub(super) trained: Option<u32>,
+    /// It said that it was not in a state to train: until then others are drawn, if there are enough.
+    pub(super) unready: Option<Duration>,
 }
 
 impl Coordinator {
@@ -86,6 +88,17 @@ impl Coordinator {
             self.forget(peer);
             self.actions.push_back(Action::Disconnect { peer });
         }
+    }
+
+    /// The connected ones among which a cohort is drawn at `now`: without those that said a short while ago that they were not in a
+    /// state to train, if that leaves `needed`. To ask one costs it the model's way there.
+    pub(super) fn ready(&self, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
+        let resting = |client: &ClientId| {
+            let link = self.members.get(client).and_then(|member| member.link);
+            link.and_then(|link| link.unready).is_some_and(|until| now < until)
+        };
+        let ready: Vec<_> = self.present().filter(|(client, _)| !resting(client)).collect();
+        if ready.len() >= needed.max(1) { ready } else { self.present().collect() }
     }
 
     pub(super) fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use shared::eligibility::Unready;
 use shared::id::ClientId;
 
 use super::open_round::Stage;
@@ -96,6 +97,8 @@ pub enum Doing {
     Uploading,
     /// Its update is being checked and written down.
     Checked,
+    /// It is not in a state to train, for this reason: it is asked again if the round needs it.
+    NotNow(Unready),
 }
 
 impl Coordinator {
@@ -116,12 +119,13 @@ impl Coordinator {
                 let mut working = Vec::new();
                 let mut away = Vec::new();
                 for (client, stage) in round.stages() {
-                    if matches!(stage, Stage::Asked | Stage::Folding) {
+                    let unready = matches!(stage, Stage::NotNow(_));
+                    if unready || matches!(stage, Stage::Asked | Stage::Folding) {
                         let member = self.members.get(&client);
                         if let Some(link) = member.and_then(|member| member.link) {
                             let doing = link.doing(round.number(), stage);
                             working.push(Working { client, doing, silent: now.saturating_sub(link.heard) });
-                        } else {
+                        } else if !unready {
                             let seen = member.map_or(round.opened(), |member| member.seen);
                             away.push((client, now.saturating_sub(seen)));
                         }
@@ -155,7 +159,9 @@ impl Coordinator {
 impl Link {
     /// What a member is at whose update of `round` is not in.
     fn doing(&self, round: u32, stage: &Stage) -> Doing {
-        if *stage == Stage::Folding {
+        if let Stage::NotNow(reason) = *stage {
+            Doing::NotNow(reason)
+        } else if *stage == Stage::Folding {
             Doing::Checked
         } else if self.progress.round == Some(round) {
             // The client's numbers are not to be trusted.
@@ -184,15 +190,23 @@ impl fmt::Display for Status {
             }
             WaitingFor::Updates { round, accepted, cohort, working, away } => {
                 write!(out, "round {round}: {accepted} of {cohort} updates in")?;
-                if let Some(first) = working.first() {
-                    write!(out, ", {} at work ({}", working.len(), first.client.short())?;
+                let unready = |member: &&Working| matches!(member.doing, Doing::NotNow(_));
+                let at_work = working.iter().filter(|member| !unready(member));
+                if let Some(first) = at_work.clone().next() {
+                    write!(out, ", {} at work ({}", at_work.clone().count(), first.client.short())?;
                     if let Doing::Training { done, total: total @ 1.. } = first.doing {
                         write!(out, " {} %", 100 * u128::from(done) / u128::from(total))?;
                     }
-                    if working.len() > 1 {
+                    if at_work.count() > 1 {
                         write!(out, ", ...")?;
                     }
                     write!(out, ")")?;
+                }
+                let mut unready = working.iter().filter(unready);
+                if let Some(Working { client, doing: Doing::NotNow(reason), .. }) = unready.next() {
+                    let more = unready.count();
+                    write!(out, ", {} not in a state to train ({}: {reason}", 1 + more, client.short())?;
+                    write!(out, "{}", if more > 0 { "; ...)" } else { ")" })?;
                 }
                 if let Some((client, _)) = away.first() {
                     let more = if away.len() > 1 { ", ..." } else { "" };

@@ -103,6 +103,8 @@ pub enum Arrived<'a> {
     Discarded(&'a str),
     /// It could not train: why.
     Failed(&'a str),
+    /// It is not in a state to train: why.
+    NotNow(&'a str),
 }
 
 impl Arrived<'_> {
@@ -114,6 +116,7 @@ impl Arrived<'_> {
             Self::Rejected(_) => "rejected",
             Self::Discarded(_) => "discarded",
             Self::Failed(_) => "failed",
+            Self::NotNow(_) => "not-now",
         }
     }
 
@@ -122,7 +125,10 @@ impl Arrived<'_> {
     pub fn reason(&self) -> &str {
         match self {
             Self::Accepted => "",
-            Self::Rejected(reason) | Self::Discarded(reason) | Self::Failed(reason) => reason,
+            Self::Rejected(reason)
+            | Self::Discarded(reason)
+            | Self::Failed(reason)
+            | Self::NotNow(reason) => reason,
         }
     }
 }

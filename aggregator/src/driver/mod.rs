@@ -145,7 +145,7 @@ pub async fn drive(
 /// What an operator is told about a peer.
 struct Known {
     client: ClientId,
-    /// The round that it last said it could not train in.
+    /// The round that it last said it could not train in, or not now.
     failed: u32,
     /// It goes for a reason that the operator was told when others went for it.
     unspooled: bool,
@@ -346,6 +346,18 @@ impl Driver {
                             self.name(peer),
                             hello.samples
                         )));
+                    }
+                    ToServer::NotNow { round, reason } => {
+                        let name = self.name(peer);
+                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.failed != *round)
+                        {
+                            known.failed = *round;
+                            let (round, client, reason) = (*round, known.client, reason.to_string());
+                            notice(Notice::Remark(format!(
+                                "{name} does not train in round {round} now: {reason}"
+                            )));
+                            notice(Notice::Arrival { round, client, what: Arrived::NotNow(&reason) });
+                        }
                     }
                     ToServer::Failed { round, reason } => {
                         let name = self.name(peer);

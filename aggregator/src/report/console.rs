@@ -146,6 +146,7 @@ mod tests {
             rejected: 0,
             discarded: 0,
             failed: 0,
+            not_now: 0,
             lost: 0,
             bytes_down: 642_000,
             bytes_up: 1_642_000,

@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
+use crate::coordinator::is_zero;
+
 /// What one closed round did. One line of `rounds.jsonl`.
 ///
 /// Every arrival is exactly one of accepted, rejected and discarded. Of the sampled clients, those that neither
@@ -44,6 +46,9 @@ pub struct RoundRecord {
     pub discarded: usize,
     /// Clients that said that they could not train.
     pub failed: usize,
+    /// Clients that were not in a state to train.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_now: usize,
     /// Clients that disappeared.
     pub lost: usize,
     /// Bytes sent to clients.

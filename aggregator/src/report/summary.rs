@@ -47,6 +47,8 @@ pub struct Arrivals {
     pub discarded: usize,
     /// Clients that could not train.
     pub failed: usize,
+    /// Clients that were not in a state to train.
+    pub not_now: usize,
     /// Clients that disappeared.
     pub lost: usize,
 }
@@ -61,6 +63,7 @@ impl Arrivals {
             rejected: sum.rejected.saturating_add(round.rejected),
             discarded: sum.discarded.saturating_add(round.discarded),
             failed: sum.failed.saturating_add(round.failed),
+            not_now: sum.not_now.saturating_add(round.not_now),
             lost: sum.lost.saturating_add(round.lost),
         })
     }
@@ -72,6 +75,7 @@ impl Arrivals {
             (self.rejected, "rejected"),
             (self.discarded, "discarded"),
             (self.failed, "failed"),
+            (self.not_now, "not in a state to train"),
             (self.lost, "lost"),
         ];
         all.into_iter().filter(|(count, _)| *count > 0).collect()
@@ -133,6 +137,7 @@ mod tests {
             rejected: 0,
             discarded: round as usize,
             failed: 0,
+            not_now: 0,
             lost: 1,
             bytes_down: 100,
             bytes_up: 10,

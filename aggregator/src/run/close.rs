@@ -95,6 +95,7 @@ impl Run {
             rejected: tally.rejected,
             discarded: tally.discarded,
             failed: tally.failed,
+            not_now: tally.not_now,
             lost: tally.lost,
             bytes_down: traffic.down,
             bytes_up: traffic.up,

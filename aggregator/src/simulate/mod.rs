@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use edge_client::driver::{Participant, take_part};
 use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
+use edge_client::sensors::Sensors;
 use edge_client::trust::Trust;
 use edge_client::work::TestSamples;
 use edge_client::workshop::{NoThreads, Workshop};
@@ -102,6 +103,7 @@ pub async fn simulate(
             client: identities[index as usize],
             data,
             tests: tests.clone(),
+            sensors: Sensors::none(),
             backend: Backend::cpu(),
             workshop: workshop.clone(),
             at_rest: || {},

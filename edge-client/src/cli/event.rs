@@ -210,6 +210,7 @@ fn notice_text(notice: &Notice) -> String {
             }
             format!("round {round}: {}; sending {bytes} bytes", said.join("; "))
         }
+        Notice::NotNow { round, reason } => format!("round {round}: not now: {reason}"),
         Notice::NoRoom { round, reason } => {
             format!(
                 "round {round}: trained, and there is no room for the update: {reason}; it stays in memory until there is"
@@ -277,6 +278,9 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 "steps": report.steps, "loss": report.loss, "seconds": report.duration.as_secs_f64(), "bytes": bytes,
                 "metrics": found,
             })
+        }
+        Notice::NotNow { round, reason } => {
+            json!({ "event": "not-now", "round": round, "reason": reason.to_string() })
         }
         Notice::NoRoom { round, reason } => json!({ "event": "no-room", "round": round, "reason": reason }),
         Notice::Failed { round, reason } => json!({ "event": "failed", "round": round, "reason": reason }),

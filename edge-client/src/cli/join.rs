@@ -19,6 +19,7 @@ use super::supervised::Supervised;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
 use crate::quic::QuicConnector;
+use crate::sensors::Sensors;
 use crate::session::Outcome;
 use crate::store::DiskStore;
 use crate::work::TestSamples;
@@ -51,6 +52,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         } else {
             tests(format, arguments.samples.data.clone(), reading)
         },
+        sensors: Sensors::of_device(store.directory()),
         backend: processor::best(),
         workshop: Workshop::new(1, threads)?,
         at_rest: memory::give_back,

@@ -73,7 +73,10 @@ impl Status {
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
             Notice::TurnedBack { .. } => Now::Approval,
-            Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
+            Notice::Connected { .. }
+            | Notice::NotNow { .. }
+            | Notice::Failed { .. }
+            | Notice::Receipt { .. } => Now::Waiting,
         };
     }
 

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use crate::sensors::Sensors;
 use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
 use crate::work::{self, Task, TestSamples};
@@ -49,6 +50,8 @@ pub struct Participant {
     pub data: View,
     /// Its test samples, for runs that ask for tests.
     pub tests: TestSamples,
+    /// Whether it is in a state to train.
+    pub sensors: Sensors,
     /// Where it trains.
     pub backend: Backend,
     /// Who trains.
@@ -261,6 +264,12 @@ impl Driver {
                     }
                 },
                 Action::Train { round, work, spec } => {
+                    if let Err(reason) = self.participant.sensors.check(self.session.conditions()) {
+                        self.task = None;
+                        notice(Notice::NotNow { round, reason });
+                        self.session.handle(now, Event::Unready { round, reason });
+                        continue;
+                    }
                     self.rest = None;
                     notice(Notice::Training { round, work });
                     self.train(round, work, spec, store)?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shared::eligibility::Unready;
 use shared::identity::PublicKey;
 use shared::message::{Progress, Refusal, TrainReport, Verdict, Work};
 use shared::spec::RunSpec;
@@ -69,6 +70,13 @@ pub enum Notice {
         report: TrainReport,
         /// Bytes of the update.
         bytes: usize,
+    },
+    /// The device is not in a state to do what it was asked for.
+    NotNow {
+        /// The round.
+        round: u32,
+        /// What is in the way.
+        reason: Unready,
     },
     /// There is no room on the disk for the finished update: it stays in memory, and is tried again until there is.
     NoRoom {

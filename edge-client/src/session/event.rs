@@ -1,5 +1,6 @@
 //! What goes into a session and what comes out.
 
+use shared::eligibility::Unready;
 use shared::id::ClientId;
 use shared::message::{Held, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::spec::RunSpec;
@@ -37,6 +38,13 @@ pub enum Event {
         round: u32,
         /// How it went, or why there is no update.
         outcome: Result<TrainReport, String>,
+    },
+    /// The device is not in a state to train, and has not begun.
+    Unready {
+        /// The round.
+        round: u32,
+        /// What is in the way.
+        reason: Unready,
     },
     /// The held update cannot be read back.
     Lost {

@@ -3,6 +3,7 @@
 mod after_training;
 mod closing;
 mod connections;
+mod not_now;
 mod open;
 mod opening;
 mod pausing;
@@ -13,6 +14,7 @@ mod time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use shared::eligibility::Eligibility;
 use shared::id::{ClientId, RunId};
 use shared::message::{
     Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict, Work,
@@ -45,6 +47,7 @@ fn policy(start: usize) -> RoundPolicy {
         start,
         regather: REGATHER,
         lost_after: Duration::from_secs(3600),
+        eligibility: Eligibility::default(),
         max_abs: 1000.0,
     }
 }

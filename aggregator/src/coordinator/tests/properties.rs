@@ -59,6 +59,7 @@ fn any_policy() -> impl Strategy<Value = RoundPolicy> {
             max: above.map(|above| min + above),
             time_min: Duration::from_secs(time_min),
             lost_after: Duration::from_secs(lost_after),
+            eligibility: Eligibility::default(),
             ..policy(start)
         },
     )

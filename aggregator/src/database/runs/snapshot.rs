@@ -83,6 +83,9 @@ pub struct Awaited {
     pub stage: Stage,
     /// When it was last heard.
     pub heard: i64,
+    /// Why it does not train now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What an awaited member is at.
@@ -99,6 +102,8 @@ pub enum Stage {
     Checking,
     /// It is not connected.
     Away,
+    /// It is not in a state to train.
+    NotNow,
 }
 
 impl Snapshot {
@@ -113,17 +118,26 @@ impl Snapshot {
                 WaitsFor::Pause { void, until: now.saturating_add(now - ago(left)) }
             }
             WaitingFor::Updates { round, accepted, cohort, working, away } => {
-                let away_members = away.iter().map(|(client, silent)| (*client, Stage::Away, *silent));
-                let working_members =
-                    working.iter().map(|member| (member.client, member.doing.into(), member.silent));
-                let members = away_members.chain(working_members).take(NAMED);
+                let away_members = away.iter().map(|(client, silent)| Awaited {
+                    device: *client,
+                    stage: Stage::Away,
+                    heard: ago(*silent),
+                    reason: None,
+                });
+                let working_members = working.iter().map(|member| Awaited {
+                    device: member.client,
+                    stage: member.doing.into(),
+                    heard: ago(member.silent),
+                    reason: match member.doing {
+                        Doing::NotNow(reason) => Some(reason.to_string()),
+                        _ => None,
+                    },
+                });
                 WaitsFor::Updates {
                     round: *round,
                     accepted: *accepted,
                     cohort: *cohort,
-                    members: members
-                        .map(|(device, stage, silent)| Awaited { device, stage, heard: ago(silent) })
-                        .collect(),
+                    members: away_members.chain(working_members).take(NAMED).collect(),
                     more: (away.len() + working.len()).saturating_sub(NAMED),
                 }
             }
@@ -172,6 +186,7 @@ impl From<Doing> for Stage {
             Doing::Training { done, total } => Self::Training(done, total),
             Doing::Uploading => Self::Uploading,
             Doing::Checked => Self::Checking,
+            Doing::NotNow(_) => Self::NotNow,
         }
     }
 }

@@ -29,7 +29,7 @@ CREATE TABLE arrivals (
     run     TEXT NOT NULL REFERENCES runs (run) ON DELETE CASCADE,
     round   INTEGER NOT NULL,
     device  TEXT NOT NULL,               -- 32 hexadecimal digits
-    verdict TEXT NOT NULL,               -- accepted, rejected, discarded, failed
+    verdict TEXT NOT NULL,               -- accepted, rejected, discarded, failed, not-now
     at      INTEGER,                     -- when last; NULL: the process that took it could not say
     times   INTEGER NOT NULL,            -- how often; an update is accepted once
     reason  TEXT,                        -- the last one

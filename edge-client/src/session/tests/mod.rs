@@ -6,6 +6,7 @@ mod work;
 
 use std::time::Duration;
 
+use shared::eligibility::{Eligibility, Unready};
 use shared::id::{ClientId, RunId};
 use shared::message::{
     Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,

@@ -219,3 +219,35 @@ fn a_new_run_begins_its_rounds_anew() {
     bench.welcome(2, Some(1));
     assert_eq!(bench.task(1), [train(2, 1)], "round 5 was another run's");
 }
+
+#[test]
+fn a_device_that_is_not_in_a_state_to_train_says_so_and_takes_the_task_again() {
+    let reason = Unready::Battery;
+    let mut bench = Bench::training(1);
+    assert_eq!(bench.give(Event::Unready { round: 2, reason }), [], "of another round");
+    let said = Action::Send(ToServer::NotNow { round: 1, reason });
+    assert_eq!(bench.give(Event::Unready { round: 1, reason }), [said]);
+    assert_eq!(*bench.session.work(), Work::Idle);
+    assert_eq!(bench.task(1), [train(1, 1)]);
+
+    let mut away = Bench::training(1);
+    away.give(Event::Disconnected { reason: "gone".to_owned() });
+    assert_eq!(
+        away.give(Event::Unready { round: 1, reason }),
+        [],
+        "the next hello says that nothing is held"
+    );
+    assert_eq!(*away.session.work(), Work::Idle);
+}
+
+#[test]
+fn what_is_asked_of_the_device_holds_for_one_connection() {
+    let conditions = Eligibility { min_charge: 30, ..Eligibility::default() };
+    let mut bench = Bench::training(1);
+    bench.hears(ToClient::Conditions(conditions));
+    assert_eq!(*bench.session.conditions(), conditions);
+    bench.give(Event::Disconnected { reason: "gone".to_owned() });
+    assert_eq!(*bench.session.conditions(), conditions, "until there is another");
+    bench.give(Event::Connected);
+    assert_eq!(*bench.session.conditions(), Eligibility::default());
+}

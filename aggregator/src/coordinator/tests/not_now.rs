@@ -1,0 +1,95 @@
+//! Devices that are not in a state to train.
+
+use shared::eligibility::{Eligibility, Unready};
+
+use super::*;
+
+impl Bench {
+    fn not_now(&mut self, n: u8, round: u32) -> Vec<Action> {
+        self.says(n, ToServer::NotNow { round, reason: Unready::Battery })
+    }
+}
+
+#[test]
+fn a_member_that_cannot_now_costs_the_round_nothing_and_is_no_failure() {
+    let mut bench = Bench::open(policy(3), 3);
+    assert_eq!(bench.not_now(3, 1), []);
+    bench.delivers(1, 1);
+    let last = bench.delivers(2, 1);
+    let expected = Tally { not_now: 1, ..tally(3, 2, WaitedFor::Cohort) };
+    assert_eq!(last, [bench.accepted(2, 1), close(1, expected)]);
+    let drawn = |actions: &[Action]| match actions {
+        [Action::Open(opening)] => opening.cohort.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(drawn(&bench.closed(1)), 2, "it is left alone for a while");
+    bench.opened(2);
+    bench.delivers(1, 2);
+    bench.delivers(2, 2);
+    bench.now += ASK_AGAIN;
+    assert_eq!(drawn(&bench.closed(2)), 3, "and asked again then");
+}
+
+#[test]
+fn whoever_says_hello_is_told_what_is_asked_of_it_before_the_welcome() {
+    let eligibility = Eligibility { max_temperature: 70, ..Eligibility::default() };
+    let mut bench = Bench::new(RoundPolicy { eligibility, ..policy(2) });
+    let said = bench.joins(1);
+    let told = Action::Send { peer: bench.peer(1), message: ToClient::Conditions(eligibility) };
+    assert_eq!(said[0], told);
+    assert!(matches!(said[1], Action::Send { message: ToClient::Welcome { .. }, .. }), "{said:?}");
+}
+
+#[test]
+fn it_may_change_its_mind() {
+    let mut bench = Bench::open(policy(2), 2);
+    bench.not_now(2, 1);
+    bench.delivers(2, 1);
+    let last = bench.delivers(1, 1);
+    assert_eq!(last[1..], [close(1, tally(2, 2, WaitedFor::Cohort))]);
+}
+
+#[test]
+fn somebody_else_is_asked_where_the_round_needs_one() {
+    let mut bench = Bench::open(RoundPolicy { fraction: 0.5, min: 2, ..policy(4) }, 4);
+    let drawn: Vec<u8> = (1..=4)
+        .filter(|&n| {
+            let State::Open { round } = &bench.coordinator.state else { panic!("it is open") };
+            round.stage(client(n)).is_some()
+        })
+        .collect();
+    assert_eq!(drawn.len(), 2);
+    let again = bench.not_now(drawn[0], 1);
+    assert!(matches!(&again[..], [Action::Open(opening)] if opening.cohort.len() == 3), "{again:?}");
+}
+
+#[test]
+fn a_round_that_nobody_can_train_in_now_waits_and_asks_again() {
+    let mut bench = Bench::open(policy(2), 2);
+    bench.not_now(1, 1);
+    bench.now += MILLISECOND;
+    assert_eq!(bench.not_now(2, 1), [], "it is not void: nothing went wrong");
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(ASK_AGAIN));
+    assert_eq!(bench.at(just_before(ASK_AGAIN)), []);
+    assert_eq!(bench.at(ASK_AGAIN), [bench.task(1, 1), bench.task(2, 1)]);
+    bench.not_now(1, 1);
+    let last = bench.delivers(2, 1);
+    let expected = Tally { not_now: 1, ..tally(2, 1, WaitedFor::Cohort) };
+    assert_eq!(last[1..], [close(1, expected)]);
+}
+
+#[test]
+fn the_status_tells_who_cannot_and_why() {
+    let mut bench = Bench::open(policy(3), 3);
+    bench.not_now(2, 1);
+    let said = bench.status();
+    let expected = format!(
+        "round 1: 0 of 3 updates in, 2 at work ({}, ...), 1 not in a state to train ({}: {})",
+        client(1).short(),
+        client(2).short(),
+        Unready::Battery
+    );
+    assert_eq!(said, expected);
+    bench.leaves(2);
+    assert!(!bench.status().contains("not in a state"), "it is not waited for: {}", bench.status());
+}

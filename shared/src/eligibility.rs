@@ -1,0 +1,131 @@
+//! When a device trains: what the run asks of its temperature, power, memory and disk.
+
+use serde::{Deserialize, Serialize};
+
+/// What a run asks of a device before it trains. Zeros ask nothing, and so does a device without the sensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Eligibility {
+    /// Degrees Celsius that no part of it may be above.
+    pub max_temperature: u16,
+    /// Whether it must not run on battery.
+    pub mains: bool,
+    /// Per cent of its battery that must be left while it runs on that.
+    pub min_charge: u8,
+    /// Megabytes of memory that must be available.
+    pub min_memory: u32,
+    /// Megabytes that must be free where it keeps its state.
+    pub min_disk: u32,
+}
+
+impl Eligibility {
+    /// Whether a device in this state trains.
+    pub fn judge(&self, condition: &Condition) -> Result<(), Unready> {
+        let &Condition { celsius, battery, memory, disk } = condition;
+        if let Some(celsius) =
+            celsius.filter(|found| self.max_temperature > 0 && *found > self.max_temperature)
+        {
+            return Err(Unready::Hot { celsius, limit: self.max_temperature });
+        }
+        if self.mains && battery.is_some() {
+            return Err(Unready::Battery);
+        }
+        if let Some(percent) = battery.filter(|percent| *percent < self.min_charge) {
+            return Err(Unready::Charge { percent, limit: self.min_charge });
+        }
+        if let Some(free) = memory.filter(|free| *free < self.min_memory) {
+            return Err(Unready::Memory { free, limit: self.min_memory });
+        }
+        if let Some(free) = disk.filter(|free| *free < self.min_disk) {
+            return Err(Unready::Disk { free, limit: self.min_disk });
+        }
+        Ok(())
+    }
+}
+
+/// The state that a device is in; `None` where it cannot tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Of its hottest part, in whole degrees.
+    pub celsius: Option<u16>,
+    /// Per cent left, if it runs on battery.
+    pub battery: Option<u8>,
+    /// Megabytes of memory that are available.
+    pub memory: Option<u32>,
+    /// Megabytes free where it keeps its state.
+    pub disk: Option<u32>,
+}
+
+/// Why a device does not train now. It is nobody's fault, and passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Unready {
+    /// It is too hot.
+    #[error("too hot: {celsius} degrees, at most {limit} are allowed")]
+    Hot {
+        /// Of its hottest part.
+        celsius: u16,
+        /// The run's bound.
+        limit: u16,
+    },
+    /// It runs on battery.
+    #[error("on battery, and the run asks for mains power")]
+    Battery,
+    /// Its battery is low.
+    #[error("low battery: {percent} %, at least {limit} % are asked for")]
+    Charge {
+        /// What is left.
+        percent: u8,
+        /// The run's bound.
+        limit: u8,
+    },
+    /// Little memory is available.
+    #[error("too little memory: {free} MB are available, at least {limit} MB are asked for")]
+    Memory {
+        /// Megabytes.
+        free: u32,
+        /// The run's bound.
+        limit: u32,
+    },
+    /// Little room is on the disk.
+    #[error("too little room on the disk: {free} MB are free, at least {limit} MB are asked for")]
+    Disk {
+        /// Megabytes.
+        free: u32,
+        /// The run's bound.
+        limit: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Eligibility =
+        Eligibility { max_temperature: 70, mains: false, min_charge: 30, min_memory: 200, min_disk: 100 };
+    const FINE: Condition =
+        Condition { celsius: Some(70), battery: Some(30), memory: Some(200), disk: Some(100) };
+
+    #[test]
+    fn bounds_themselves_are_within_bounds() {
+        assert_eq!(ALL.judge(&FINE), Ok(()));
+        let cases = [
+            (Condition { celsius: Some(71), ..FINE }, Unready::Hot { celsius: 71, limit: 70 }),
+            (Condition { battery: Some(29), ..FINE }, Unready::Charge { percent: 29, limit: 30 }),
+            (Condition { memory: Some(199), ..FINE }, Unready::Memory { free: 199, limit: 200 }),
+            (Condition { disk: Some(99), ..FINE }, Unready::Disk { free: 99, limit: 100 }),
+        ];
+        for (condition, reason) in cases {
+            assert_eq!(ALL.judge(&condition), Err(reason));
+        }
+        let mains = Eligibility { mains: true, ..ALL };
+        assert_eq!(mains.judge(&FINE), Err(Unready::Battery));
+        assert_eq!(mains.judge(&Condition { battery: None, ..FINE }), Ok(()));
+    }
+
+    #[test]
+    fn what_is_not_asked_or_cannot_be_told_is_no_obstacle() {
+        let worst = Condition { celsius: Some(u16::MAX), battery: Some(0), memory: Some(0), disk: Some(0) };
+        assert_eq!(Eligibility::default().judge(&worst), Ok(()));
+        assert_eq!(Eligibility { mains: true, ..ALL }.judge(&Condition::default()), Ok(()));
+    }
+}

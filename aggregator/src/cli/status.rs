@@ -224,8 +224,13 @@ fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
                 Stage::NotNow => "not now".to_owned(),
             };
             let silent = elapsed(now.saturating_sub(member.heard));
+            let late = if member.late { "; at an earlier round" } else { "" };
             let reason = member.reason.as_ref().map_or(String::new(), |reason| format!("; {reason}"));
-            let _ = writeln!(out, "  {stage:<14} {}  last heard {silent} ago{reason}", member.device.short());
+            let _ = writeln!(
+                out,
+                "  {stage:<14} {}  last heard {silent} ago{late}{reason}",
+                member.device.short()
+            );
         }
         if *more > 0 {
             let _ = writeln!(out, "  and {}", counted(*more, "other"));

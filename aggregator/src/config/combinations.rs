@@ -11,7 +11,7 @@ use crate::attack::{Attack, Attackers};
 
 use super::findings::Findings;
 use super::places::Places;
-use super::{ConfigError, DataSet, Origin, Raw, RoundPolicy, SimulationTable, StopTable};
+use super::{ConfigError, DataSet, Lateness, Origin, Raw, RoundPolicy, SimulationTable, StopTable};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
@@ -69,6 +69,18 @@ impl Combinations<'_> {
                 ("aggregation.weights", format!("aggregation.weights = {weights:?}")),
             ];
             self.refuse(&keys, "this rule counts every client alike; set aggregation.weights = \"uniform\"");
+        }
+    }
+
+    /// Late updates were learned from other models than those beside them.
+    pub(super) fn lateness(&mut self, raw: &Raw) {
+        let rule = &raw.aggregation.rule;
+        if raw.round.late.keep && !matches!(rule, Rule::Mean {} | Rule::ClippedMean { .. }) {
+            let keys =
+                [("round.late.keep", "round.late.keep = true".to_owned()), ("aggregation.rule", shown(rule))];
+            let reason = "this rule compares updates with each other, and late ones were learned from another model: discard \
+                          them, or use the mean or the clipped mean";
+            self.refuse(&keys, reason);
         }
     }
 
@@ -288,6 +300,7 @@ impl Combinations<'_> {
             start: start as usize,
             regather: seconds(round.regather),
             lost_after: seconds(raw.connection.lost_after),
+            late: round.late.keep.then_some(Lateness { rounds: round.late.rounds, power: round.late.power }),
             eligibility: raw.eligibility,
             // A bound that f32 cannot hold is still a bound, not zero.
             max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),

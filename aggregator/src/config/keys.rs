@@ -307,6 +307,17 @@ pub const KEYS: &[Key] = &[
     ),
     key("round.regather", TIME, "seconds to wait for the known clients after a restart"),
     key(
+        "round.late.keep",
+        Kind::Flag,
+        "late updates count in the open round (with round.count.max: FedBuff)",
+    ),
+    key("round.late.rounds", POSITIVE, "rounds after which a late update is discarded all the same"),
+    key(
+        "round.late.power",
+        Kind::Number(Included(0.0), FINITE),
+        "a of (1 + rounds late)^-a, by which a late update is scaled",
+    ),
+    key(
         "eligibility.max-temperature",
         Kind::Whole(0, 1000),
         "degrees Celsius above which a device does not train; 0 is any",

@@ -31,6 +31,8 @@ pub struct RoundPolicy {
     pub regather: Duration,
     /// A client without a sign of life for this long is lost.
     pub lost_after: Duration,
+    /// What becomes of updates that come after their round; `None`: they are discarded.
+    pub late: Option<Lateness>,
     /// What is asked of a device whenever it is to train.
     pub eligibility: Eligibility,
     /// Greatest absolute value of an acceptable update; finite and positive.
@@ -50,6 +52,34 @@ impl RoundPolicy {
     #[must_use]
     pub fn of(self, work: Work) -> Self {
         if work.train { self } else { Self { fraction: 1.0, min: 1, max: None, ..self } }
+    }
+}
+
+/// How late updates count.
+///
+/// An update `D_k` that was learned from the model of `tau` rounds before the open one counts in the open round as
+/// `s(tau) D_k` with `s(tau) = (1 + tau)^-a`. Together with [`RoundPolicy::max`] that is buffered asynchronous aggregation (FedBuff,
+/// Nguyen et al. 2022, Algorithm 1, with `K = max` and `a = 1/2`): a round is one filling of the buffer, clients at work are not
+/// called off when it is full, and whoever is free is asked again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lateness {
+    /// An update that is later by more rounds is discarded; at least 1.
+    pub rounds: u32,
+    /// The power `a`, at least 0.
+    pub power: f64,
+}
+
+impl Lateness {
+    /// `s(tau)`, in `(0, 1]`.
+    #[must_use]
+    pub fn discount(&self, staleness: u32) -> f32 {
+        (1.0 + f64::from(staleness)).powf(-self.power) as f32
+    }
+
+    /// How late an update of `round` is in the open round; `None` if that is too late.
+    #[must_use]
+    pub fn staleness(&self, round: u32, open: u32) -> Option<u32> {
+        open.checked_sub(round).filter(|staleness| *staleness <= self.rounds)
     }
 }
 
@@ -143,6 +173,7 @@ mod tests {
             start: 1,
             regather: Duration::from_secs(30),
             lost_after: Duration::from_secs(15),
+            late: None,
             eligibility: Eligibility::default(),
             max_abs: 1000.0,
         }

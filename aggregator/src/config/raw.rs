@@ -222,6 +222,8 @@ pub struct RoundTable {
     pub start: Option<u32>,
     /// Seconds to wait for the known clients after a restart.
     pub regather: f64,
+    /// What becomes of updates that come after their round.
+    pub late: LateTable,
 }
 
 impl Default for RoundTable {
@@ -232,7 +234,26 @@ impl Default for RoundTable {
             time: TimeTable::default(),
             start: None,
             regather: 30.0,
+            late: LateTable::default(),
         }
+    }
+}
+
+/// `round.late`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LateTable {
+    /// Whether they count in the round that is open when they come.
+    pub keep: bool,
+    /// Rounds after which they do not.
+    pub rounds: u32,
+    /// How much less they count with each round.
+    pub power: f64,
+}
+
+impl Default for LateTable {
+    fn default() -> Self {
+        Self { keep: false, rounds: 10, power: 0.5 }
     }
 }
 

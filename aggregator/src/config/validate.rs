@@ -106,6 +106,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         aggregation: &aggregation,
         architecture: architecture.as_ref(),
         mixture: server.map_or(Mixture::CLIENTS, |server| server.mixture),
+        late: raw.round.late.keep,
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
     let (algorithm, architecture) = match algorithm(&mut raw, &axes, data, &mut checks) {
@@ -114,6 +115,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     };
     checks.aggregation(&aggregation);
     checks.enough(&raw);
+    checks.lateness(&raw);
     if let Some(architecture) = &architecture {
         checks.buffers(&raw, architecture);
         checks.matching(&raw, architecture);

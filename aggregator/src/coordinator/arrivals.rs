@@ -42,6 +42,7 @@ impl Coordinator {
                 }
             }
             ToServer::Failed { round, reason } => {
+                self.owes_no_more(client, round);
                 if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
                     && open.number() == round
                 {
@@ -49,6 +50,7 @@ impl Coordinator {
                 }
             }
             ToServer::NotNow { round, reason } => {
+                self.owes_no_more(client, round);
                 if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
                     link.unready = Some(now + ASK_AGAIN);
                 }
@@ -92,7 +94,9 @@ impl Coordinator {
             self.heard.remove(&(previous.heard, previous.peer));
             self.refuse(previous.peer, Refusal::Replaced);
         }
-        self.members.insert(client, Member { samples: hello.samples, link, seen: now });
+        let delivered = self.members.get(&client).map_or(0, |member| member.delivered);
+        let owes = self.still_owes(hello);
+        self.members.insert(client, Member { samples: hello.samples, link, seen: now, delivered, owes });
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
         let (wants, ask) = match &self.state {
@@ -100,9 +104,9 @@ impl Coordinator {
                 Some(Stage::Asked) => (Some(round.number()), true),
                 // A client forgets what is not wanted, and this update is not durable yet.
                 Some(Stage::Folding) => (Some(round.number()), false),
-                _ => (None, false),
+                _ => (owes, false),
             },
-            _ => (None, false),
+            _ => (owes, false),
         };
         if self.policy.eligibility != Eligibility::default() {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
@@ -151,7 +155,16 @@ impl Coordinator {
         };
         self.heard(now, client);
         let verdict = match &mut self.state {
-            _ if round <= self.closed => Verdict::Discarded(Discard::Late),
+            State::Closing { .. } if round == self.closed + 1 => {
+                match self.offered_late(peer, client, (round, report), upload) {
+                    None => return,
+                    Some(verdict) => verdict,
+                }
+            }
+            _ if round <= self.closed => match self.offered_late(peer, client, (round, report), upload) {
+                None => return,
+                Some(verdict) => verdict,
+            },
             State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
                 match open.offer(client, &report, |samples| self.spec.samples_in(round, samples)) {
                     Offer::Fold => {
@@ -166,7 +179,6 @@ impl Coordinator {
                     Offer::Settled(verdict) => verdict,
                 }
             }
-            State::Closing { .. } if round == self.closed + 1 => Verdict::Discarded(Discard::Late),
             State::Gathering { .. } | State::Finished => {
                 Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed })
             }

@@ -153,6 +153,8 @@ pub struct Opening {
     /// Every known client with its declared number of samples: the largest weight a replacement may bring,
     /// and who is to be waited for after a restart.
     pub roster: BTreeMap<ClientId, u64>,
+    /// Where late updates count: the newest round whose update of a client is in, so that none is taken twice.
+    pub delivered: BTreeMap<ClientId, u32>,
 }
 
 /// How a run ends.
@@ -180,6 +182,8 @@ pub struct Resume {
     pub ended: Option<u32>,
     /// The clients that were known.
     pub roster: BTreeMap<ClientId, u64>,
+    /// Where late updates count: the newest round whose update of a client is in a closed round.
+    pub delivered: BTreeMap<ClientId, u32>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }
@@ -191,6 +195,8 @@ pub struct Reopened {
     pub opening: Opening,
     /// Whose updates are durable.
     pub accepted: BTreeSet<ClientId>,
+    /// Those of them that were late, with the rounds that theirs were trained in.
+    pub late: BTreeMap<ClientId, u32>,
     /// How it was to be closed, if that was decided.
     pub closing: Option<Closing>,
 }
@@ -205,10 +211,17 @@ impl Reopened {
         self.closing.as_ref().filter(complete)
     }
 
+    /// The round of the client's update that is durable, if one is.
+    #[must_use]
+    pub fn delivered_by(&self, client: ClientId) -> Option<u32> {
+        let trained = self.late.get(&client).copied().unwrap_or(self.opening.round);
+        self.accepted.contains(&client).then_some(trained)
+    }
+
     /// How the round closes whatever happens: as decided, or with the updates of the whole cohort.
     #[must_use]
     pub fn foregone(&self) -> Option<Tally> {
-        let whole = self.opening.cohort.keys().eq(&self.accepted);
+        let whole = !self.accepted.is_empty() && self.opening.cohort.keys().eq(&self.accepted);
         let decided = self.decided().map(|closing| closing.tally);
         decided.or_else(|| whole.then(|| Tally::of_whole(self.opening.cohort.len())))
     }
@@ -219,6 +232,9 @@ impl Reopened {
 pub struct Closing {
     /// Whose updates make the new model.
     pub contributors: BTreeSet<ClientId>,
+    /// Those of them that were late, with the rounds that theirs were trained in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub late: BTreeMap<ClientId, u32>,
     /// How the round went.
     pub tally: Tally,
 }

@@ -46,7 +46,9 @@
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
 //! | `Closing` | update of this round | | same | `Drop`, receipt: discarded (late) |
-//! | any | update of a closed round | | same | `Drop`, receipt: discarded (late) |
+//! | any | update of a closed round | late ones do not count, or not one so old | same | `Drop`, receipt: discarded (late) |
+//! | `Open`, `Opening` | update of a closed round | late ones count, and it is the client's first of it | same | `Fold`; receipt as above |
+//! | `Closing`, `Gathering` | the same | | same | the update waits for the next round to be opened |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
@@ -59,6 +61,7 @@
 
 mod arrivals;
 mod event;
+mod late;
 mod open_round;
 mod roster;
 mod status;
@@ -73,6 +76,7 @@ use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
+use late::Waiting;
 use open_round::{Next, OpenRound};
 use roster::{Link, Member};
 
@@ -145,6 +149,8 @@ pub struct Coordinator {
     stray_discarded: usize,
     /// Since when this machine cannot go on for want of room.
     paused: Option<Duration>,
+    /// Late updates that came between two rounds, at most one of a client.
+    waiting: BTreeMap<ClientId, Waiting>,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -156,7 +162,11 @@ impl Coordinator {
         let members: BTreeMap<_, _> = resume
             .roster
             .into_iter()
-            .map(|(client, samples)| (client, Member { samples, link: None, seen: now }))
+            .map(|(client, samples)| {
+                let before = resume.delivered.get(&client).copied().unwrap_or(0);
+                let open = resume.open.as_ref().and_then(|open| open.delivered_by(client));
+                (client, Member::away(samples, open.unwrap_or(before), now))
+            })
             .collect();
         let regather = if members.is_empty() { now } else { now + policy.regather };
         let last = resume.ended.unwrap_or(spec.rounds);
@@ -192,6 +202,7 @@ impl Coordinator {
             stray_rejected: 0,
             stray_discarded: 0,
             paused: None,
+            waiting: BTreeMap::new(),
             state,
             actions,
         };
@@ -305,9 +316,15 @@ impl Coordinator {
             Ok(()) => Verdict::Accepted,
             Err(rejection) => Verdict::Rejected(rejection),
         };
-        round.settled(client, &verdict);
-        if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
-            self.send(link.peer, ToClient::Receipt { round: number, verdict });
+        let trained = round.settled(client, &verdict);
+        let Some(member) = self.members.get_mut(&client) else { return };
+        if verdict == Verdict::Accepted {
+            member.delivered = trained;
+        }
+        let link = member.link;
+        self.owes_no_more(client, trained);
+        if let Some(link) = link {
+            self.send(link.peer, ToClient::Receipt { round: trained, verdict });
         }
     }
 
@@ -379,7 +396,7 @@ impl Coordinator {
                 let members = &self.members;
                 let here =
                     |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-                match round.next(now, here) {
+                match round.next(now, here, self.expected_late(round)) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(false, waited_for),
                     Next::Recruit { wanted, may_void } => self.recruit(now, wanted, may_void),
@@ -393,23 +410,37 @@ impl Coordinator {
         let number = self.closed + 1;
         let policy = self.policy.of(work);
         let present = self.ready(now, policy.min);
-        let size = policy.cohort(present.len()).max(policy.min.min(present.len()));
+        // Those that are behind are at work as well.
+        let behind = self.all_behind().len();
+        let share = policy.cohort(present.len() + behind).max(policy.min.min(present.len() + behind));
+        let size = share.saturating_sub(behind).min(present.len());
         let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
         let drawn = sample_without_replacement(present.len(), size, &mut rng);
         let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
-        let opening = Opening { round: number, work, cohort, roster: self.roster() };
+        for client in cohort.keys() {
+            // Whatever it is at is too old to count.
+            self.members.entry(*client).and_modify(|member| member.owes = None);
+        }
+        let opening =
+            Opening { round: number, work, cohort, roster: self.roster(), delivered: self.delivered() };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
         self.actions.push_back(Action::Open(opening));
+        self.offer_waiting(now);
     }
 
     /// Adds up to `wanted` connected clients to the cohort of the open round.
     fn recruit(&mut self, now: Duration, wanted: usize, may_void: bool) {
+        let behind: BTreeSet<_> = self.all_behind().into_iter().collect();
         let State::Open { round } = &mut self.state else { return };
         let members = &self.members;
         let candidates: Vec<(ClientId, u64)> = members
             .iter()
             .filter(|(client, member)| {
-                member.link.is_some() && round.stage(**client).is_none() && round.could_weigh(member.samples)
+                member.link.is_some()
+                    && round.stage(**client).is_none()
+                    && !round.has_late(**client)
+                    && !behind.contains(client)
+                    && round.could_weigh(member.samples)
             })
             .map(|(client, member)| (*client, member.samples))
             .collect();
@@ -446,6 +477,8 @@ impl Coordinator {
         tally.rejected += std::mem::take(&mut self.stray_rejected);
         tally.discarded += std::mem::take(&mut self.stray_discarded);
         let reasons = round.reasons();
+        self.leave_behind();
+        let State::Open { round } = &self.state else { return };
         self.actions.push_back(Action::Close { round: round.number(), tally });
         self.state = State::Closing { void, reasons };
     }
@@ -459,6 +492,7 @@ impl Coordinator {
     }
 
     fn finish(&mut self, outcome: Outcome) {
+        self.drop_waiting();
         self.state = State::Finished;
         self.actions.push_back(Action::Finish(outcome));
     }

@@ -50,6 +50,9 @@ pub struct Tally {
     pub discarded: usize,
     /// Members that could not train.
     pub failed: usize,
+    /// Those of the accepted updates that were learned from the model of an earlier round.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: usize,
     /// Members that were not in a state to train.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_now: usize,
@@ -103,6 +106,15 @@ struct Part {
     stage: Stage,
 }
 
+/// An update of an earlier round that came in this one.
+#[derive(Debug)]
+struct Late {
+    /// The round that it was trained in.
+    trained: u32,
+    /// Being folded, accepted or rejected.
+    stage: Stage,
+}
+
 #[derive(Debug)]
 pub(super) struct OpenRound {
     number: u32,
@@ -111,6 +123,9 @@ pub(super) struct OpenRound {
     policy: RoundPolicy,
     roster: BTreeMap<ClientId, u64>,
     parts: BTreeMap<ClientId, Part>,
+    /// None of them is in the cohort.
+    late: BTreeMap<ClientId, Late>,
+    delivered: BTreeMap<ClientId, u32>,
     opened: Duration,
     /// Start of the current `time.max` window; moves when replacements join.
     window: Duration,
@@ -134,6 +149,8 @@ impl OpenRound {
             policy: policy.of(opening.work),
             roster: opening.roster,
             parts: opening.cohort.into_iter().map(part).collect(),
+            late: BTreeMap::new(),
+            delivered: opening.delivered,
             opened: now,
             window: now,
             regather: now,
@@ -147,6 +164,8 @@ impl OpenRound {
     pub(super) fn resume(reopened: Reopened, policy: RoundPolicy, now: Duration) -> Self {
         let mut round = Self::new(reopened.opening, policy, now);
         round.regather = now + policy.regather;
+        let accepted = |(client, trained)| (client, Late { trained, stage: Stage::Accepted });
+        round.late = reopened.late.into_iter().map(accepted).collect();
         let decided = reopened.closing.map(|closing| closing.contributors);
         for (client, part) in &mut round.parts {
             part.stage = if reopened.accepted.contains(client) {
@@ -189,7 +208,8 @@ impl OpenRound {
 
     pub(super) fn opening(&self) -> Opening {
         let cohort = self.parts.iter().map(|(client, part)| (*client, part.samples)).collect();
-        Opening { round: self.number, work: self.work, cohort, roster: self.roster.clone() }
+        let (roster, delivered) = (self.roster.clone(), self.delivered.clone());
+        Opening { round: self.number, work: self.work, cohort, roster, delivered }
     }
 
     pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {
@@ -243,17 +263,38 @@ impl OpenRound {
             }
             Stage::Missed => return Offer::Settled(Verdict::Discarded(Discard::Late)),
         }
-        let declared = used(part.samples);
-        let rejection = if report.samples != declared {
-            Rejection::Samples { declared, reported: report.samples }
-        } else if !report.loss.is_finite() {
-            Rejection::Loss { loss: report.loss }
-        } else {
-            part.stage = Stage::Folding;
-            return Offer::Fold;
-        };
-        part.stage = Stage::Rejected(rejection.to_string());
-        Offer::Settled(Verdict::Rejected(rejection))
+        let (stage, offer) = judged(report, used(part.samples));
+        part.stage = stage;
+        offer
+    }
+
+    /// A client with so many samples in all offers what it has learned from the model of an earlier round. `used` is as in
+    /// [`offer`](Self::offer), of that round.
+    pub(super) fn offer_late(
+        &mut self,
+        client: ClientId,
+        samples: u64,
+        (trained, report): (u32, &TrainReport),
+        used: impl Fn(u64) -> u64,
+    ) -> Offer {
+        match self.late.get(&client).map(|late| &late.stage) {
+            Some(Stage::Folding) => return Offer::Again,
+            Some(_) => return Offer::Settled(Verdict::Discarded(Discard::Duplicate)),
+            None => {}
+        }
+        // Whoever is in the cohort was asked for something newer, and the sums have room for the roster.
+        let expected = self.roster.contains_key(&client) && !self.parts.contains_key(&client);
+        if !self.work.train || !expected || !self.could_weigh(samples) {
+            return Offer::Settled(Verdict::Discarded(Discard::Late));
+        }
+        let (stage, offer) = judged(report, used(samples));
+        self.late.insert(client, Late { trained, stage });
+        offer
+    }
+
+    /// Whether an update of an earlier round came from this client.
+    pub(super) fn has_late(&self, client: ClientId) -> bool {
+        self.late.contains_key(&client)
     }
 
     /// Counts a verdict that was given without folding.
@@ -265,16 +306,22 @@ impl OpenRound {
         }
     }
 
-    /// The payload was looked into.
-    pub(super) fn settled(&mut self, client: ClientId, verdict: &Verdict) {
+    /// The payload was looked into. Gives the round that it was trained in.
+    pub(super) fn settled(&mut self, client: ClientId, verdict: &Verdict) -> u32 {
         self.count(verdict);
-        if let Some(part) = self.parts.get_mut(&client) {
-            part.stage = match verdict {
-                Verdict::Accepted => Stage::Accepted,
-                Verdict::Rejected(rejection) => Stage::Rejected(rejection.to_string()),
-                Verdict::Discarded(discard) => Stage::Rejected(discard.to_string()),
-            };
+        let settled = match verdict {
+            Verdict::Accepted => Stage::Accepted,
+            Verdict::Rejected(rejection) => Stage::Rejected(rejection.to_string()),
+            Verdict::Discarded(discard) => Stage::Rejected(discard.to_string()),
+        };
+        if let Some(late) = self.late.get_mut(&client) {
+            late.stage = settled;
+            return late.trained;
         }
+        if let Some(part) = self.parts.get_mut(&client) {
+            part.stage = settled;
+        }
+        self.number
     }
 
     pub(super) fn failed(&mut self, client: ClientId, reason: String) {
@@ -324,24 +371,38 @@ impl OpenRound {
         self.parts.iter().filter(|(client, part)| wanted(**client, &part.stage)).count()
     }
 
-    pub(super) fn accepted(&self) -> usize {
-        self.count_stage(|_, stage| *stage == Stage::Accepted)
+    fn count_late(&self, wanted: &Stage) -> usize {
+        self.late.values().filter(|late| late.stage == *wanted).count()
     }
 
-    /// The closing rules. `here` tells who is connected.
-    pub(super) fn next(&self, now: Duration, here: impl Fn(ClientId) -> bool) -> Next {
-        if self.count_stage(|_, stage| *stage == Stage::Folding) > 0 {
+    pub(super) fn accepted(&self) -> usize {
+        self.count_stage(|_, stage| *stage == Stage::Accepted) + self.count_late(&Stage::Accepted)
+    }
+
+    /// Its cohort; where late updates count, so many of all that may come make it close, if `behind` clients may still send one.
+    pub(super) fn wanted(&self, behind: usize) -> usize {
+        match self.policy.late {
+            None => self.parts.len(),
+            Some(_) => self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + self.late.len() + behind),
+        }
+    }
+
+    /// The closing rules. `here` tells who is connected; so many of the clients that are connected are `behind`: still at work for
+    /// an earlier round.
+    pub(super) fn next(&self, now: Duration, here: impl Fn(ClientId) -> bool, behind: usize) -> Next {
+        if self.count_stage(|_, stage| *stage == Stage::Folding) + self.count_late(&Stage::Folding) > 0 {
             return Next::Wait;
         }
         let accepted = self.accepted();
-        let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len());
+        let late = self.count_late(&Stage::Accepted);
+        let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + late);
         let pending_here = self.count_stage(|client, stage| *stage == Stage::Asked && here(client));
         let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
         let overdue = now >= self.window + self.policy.time_max;
         if accepted >= self.policy.min {
             let given_up = pending_away == 0 || now >= self.regather;
             let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
-            return if accepted >= target && target < self.parts.len() {
+            return if accepted >= target && target < self.parts.len() + late {
                 Next::Close(WaitedFor::Count)
             } else if accepted >= target || settled {
                 let grace = pending_away > 0 && !self.policy.time_min.is_zero();
@@ -357,12 +418,13 @@ impl OpenRound {
         if overdue {
             let wanted = self.policy.min - accepted;
             // Without training to be had, nobody who is away is worth more time.
-            let waits = pending_here + if self.work.train { pending_away } else { 0 };
+            let waits = pending_here + behind + if self.work.train { pending_away } else { 0 };
             return Next::Recruit { wanted, may_void: waits == 0 };
         }
-        if pending_away == 0 && accepted + pending_here < self.policy.min {
-            let wanted = self.policy.min - accepted - pending_here;
-            return Next::Recruit { wanted, may_void: pending_here == 0 };
+        let coming = pending_here + behind;
+        if pending_away == 0 && accepted + coming < self.policy.min {
+            let wanted = self.policy.min - accepted - coming;
+            return Next::Recruit { wanted, may_void: coming == 0 };
         }
         Next::Wait
     }
@@ -377,6 +439,7 @@ impl OpenRound {
         Tally {
             sampled: self.parts.len(),
             accepted: self.accepted(),
+            late: self.count_late(&Stage::Accepted),
             rejected: self.rejected,
             discarded: self.discarded,
             failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
@@ -398,4 +461,16 @@ impl OpenRound {
             })
             .collect()
     }
+}
+
+/// What becomes of an update with this report from a client that trains on so many samples, as far as the report tells.
+fn judged(report: &TrainReport, declared: u64) -> (Stage, Offer) {
+    let rejection = if report.samples != declared {
+        Rejection::Samples { declared, reported: report.samples }
+    } else if !report.loss.is_finite() {
+        Rejection::Loss { loss: report.loss }
+    } else {
+        return (Stage::Folding, Offer::Fold);
+    };
+    (Stage::Rejected(rejection.to_string()), Offer::Settled(Verdict::Rejected(rejection)))
 }

@@ -26,6 +26,17 @@ pub(super) struct Member {
     pub(super) link: Option<Link>,
     /// When it was last heard on its previous connection.
     pub(super) seen: Duration,
+    /// Where late updates count: the newest round whose update of it is in; 0 if none is.
+    pub(super) delivered: u32,
+    /// The earlier round that it is still at work for, as far as is known.
+    pub(super) owes: Option<u32>,
+}
+
+impl Member {
+    /// One that is not connected.
+    pub(super) fn away(samples: u64, delivered: u32, now: Duration) -> Self {
+        Self { samples, link: None, seen: now, delivered, owes: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,15 +101,16 @@ impl Coordinator {
         }
     }
 
-    /// The connected ones among which a cohort is drawn at `now`: without those that said a short while ago that they were not in a
+    /// The connected ones among which a cohort is drawn at `now`: without those that are behind, and without those that said a short while ago that they were not in a
     /// state to train, if that leaves `needed`. To ask one costs it the model's way there.
     pub(super) fn ready(&self, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
         let resting = |client: &ClientId| {
             let link = self.members.get(client).and_then(|member| member.link);
             link.and_then(|link| link.unready).is_some_and(|until| now < until)
         };
-        let ready: Vec<_> = self.present().filter(|(client, _)| !resting(client)).collect();
-        if ready.len() >= needed.max(1) { ready } else { self.present().collect() }
+        let free: Vec<_> = self.present().filter(|(client, _)| self.behind(*client).is_none()).collect();
+        let ready: Vec<_> = free.iter().copied().filter(|(client, _)| !resting(client)).collect();
+        if ready.len() >= needed.max(1) { ready } else { free }
     }
 
     pub(super) fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {
@@ -106,6 +118,12 @@ impl Coordinator {
             .iter()
             .filter(|(_, member)| member.link.is_some())
             .map(|(client, member)| (*client, member.samples))
+    }
+
+    /// The newest round whose update of each client is in, where that matters.
+    pub(super) fn delivered(&self) -> BTreeMap<ClientId, u32> {
+        let delivered = self.members.iter().map(|(client, member)| (*client, member.delivered));
+        delivered.filter(|(_, round)| self.policy.late.is_some() && *round > 0).collect()
     }
 
     pub(super) fn roster(&self) -> BTreeMap<ClientId, u64> {

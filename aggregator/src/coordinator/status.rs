@@ -6,7 +6,7 @@ use std::time::Duration;
 use shared::eligibility::Unready;
 use shared::id::ClientId;
 
-use super::open_round::Stage;
+use super::open_round::{OpenRound, Stage};
 use super::roster::Link;
 use super::{Coordinator, State};
 
@@ -54,10 +54,12 @@ pub enum WaitingFor {
         round: u32,
         /// Updates that are in.
         accepted: usize,
-        /// Size of the cohort.
+        /// Size of the cohort; where late updates count, how many of all that may come make the round close.
         cohort: usize,
         /// Connected members whose updates are not in.
         working: Vec<Working>,
+        /// Connected clients that are still at work for an earlier round, where late updates count.
+        behind: Vec<Working>,
         /// Members that are not connected, and for how long nothing was heard of them.
         away: Vec<(ClientId, Duration)>,
     },
@@ -131,11 +133,13 @@ impl Coordinator {
                         }
                     }
                 }
+                let behind: Vec<_> = self.behind_at_work(round, now);
                 let waiting = WaitingFor::Updates {
                     round: round.number(),
                     accepted: round.accepted(),
-                    cohort: round.cohort_len(),
+                    cohort: round.wanted(behind.len()),
                     working,
+                    behind,
                     away,
                 };
                 (waiting, round.opened())
@@ -153,6 +157,19 @@ impl Coordinator {
             paused: self.paused.is_some(),
             own: None,
         }
+    }
+}
+
+impl Coordinator {
+    /// What those are at that may still send a late update into this round.
+    fn behind_at_work(&self, round: &OpenRound, now: Duration) -> Vec<Working> {
+        let expected = self.all_behind().into_iter().filter(|client| !round.has_late(*client));
+        let working = |client: ClientId| {
+            let link = self.members.get(&client)?.link?;
+            let doing = link.doing(self.behind(client)?, &Stage::Asked);
+            Some(Working { client, doing, silent: now.saturating_sub(link.heard) })
+        };
+        expected.filter_map(working).collect()
     }
 }
 
@@ -188,7 +205,7 @@ impl fmt::Display for Status {
                 write!(out, "pausing after {many}{rounds} without enough acceptable updates: {left} s left")?;
                 return Ok(());
             }
-            WaitingFor::Updates { round, accepted, cohort, working, away } => {
+            WaitingFor::Updates { round, accepted, cohort, working, behind, away } => {
                 write!(out, "round {round}: {accepted} of {cohort} updates in")?;
                 let unready = |member: &&Working| matches!(member.doing, Doing::NotNow(_));
                 let at_work = working.iter().filter(|member| !unready(member));
@@ -207,6 +224,10 @@ impl fmt::Display for Status {
                     let more = unready.count();
                     write!(out, ", {} not in a state to train ({}: {reason}", 1 + more, client.short())?;
                     write!(out, "{}", if more > 0 { "; ...)" } else { ")" })?;
+                }
+                if let Some(first) = behind.first() {
+                    let more = if behind.len() > 1 { ", ..." } else { "" };
+                    write!(out, ", {} at an earlier round ({}{more})", behind.len(), first.client.short())?;
                 }
                 if let Some((client, _)) = away.first() {
                     let more = if away.len() > 1 { ", ..." } else { "" };
@@ -253,6 +274,7 @@ mod tests {
             accepted: 1,
             cohort: 4,
             working: Vec::new(),
+            behind: Vec::new(),
             away: Vec::new(),
         };
         let said = |waiting_for, own| status(waiting_for, own).to_string();

@@ -25,9 +25,9 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     if record.closing {
         begin = format!("{:<1$}", "closing", begin.len());
     }
+    let on_time = record.accepted.saturating_sub(record.late);
     let decimals = usize::from(record.seconds < 1000.0);
-    let end =
-        format!("  {:>clients$} of {}  {:>5.decimals$} s", record.accepted, record.sampled, record.seconds);
+    let end = format!("  {:>clients$} of {}  {:>5.decimals$} s", on_time, record.sampled, record.seconds);
     let (accuracy, mut loss) = match (record.accuracy, record.loss, record.train_loss) {
         (Some(accuracy), loss, _) => {
             (format!("  {:>7}", percent(accuracy)), format!("  loss {:<5}", figure(loss)))
@@ -66,6 +66,9 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
 fn remarks(record: &RoundRecord) -> Vec<String> {
     let counts = Arrivals::of(std::slice::from_ref(record)).troubles();
     let mut remarks: Vec<_> = counts.into_iter().map(|(count, what)| format!("{count} {what}")).collect();
+    if record.late > 0 {
+        remarks.insert(0, format!("and {}", counted(record.late, "late one")));
+    }
     if matches!(record.waited_for, WaitedFor::MaxTime | WaitedFor::MinCount) {
         remarks.push(format!("waited for {}", record.waited_for));
     }
@@ -146,6 +149,7 @@ mod tests {
             rejected: 0,
             discarded: 0,
             failed: 0,
+            late: 0,
             not_now: 0,
             lost: 0,
             bytes_down: 642_000,
@@ -186,6 +190,10 @@ mod tests {
             line(&rough, 15, 59),
             "round  3/15   93.1 %  loss nan     7 of 10  600.0 s\n  \
              1 rejected, 1 failed, 1 lost, waited for the time limit"
+        );
+        assert_eq!(
+            line(&RoundRecord { accepted: 12, late: 2, ..record() }, 15, 80),
+            "round  3/15   93.1 %  loss 0.231  10 of 10    1.2 s  642.0 kB down   1.6 MB up\n  and 2 late ones"
         );
         assert_eq!(
             line(&RoundRecord { lost: 1, ..record() }, 15, 59),

@@ -88,6 +88,7 @@ mod tests {
             rejected: 1,
             discarded: 0,
             failed: 0,
+            late: 0,
             not_now: 0,
             lost: 1,
             bytes_down: 1_000_000,

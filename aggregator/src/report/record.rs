@@ -46,6 +46,9 @@ pub struct RoundRecord {
     pub discarded: usize,
     /// Clients that said that they could not train.
     pub failed: usize,
+    /// Those of the accepted updates that were learned from the model of an earlier round.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: usize,
     /// Clients that were not in a state to train.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_now: usize,

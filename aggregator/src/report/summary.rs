@@ -137,6 +137,7 @@ mod tests {
             rejected: 0,
             discarded: round as usize,
             failed: 0,
+            late: 0,
             not_now: 0,
             lost: 1,
             bytes_down: 100,

@@ -79,7 +79,13 @@ impl Run {
             self.algorithm.fold(&mut partial, client, weight, header.report, update);
             sums.partial = Some(partial);
         }
-        sums.reports.insert(client, header.report);
+        let mut report = header.report;
+        if header.round < sums.opening.round {
+            sums.late.insert(client, header.round);
+            // What it found of a model is not of the one that this round's clients were sent.
+            report.metrics = report.metrics.map(|metric| metric.filter(|metric| !metric.is_of_model()));
+        }
+        sums.reports.insert(client, report);
         self.open = Some(sums);
     }
 
@@ -126,9 +132,16 @@ impl Run {
         read: Result<(UpdateHeader, Parcel), Rejection>,
     ) -> Result<(UpdateHeader, Option<Checked>), Rejection> {
         let sums = self.open.as_ref().expect("updates are read between open and close");
-        let (header, parcel) = read?;
+        let (header, mut parcel) = read?;
         if header.round != round {
-            return Err(Rejection::UnknownRound { round: header.round, current: round });
+            let lateness =
+                self.config.policy.late.filter(|_| sums.opening.work.train && header.round < round);
+            let late =
+                lateness.and_then(|lateness| Some((lateness, lateness.staleness(header.round, round)?)));
+            let Some((lateness, staleness)) = late else {
+                return Err(Rejection::UnknownRound { round: header.round, current: round });
+            };
+            parcel.tensors.scale(lateness.discount(staleness));
         }
         if !sums.opening.work.train {
             let nothing = parcel == Parcel::default();

@@ -37,7 +37,7 @@ impl Run {
             // whoever finds these updates decides the same.
             let cohort = &sums.opening.cohort;
             let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
-            let closing = Closing { contributors, tally: *tally };
+            let closing = Closing { contributors, late: sums.late.clone(), tally: *tally };
             let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
             if !evident {
                 self.write_opening(&sums.opening, Some(&decision))?;
@@ -95,6 +95,7 @@ impl Run {
             rejected: tally.rejected,
             discarded: tally.discarded,
             failed: tally.failed,
+            late: tally.late,
             not_now: tally.not_now,
             lost: tally.lost,
             bytes_down: traffic.down,

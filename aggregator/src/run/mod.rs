@@ -123,6 +123,8 @@ struct Sums {
     opened: Instant,
     /// How the training of every accepted update went.
     reports: BTreeMap<ClientId, TrainReport>,
+    /// The rounds that those of them were trained in that are late.
+    late: BTreeMap<ClientId, u32>,
     /// Bytes of the updates among them that an earlier process received.
     received: u64,
     /// How the round closes, if an earlier process decided it.
@@ -321,6 +323,7 @@ impl Run {
             partial: None,
             opened: Instant::now(),
             reports: BTreeMap::new(),
+            late: BTreeMap::new(),
             received: 0,
             decision: None,
             fleeting: false,

@@ -20,6 +20,8 @@ pub(super) struct OpeningRecord {
     pub(super) work: Work,
     pub(super) cohort: BTreeMap<ClientId, u64>,
     pub(super) roster: BTreeMap<ClientId, u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) delivered: BTreeMap<ClientId, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<Decision>,
 }
@@ -56,6 +58,7 @@ impl Run {
             work: opening.work,
             cohort: opening.cohort.clone(),
             roster: opening.roster.clone(),
+            delivered: opening.delivered.clone(),
             decision: decision.cloned(),
         };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");

@@ -8,6 +8,7 @@ use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint};
 use super::error::disk;
+use super::opening::{Decision, OpeningRecord};
 use super::{Run, RunError, TestSet, measured};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Reopened, Resume};
@@ -75,25 +76,43 @@ impl Run {
     /// Where the run stands, and the sums of the round that was open.
     fn reopen(&mut self) -> Result<Resume, RunError> {
         let (closed, ended) = (self.closed, self.ended());
-        let roster = match self.read_opening(closed)? {
-            Some(record) => record.roster,
-            None => BTreeMap::new(),
-        };
         let Some(record) = self.read_opening(closed + 1)? else {
-            return Ok(Resume { closed, ended, roster, open: None });
+            let last = self.read_opening(closed)?;
+            let delivered = last.as_ref().map_or(BTreeMap::new(), |record| self.delivered_after(record));
+            let roster = last.map_or(BTreeMap::new(), |record| record.roster);
+            return Ok(Resume { closed, ended, roster, delivered, open: None });
         };
-        let (work, cohort) = (record.work, record.cohort);
-        let opening = Opening { round: closed + 1, work, cohort, roster: record.roster };
+        let (work, cohort, delivered) = (record.work, record.cohort, record.delivered.clone());
+        let (roster, before) = (record.roster, record.delivered);
+        let opening = Opening { round: closed + 1, work, cohort, roster, delivered };
         let roster = opening.roster.clone();
         let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
-        let reopened = Reopened { opening, accepted, closing };
+        let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
+        let reopened = Reopened { opening, accepted, late, closing };
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
         {
             sums.decision = record.decision;
         }
-        Ok(Resume { closed, ended, roster, open: Some(reopened) })
+        Ok(Resume { closed, ended, roster, delivered: before, open: Some(reopened) })
+    }
+
+    /// The newest round whose update of each client is in after the last closed round, which was opened like this.
+    fn delivered_after(&self, record: &OpeningRecord) -> BTreeMap<ClientId, u32> {
+        let mut delivered = record.delivered.clone();
+        if self.config.policy.late.is_none() {
+            return delivered;
+        }
+        match &record.decision {
+            // The whole cohort, and nobody else.
+            None => delivered.extend(record.cohort.keys().map(|&client| (client, self.closed))),
+            Some(Decision { closing: Closing { contributors, late, .. }, .. }) => {
+                let trained = |client: &ClientId| late.get(client).copied().unwrap_or(self.closed);
+                delivered.extend(contributors.iter().map(|client| (*client, trained(client))));
+            }
+        }
+        delivered
     }
 
     /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was
@@ -108,9 +127,10 @@ impl Run {
         let folder = self.directory.accepted(round);
         self.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
         let names = self.files.list(&folder).map_err(disk("list", &folder))?;
+        let keeps_late = self.config.policy.late.is_some();
         let counts = |client: &ClientId| match closing {
             Some(closing) => closing.contributors.contains(client),
-            None => opening.cohort.contains_key(client),
+            None => opening.cohort.contains_key(client) || keeps_late,
         };
         let clients: BTreeSet<ClientId> =
             names.iter().filter_map(|name| client_in(name)).filter(counts).collect();

@@ -8,8 +8,8 @@
 //!
 //! The columns are the [`Choice`]s. Beside these, whatever the algorithm, a rule that withstands wrong updates counts all
 //! clients alike and asks for uniform weights, matching knows no weights by loss and needs a network whose layers stand one
-//! after the other ([`Chain`](crate::aggregation::Chain)), and no round may close with fewer updates than the rule needs
-//! ([`Rule::least`]).
+//! after the other ([`Chain`](crate::aggregation::Chain)), no round may close with fewer updates than the rule needs
+//! ([`Rule::least`]), and late updates, which were learned from another model, are for the mean and the clipped mean alone.
 
 use models::Architecture;
 
@@ -49,6 +49,8 @@ pub enum Choice {
     LocalBuffers,
     /// What clients have learned is mixed with other models.
     Mixed,
+    /// Updates that come after their round count in a later one.
+    Late,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -65,6 +67,8 @@ pub struct Axes<'a> {
     pub architecture: Option<&'a Architecture>,
     /// What the clients' model is mixed with.
     pub mixture: Mixture,
+    /// Whether late updates count.
+    pub late: bool,
 }
 
 /// A choice that was made and is refused.
@@ -80,7 +84,7 @@ pub struct Clash {
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Epochs,
         Self::Batches,
         Self::Momentum,
@@ -96,12 +100,13 @@ impl Choice {
         Self::ClippedMean,
         Self::LocalBuffers,
         Self::Mixed,
+        Self::Late,
     ];
 
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
     pub fn made(self, axes: &Axes<'_>) -> Option<(&'static str, String)> {
-        let Axes { training, aggregation, architecture, mixture } = axes;
+        let Axes { training, aggregation, architecture, mixture, late } = axes;
         let number = |key, value: f64| (key, format!("{key} = {value}"));
         let text = |key, value: &str| (key, format!("{key} = {value:?}"));
         let table = |key: &'static str| (key, format!("[{key}]"));
@@ -157,6 +162,7 @@ impl Choice {
             Self::Mixed if *mixture != Mixture::CLIENTS => {
                 Some(("server.mix", format!("server.mix = {:?}", mixture.shares())))
             }
+            Self::Late if *late => Some(("round.late.keep", "round.late.keep = true".to_owned())),
             _ => None,
         }
     }
@@ -197,7 +203,8 @@ mod tests {
                 let one = |measure| (Training { measure, ..plain }, mean);
                 ("measured", [true, false].map(measured).map(one).to_vec())
             }
-            // The mixture is that of the whole test.
+            // The mixture and what becomes of late updates are those of the whole test.
+            Choice::Late => ("late", vec![(plain, mean)]),
             Choice::Mixed => ("server-mix", vec![(plain, mean)]),
             // The network is that of the whole test.
             Choice::Bare => ("bare", vec![(plain, mean)]),
@@ -274,6 +281,7 @@ mod tests {
                         aggregation: &aggregation,
                         architecture: Some(&architecture),
                         mixture: if choice == Choice::Mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS },
+                        late: choice == Choice::Late,
                     };
                     let (key, shown) = choice.made(&axes).expect("made");
                     let made: Vec<_> =

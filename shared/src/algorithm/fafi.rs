@@ -180,6 +180,10 @@ impl Algorithm for Fafi {
             Choice::LocalBuffers,
             "in fafi every member is used with its own statistics, which have to be sent: leave update.buffers out",
         ),
+        (
+            Choice::Late,
+            "fafi sets models side by side, and one that comes in a later round is as good as any: leave round.late.keep out",
+        ),
     ];
     type Global = Invitation;
     type Local = ();

@@ -39,6 +39,7 @@ impl Algorithm for Local {
             Choice::LocalBuffers,
             "in local the whole model stays on the device and is sent to be tested alone: leave update.buffers out",
         ),
+        (Choice::Late, "in local every client is alone, and nobody is late: leave round.late.keep out"),
     ];
     /// `w_0`.
     type Global = ParamSet;

@@ -79,6 +79,11 @@ impl Algorithm for Scaffold {
             Choice::ClippedMean,
             "scaffold's control variates belong to models that are not clipped: use the mean, or training.clip",
         ),
+        (
+            Choice::Late,
+            "scaffold moves its control variates with the model, and a late update holds what was true of another one: leave \
+             round.late.keep out",
+        ),
     ];
     /// `w_t` and `c`.
     type Global = Controlled<ServerModel>;

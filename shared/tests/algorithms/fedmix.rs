@@ -179,6 +179,7 @@ fn whatever_does_not_refuse_a_mixture_has_a_model_to_mix() {
             aggregation: &spec.aggregation,
             architecture: None,
             mixture: Mixture::PUBLISHED,
+            late: false,
         };
         let refused = algorithm.clashes(&axes).iter().any(|clash| clash.key == "server.mix");
         let mut global = algorithm.init(initial(&spec));

@@ -3,6 +3,7 @@
 mod after_training;
 mod closing;
 mod connections;
+mod late;
 mod not_now;
 mod open;
 mod opening;
@@ -47,6 +48,7 @@ fn policy(start: usize) -> RoundPolicy {
         start,
         regather: REGATHER,
         lost_after: Duration::from_secs(3600),
+        late: None,
         eligibility: Eligibility::default(),
         max_abs: 1000.0,
     }
@@ -74,7 +76,8 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 }
 
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
-    Opening { round, work: Work::TRAIN, cohort: shares(cohort), roster: shares(roster) }
+    let (cohort, roster) = (shares(cohort), shares(roster));
+    Opening { round, work: Work::TRAIN, cohort, roster, delivered: BTreeMap::new() }
 }
 
 fn report(n: u8) -> TrainReport {

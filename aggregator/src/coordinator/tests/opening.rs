@@ -90,7 +90,7 @@ fn a_member_that_reconnects_before_the_round_is_open_is_asked_once() {
 }
 
 fn after_two_rounds() -> Resume {
-    Resume { closed: 2, ended: None, roster: shares(&[1, 2, 3]), open: None }
+    Resume { closed: 2, ended: None, roster: shares(&[1, 2, 3]), open: None, ..Resume::default() }
 }
 
 #[test]
@@ -129,7 +129,12 @@ fn a_finished_run_that_is_resumed_finishes_at_once() {
 fn reopened(accepted: &[u8]) -> Resume {
     let accepted = accepted.iter().map(|&n| client(n)).collect();
     Resume {
-        open: Some(Reopened { opening: opening(3, &[1, 2], &[1, 2, 3]), accepted, closing: None }),
+        open: Some(Reopened {
+            opening: opening(3, &[1, 2], &[1, 2, 3]),
+            accepted,
+            late: BTreeMap::new(),
+            closing: None,
+        }),
         ..after_two_rounds()
     }
 }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::config::Lateness;
+
 use super::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => n.clone().prop_map(Op::Disconnect),
         1 => n.clone().prop_map(Op::Heartbeat),
         2 => n.clone().prop_map(Op::Fails),
-        8 => (n, prop_oneof![1 => Just(0_u32), 8 => Just(1), 1 => Just(2)], prop::bool::weighted(0.9))
+        8 => (n, prop_oneof![3 => Just(0_u32), 8 => Just(1), 1 => Just(2)], prop::bool::weighted(0.9))
             .prop_map(|(n, round, honest)| Op::Upload(n, round, honest)),
         6 => (any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(oldest, fine)| Op::Folded(oldest, fine)),
         5 => (0_u32..2).prop_map(Op::Opened),
@@ -51,14 +53,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn any_policy() -> impl Strategy<Value = RoundPolicy> {
-    let counts = (1_usize..=3, prop::option::of(0_usize..2), 1_usize..=3, 0.0..=1.0_f64);
+    let late = prop::option::of((1_u32..=3).prop_map(|rounds| Lateness { rounds, power: 0.5 }));
+    let counts = (1_usize..=3, prop::option::of(0_usize..2), 1_usize..=3, 0.0..=1.0_f64, late);
     (counts, prop_oneof![Just(0_u64), Just(20), Just(100)], prop_oneof![Just(15_u64), Just(1000)]).prop_map(
-        |((min, above, start, fraction), time_min, lost_after)| RoundPolicy {
+        |((min, above, start, fraction, late), time_min, lost_after)| RoundPolicy {
             fraction,
             min,
             max: above.map(|above| min + above),
             time_min: Duration::from_secs(time_min),
             lost_after: Duration::from_secs(lost_after),
+            late,
             eligibility: Eligibility::default(),
             ..policy(start)
         },
@@ -68,7 +72,14 @@ fn any_policy() -> impl Strategy<Value = RoundPolicy> {
 /// What the driver would know, and what must hold of the actions it is given.
 struct Ledger {
     uploads: BTreeSet<u64>,
-    folding: Vec<(u32, ClientId)>,
+    /// Round, whose, and the round of the training.
+    folding: Vec<(u32, ClientId, u32)>,
+    /// Uploads that a coordinator for which late ones count may keep until a round opens.
+    waiting: BTreeSet<u64>,
+    /// Whose updates are in, by the round of their training.
+    taken: BTreeSet<(ClientId, u32)>,
+    /// The rounds that uploads were trained in.
+    trained: BTreeMap<u64, u32>,
     opening: Option<u32>,
     closing: Option<(u32, bool)>,
     opened: BTreeMap<u32, BTreeSet<ClientId>>,
@@ -81,6 +92,9 @@ impl Ledger {
         Self {
             uploads: BTreeSet::new(),
             folding: Vec::new(),
+            waiting: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            trained: BTreeMap::new(),
             opening: None,
             closing: None,
             opened: BTreeMap::new(),
@@ -89,24 +103,40 @@ impl Ledger {
         }
     }
 
+    fn give_away(&mut self, upload: UploadId) {
+        let known = self.uploads.remove(&upload.0) || self.waiting.remove(&upload.0);
+        assert!(known, "upload {upload:?} is given away once");
+    }
+
     fn take(&mut self, actions: Vec<Action>, closed: u32, policy: &RoundPolicy) {
         for action in actions {
             assert!(!self.finished || matches!(action, Action::Drop { .. }), "after the end: {action:?}");
             match action {
                 Action::Fold { round, client, upload, .. } => {
-                    assert!(self.uploads.remove(&upload.0), "upload {upload:?} is given away once");
-                    assert!(self.opened[&round].contains(&client), "only members are folded");
+                    self.give_away(upload);
+                    let trained = self.trained[&upload.0];
+                    let late = policy
+                        .late
+                        .and_then(|late| late.staleness(trained, round))
+                        .is_some_and(|late| late > 0);
+                    assert!(late || trained == round, "trained in {trained}, folded in {round}");
+                    assert_ne!(
+                        self.opened[&round].contains(&client),
+                        late,
+                        "members, and those behind, are folded"
+                    );
                     assert!(self.closing.is_none(), "nothing is folded into a closing round");
-                    self.folding.push((round, client));
+                    self.folding.push((round, client, trained));
                 }
-                Action::Drop { upload } => assert!(self.uploads.remove(&upload.0), "upload {upload:?} twice"),
+                Action::Drop { upload } => self.give_away(upload),
                 Action::Open(opening) => {
                     assert_eq!(opening.round, closed + 1, "one round after the other");
                     assert!(self.opening.replace(opening.round).is_none() && self.closing.is_none());
                     let members: BTreeSet<_> = opening.cohort.keys().copied().collect();
                     let before = self.opened.insert(opening.round, members).unwrap_or_default();
                     let now = &self.opened[&opening.round];
-                    assert!(before.is_subset(now) && before.len() < now.len(), "a cohort only grows");
+                    let grows = before.len() < now.len() || policy.late.is_some();
+                    assert!(before.is_subset(now) && grows, "a cohort only grows");
                 }
                 Action::Broadcast { peer, round } => {
                     assert_eq!(round, closed + 1);
@@ -117,7 +147,8 @@ impl Ledger {
                     assert!(self.folding.is_empty(), "what is being folded is waited for");
                     assert!(self.closing.replace((round, tally.void)).is_none() && self.opening.is_none());
                     assert_eq!(tally.sampled, self.opened[&round].len());
-                    assert!(tally.accepted + tally.failed + tally.lost <= tally.sampled, "{tally:?}");
+                    let in_time = tally.accepted - tally.late;
+                    assert!(in_time + tally.failed + tally.lost <= tally.sampled, "{tally:?}");
                     assert_eq!(tally.void, tally.accepted < policy.min, "{tally:?}");
                 }
                 Action::Finish(_) => self.finished = true,
@@ -148,11 +179,17 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
             Op::Upload(n, round, honest) if bench.peers.contains_key(&n) => {
                 ledger.uploads.insert(bench.next_upload + 1);
                 let report = TrainReport { samples: samples(n) + u64::from(!honest), ..report(n) };
-                bench.uploads(n, (newest + round).saturating_sub(1), report)
+                let trained = (newest + round).saturating_sub(1);
+                ledger.trained.insert(bench.next_upload + 1, trained);
+                bench.uploads(n, trained, report)
             }
             Op::Folded(oldest, fine) if !ledger.folding.is_empty() => {
                 let index = if oldest { 0 } else { ledger.folding.len() - 1 };
-                let (round, client) = ledger.folding.remove(index);
+                let (round, client, trained) = ledger.folding.remove(index);
+                assert!(
+                    !fine || ledger.taken.insert((client, trained)),
+                    "{client:?} counts twice for {trained}"
+                );
                 let outcome =
                     if fine { Ok(()) } else { Err(Rejection::NotFinite { tensor: "w".to_owned() }) };
                 bench.give(Event::Folded { round, client, outcome })
@@ -185,11 +222,14 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
         };
         assert_eq!(bench.coordinator.closed(), closed + u32::from(closes), "{op:?}");
         ledger.take(actions, bench.coordinator.closed(), &policy);
-        assert!(ledger.uploads.is_empty(), "an upload is folded or dropped at once");
+        let kept = std::mem::take(&mut ledger.uploads);
+        assert!(kept.is_empty() || policy.late.is_some(), "an upload is folded or dropped at once");
+        ledger.waiting.extend(kept);
+        assert!(!ledger.finished || ledger.waiting.is_empty(), "what waits is dropped in the end");
         let status = bench.coordinator.status(bench.now);
         assert!(!status.to_string().is_empty() && status.connected <= status.known);
         if let WaitingFor::Updates { accepted, cohort, working, away, .. } = status.waiting_for {
-            assert!(accepted + working.len() + away.len() <= cohort);
+            assert!(policy.late.is_some() || accepted + working.len() + away.len() <= cohort);
         }
         let later = bench.coordinator.deadline(bench.now);
         assert!(later.is_none_or(|moment| moment > bench.now));

@@ -8,9 +8,10 @@ fn decided(tally: Tally, accepted: &[u8]) -> Resume {
     let reopened = Reopened {
         opening: opening(2, &[1, 2, 3], &[1, 2, 3]),
         accepted: clients(accepted),
-        closing: Some(Closing { contributors: clients(&[1, 2]), tally }),
+        late: BTreeMap::new(),
+        closing: Some(Closing { contributors: clients(&[1, 2]), late: BTreeMap::new(), tally }),
     };
-    Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: Some(reopened) }
+    Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: Some(reopened), ..Resume::default() }
 }
 
 fn in_time() -> Tally {
@@ -52,9 +53,16 @@ fn so_does_the_round_after_one_that_a_restart_interrupted() {
     let reopened = Reopened {
         opening: opening(2, &[1, 2, 3], &[1, 2, 3]),
         accepted: [1, 2].map(client).into(),
+        late: BTreeMap::new(),
         closing: None,
     };
-    let resume = Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: Some(reopened) };
+    let resume = Resume {
+        closed: 1,
+        ended: None,
+        roster: shares(&[1, 2, 3]),
+        open: Some(reopened),
+        ..Resume::default()
+    };
     let mut bench = Bench::resume(policy(3), resume);
     bench.joins(3);
     bench.delivers(3, 2);

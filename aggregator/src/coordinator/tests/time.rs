@@ -15,7 +15,8 @@ fn status_while_gathering() {
 
 #[test]
 fn status_after_a_restart_counts_the_known_clients_until_regather() {
-    let resume = Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: None };
+    let resume =
+        Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: None, ..Resume::default() };
     let mut bench = Bench::resume(RoundPolicy { min: 2, ..policy(3) }, resume);
     bench.joins(1);
     assert_eq!(bench.status(), "waiting for clients: 1 of 3 connected");

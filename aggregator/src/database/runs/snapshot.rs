@@ -83,6 +83,9 @@ pub struct Awaited {
     pub stage: Stage,
     /// When it was last heard.
     pub heard: i64,
+    /// Whether it is at an earlier round, whose update counts all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
     /// Why it does not train now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -117,17 +120,21 @@ impl Snapshot {
             &WaitingFor::Pause { void, left } => {
                 WaitsFor::Pause { void, until: now.saturating_add(now - ago(left)) }
             }
-            WaitingFor::Updates { round, accepted, cohort, working, away } => {
+            WaitingFor::Updates { round, accepted, cohort, working, behind, away } => {
                 let away_members = away.iter().map(|(client, silent)| Awaited {
                     device: *client,
                     stage: Stage::Away,
                     heard: ago(*silent),
+                    late: false,
                     reason: None,
                 });
-                let working_members = working.iter().map(|member| Awaited {
+                let at_work = working.iter().map(|member| (member, false));
+                let at_work = at_work.chain(behind.iter().map(|member| (member, true)));
+                let working_members = at_work.map(|(member, late)| Awaited {
                     device: member.client,
                     stage: member.doing.into(),
                     heard: ago(member.silent),
+                    late,
                     reason: match member.doing {
                         Doing::NotNow(reason) => Some(reason.to_string()),
                         _ => None,
@@ -138,7 +145,7 @@ impl Snapshot {
                     accepted: *accepted,
                     cohort: *cohort,
                     members: away_members.chain(working_members).take(NAMED).collect(),
-                    more: (away.len() + working.len()).saturating_sub(NAMED),
+                    more: (away.len() + working.len() + behind.len()).saturating_sub(NAMED),
                 }
             }
             &WaitingFor::Disk { round } => WaitsFor::Disk { round },

@@ -33,6 +33,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             rejected,
             discarded: late,
             failed: 0,
+            late: 0,
             not_now: 0,
             lost,
             bytes_down: 642_000 * cohort as u64 / 10,

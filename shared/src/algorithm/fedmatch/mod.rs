@@ -126,6 +126,11 @@ impl Algorithm for FedMatch {
             Choice::Matched,
             "fedmatch's clients train a part of a model, whose units do nothing without the server's: use the mean",
         ),
+        (
+            Choice::Late,
+            "fedmatch keeps its clients together by the models of the round, and a late update comes from another one: leave \
+             round.late.keep out",
+        ),
     ];
     const SUPERVISED: bool = true;
 

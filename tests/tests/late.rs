@@ -1,0 +1,178 @@
+//! Late updates that count: buffered asynchronous aggregation, over the durable steps and over loopback QUIC.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregator::coordinator::{Opening, Outcome, Resume, Tally};
+use aggregator::files::Disk;
+use aggregator::report::WaitedFor;
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Run, Traffic};
+use federation_tests::lab::Lab;
+use federation_tests::scenario::Scenario;
+use federation_tests::weather::Weather;
+use federation_tests::world::World;
+use models::{ParamSet, Precision};
+use shared::frame;
+use shared::id::ClientId;
+use shared::message::{Metric, Rejection, ToServer, TrainReport, UpdateHeader, Verdict, Work};
+use shared::parcel::Parcel;
+
+fn client(n: u8) -> ClientId {
+    ClientId::from_bytes([n; 16])
+}
+
+fn opening(round: u32, cohort: &[u8], delivered: &[(u8, u32)]) -> Opening {
+    let samples = |n: u8| (client(n), 10 * u64::from(n));
+    Opening {
+        round,
+        work: Work::TRAIN,
+        cohort: cohort.iter().map(|&n| samples(n)).collect(),
+        roster: [1, 3].map(samples).into(),
+        delivered: delivered.iter().map(|&(n, round)| (client(n), round)).collect(),
+    }
+}
+
+/// An update whose every value is `value`, as it waits in the spool.
+fn update(run: &Run, n: u8, round: u32, value: f32) -> std::path::PathBuf {
+    let mut tensors = run.published().unwrap();
+    tensors.scale(0.0);
+    for (_, array) in tensors.iter_mut() {
+        array.values_mut().fill(value);
+    }
+    let payload = Parcel { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
+    let mut report = TrainReport { samples: 10 * u64::from(n), steps: 1, ..TrainReport::default() };
+    report.metrics[0] = Some(Metric::OwnAccuracy(0.5));
+    let mut bytes = frame::encode(&ToServer::Update(UpdateHeader { round, report }), payload.len() as u64);
+    bytes.extend_from_slice(&payload);
+    let path = run.directory().spool().join(format!("{n}-{round}.upload"));
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn fold(run: &mut Run, round: u32, n: u8, trained: u32, value: f32) -> Result<(), Rejection> {
+    let upload = update(run, n, trained, value);
+    run.fold(round, &[(client(n), upload.into())]).unwrap().remove(0)
+}
+
+fn resumed(folder: &Path, scenario: &Scenario) -> (Run, Resume) {
+    let directory = RunDirectory::new(folder.join("run"));
+    Run::resume(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap()
+}
+
+fn shift(before: &ParamSet, after: &ParamSet) -> Vec<f64> {
+    let values = |params: &ParamSet| -> Vec<f32> {
+        params.iter().flat_map(|(_, array)| array.values().to_vec()).collect()
+    };
+    values(before).into_iter().zip(values(after)).map(|(before, after)| f64::from(after - before)).collect()
+}
+
+/// `w_2 = w_1 + (n_1 D_1 + n_3 s(1) D_3) / (n_1 + n_3)` with `s(1) = 2^-1/2`, and the same if the process dies in between.
+#[test]
+fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
+    let scenario = Scenario::small(&["data.clients=2", "round.late.keep=true", "round.late.rounds=1"]);
+    let mut models = Vec::new();
+    for dies in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::new(folder.path().join("run"));
+        let mut run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
+        run.open(&opening(1, &[1, 3], &[])).unwrap();
+        fold(&mut run, 1, 1, 1, 0.5).unwrap();
+        let tally = Tally { sampled: 2, accepted: 1, lost: 1, ..Tally::default() };
+        run.close(1, &tally, Traffic::default()).unwrap();
+        if dies {
+            run.settle().unwrap();
+            drop(run);
+            let (again, resume) = resumed(folder.path(), &scenario);
+            assert_eq!(resume.delivered, BTreeMap::from([(client(1), 1)]));
+            run = again;
+        }
+        let before = run.published().unwrap();
+        run.open(&opening(2, &[1], &[(1, 1)])).unwrap();
+        fold(&mut run, 2, 3, 1, 0.25).unwrap();
+        if dies {
+            drop(run);
+            let (again, resume) = resumed(folder.path(), &scenario);
+            let open = resume.open.unwrap();
+            assert_eq!((open.late, open.accepted), ([(client(3), 1)].into(), [client(3)].into()));
+            assert_eq!(resume.delivered, BTreeMap::from([(client(1), 1)]));
+            run = again;
+        }
+        fold(&mut run, 2, 1, 2, 0.125).unwrap();
+        let tally =
+            Tally { sampled: 1, accepted: 2, late: 1, waited_for: WaitedFor::Cohort, ..Tally::default() };
+        let record = run.close(2, &tally, Traffic::default()).unwrap();
+        assert_eq!((record.accepted, record.late, record.clients.len()), (2, 1, 0), "no test of this round");
+        let expected = (10.0 * 0.125 + 30.0 * 0.25 * 0.5_f64.sqrt()) / 40.0;
+        let after = run.published().unwrap();
+        for found in shift(&before, &after) {
+            assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
+        }
+        run.settle().unwrap();
+        drop(run);
+        let (mut run, resume) = resumed(folder.path(), &scenario);
+        assert_eq!(resume.delivered, BTreeMap::from([(client(1), 2), (client(3), 1)]));
+        run.open(&opening(3, &[3], &[(1, 2), (3, 1)])).unwrap();
+        let refused = fold(&mut run, 3, 1, 1, 1.0);
+        assert_eq!(refused, Err(Rejection::UnknownRound { round: 1, current: 3 }), "two rounds are too late");
+        models.push(after);
+    }
+    assert!(models[0] == models[1], "the same bytes");
+}
+
+/// Two devices, rounds of one update, one device held back at a time: nobody is called off, and everything counts.
+#[test]
+fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
+    let buffer = ["round.count.min=1", "round.count.max=1", "round.late.keep=true", "run.rounds=4"];
+    let lab = Lab::new(2, &[&buffer[..], &["data.limit=80", "round.start=2"]].concat());
+    let server = lab.serve();
+    let (first, second) = (lab.gate(0), lab.gate(1));
+    let (fast, slow) = (first.held(), second.held());
+    fast.open();
+    assert_eq!(first.receipt(1), Verdict::Accepted);
+    let fast = first.held();
+    assert_eq!(fast.round, 2, "without the other, which is still at round 1");
+
+    server.kill();
+    let server = lab.serve();
+    slow.open();
+    assert_eq!(second.receipt(1), Verdict::Accepted, "late, and in round 2");
+    let slow = second.held();
+    assert_eq!(slow.round, 3);
+    fast.open();
+    assert_eq!(first.receipt(2), Verdict::Accepted, "late, and in round 3");
+    let fast = first.held();
+    assert_eq!(fast.round, 4);
+    fast.open();
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.late)).collect();
+    assert_eq!(counts, [(1, 0), (1, 1), (1, 1), (1, 0)]);
+    drop(slow);
+}
+
+/// Four devices of which one is slow, rounds of two updates, and everything goes wrong often: whatever happens, rounds close and
+/// late updates come to count in them.
+#[test]
+fn in_any_weather_rounds_go_on_and_late_updates_count() {
+    let buffer = ["round.count.min=2", "round.count.max=2", "round.late.keep=true", "run.rounds=8"];
+    let (mut late, mut deaths) = (0, 0);
+    for seed in 0..100 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(Scenario::small(&buffer), Weather::STORM, seed, directory.path());
+        world.slow_down(3, Duration::from_secs(6));
+        let outcome = world.run_until_end(Duration::from_secs(24 * 3600));
+        assert_eq!(outcome, Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
+        for round in world.records() {
+            assert!(round.accepted >= 2, "seed {seed}: {round:?}");
+            late += round.late;
+        }
+        deaths += world.server_deaths;
+    }
+    assert!(late > 200 && deaths > 100, "{late} late updates, {deaths} deaths of the server");
+}

@@ -58,7 +58,7 @@ impl RoundPolicy {
 /// How late updates count.
 ///
 /// An update `D_k` that was learned from the model of `tau` rounds before the open one counts in the open round as
-/// `s(tau) D_k` with `s(tau) = (1 + tau)^-a`. Together with [`RoundPolicy::max`] that is buffered asynchronous aggregation (FedBuff,
+/// `s(tau) D_k` with `s(tau) = (1 + tau)^-a`. Together with [`RoundPolicy::max`] that is buffered asynchronous aggregation (`FedBuff`,
 /// Nguyen et al. 2022, Algorithm 1, with `K = max` and `a = 1/2`): a round is one filling of the buffer, clients at work are not
 /// called off when it is full, and whoever is free is asked again.
 #[derive(Clone, Copy, Debug, PartialEq)]

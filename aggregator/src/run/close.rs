@@ -90,20 +90,8 @@ impl Run {
             metrics,
             closing: !work.train,
             clients: if work.tests() { measured::of_model(&sums.reports, work) } else { BTreeMap::new() },
-            sampled: tally.sampled,
-            accepted: tally.accepted,
-            rejected: tally.rejected,
-            discarded: tally.discarded,
-            failed: tally.failed,
-            late: tally.late,
-            not_now: tally.not_now,
-            lost: tally.lost,
-            bytes_down: traffic.down,
-            bytes_up: traffic.up,
-            seconds: decision.seconds,
-            waited_for: tally.waited_for,
-            collapsed: false,
             diverged: own_loss == Some(OwnLoss::Diverged),
+            ..counted(&tally, traffic, decision.seconds)
         };
         if let Some(OwnLoss::Mean(loss)) = own_loss {
             record.metrics.insert("server-loss".to_owned(), loss);
@@ -243,6 +231,25 @@ impl Run {
             (contributor, self.directory.accepted_update(round, client))
         };
         StoredRound::new(&*self.files, reports.iter().map(update), self.max_payload())
+    }
+}
+
+/// What a round's record says of its arrivals.
+fn counted(tally: &Tally, traffic: Traffic, seconds: f64) -> RoundRecord {
+    RoundRecord {
+        sampled: tally.sampled,
+        accepted: tally.accepted,
+        rejected: tally.rejected,
+        discarded: tally.discarded,
+        failed: tally.failed,
+        late: tally.late,
+        not_now: tally.not_now,
+        lost: tally.lost,
+        bytes_down: traffic.down,
+        bytes_up: traffic.up,
+        seconds,
+        waited_for: tally.waited_for,
+        ..RoundRecord::default()
     }
 }
 

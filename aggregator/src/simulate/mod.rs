@@ -144,7 +144,8 @@ pub async fn simulate(
         }
     }
     drop(workshop);
-    let result = drive(run, resume, from_peers, stop, notice).await.map(|ended| (ended.run, ended.outcome));
+    let result =
+        Box::pin(drive(run, resume, from_peers, stop, notice)).await.map(|ended| (ended.run, ended.outcome));
     // Clients that missed the farewell would try to connect for ever.
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}

@@ -22,16 +22,16 @@ fn drawn(actions: &[Action]) -> &Opening {
     }
 }
 
+fn fold(n: u8, round: u32, upload: u64) -> Action {
+    Action::Fold { round, client: client(n), report: report(n), upload: UploadId(upload) }
+}
+
 impl Bench {
     /// Round 1 is closed with client 1's update, while client 2 is still at work.
     fn behind() -> Self {
         let mut bench = Self::open(keeping(2), 2);
         bench.delivers(1, 1);
         bench
-    }
-
-    fn fold(&self, n: u8, round: u32, upload: u64) -> Action {
-        Action::Fold { round, client: client(n), report: report(n), upload: UploadId(upload) }
     }
 }
 
@@ -43,7 +43,7 @@ fn a_client_that_is_behind_is_left_at_work_and_counts_when_it_comes() {
     assert_eq!((opening.round, &opening.cohort), (2, &shares(&[1])), "client 2 is not called off");
     assert_eq!(opening.delivered, delivered(&[(1, 1)]));
     bench.opened(2);
-    assert_eq!(bench.uploads(2, 1, report(2)), [bench.fold(2, 2, 2)]);
+    assert_eq!(bench.uploads(2, 1, report(2)), [fold(2, 2, 2)]);
     let last = bench.folded(2, 2, Ok(()));
     let expected = Tally { late: 1, ..tally(1, 1, WaitedFor::Count) };
     assert_eq!(last, [bench.accepted(2, 1), close(2, expected)], "the receipt is for what it has trained");
@@ -58,7 +58,7 @@ fn between_two_rounds_a_late_update_waits() {
     assert_eq!(bench.uploads(2, 1, report(2)), [], "round 1 is closing");
     let next = bench.closed(1);
     drawn(&next);
-    assert_eq!(next[1..], [bench.fold(2, 2, 2)]);
+    assert_eq!(next[1..], [fold(2, 2, 2)]);
     assert_eq!(bench.folded(2, 2, Ok(())), [bench.accepted(2, 1)]);
     let last = bench.opened(2);
     assert_eq!(last[1..], [close(2, Tally { late: 1, ..tally(1, 1, WaitedFor::Count) })]);
@@ -158,7 +158,7 @@ fn a_round_waits_for_those_that_are_behind_and_never_for_nobody() {
     assert_eq!(bench.fails(2, 2), [], "one of the two that are wanted is still to come: more time for it");
     let said = bench.status();
     assert!(said.starts_with("round 2: 0 of 2 updates in, 1 at an earlier round ("), "{said}");
-    assert_eq!(bench.uploads(3, 1, report(3)), [bench.fold(3, 2, 3)]);
+    assert_eq!(bench.uploads(3, 1, report(3)), [fold(3, 2, 3)]);
     let last = bench.folded(3, 2, Ok(()));
     let Some(Action::Close { tally: found, .. }) = last.last() else { panic!("{last:?}") };
     assert!(found.void, "one update, and nobody left to ask or wait for: {found:?}");

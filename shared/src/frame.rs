@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 3] = *b"FL\n";
-/// The protocol version that this build speaks.
-pub const VERSION: u8 = 4;
+/// The version of the framing. That of the messages is agreed on in the handshake ([`Protocol`](crate::protocol::Protocol)).
+pub const VERSION: u8 = 3;
 /// Length of the header.
 pub const HEADER_LEN: usize = 16;
 /// Largest message: a `Welcome` with a network of a thousand layers of 60 bytes fits.

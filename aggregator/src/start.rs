@@ -82,9 +82,7 @@ pub fn start_on<T>(
     let mut passed = Vec::new();
     let (mut prepare, mut prepared) = (Some(prepare), None);
     for number in 1.. {
-        let name = &config.spec.name;
-        let name = if number == 1 { name.clone() } else { format!("{name}-{number}") };
-        let directory = RunDirectory::new(runs.join(name));
+        let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
         let mut ready = || {
             if let Some(prepare) = prepare.take() {
                 prepared = Some(prepare(&config)?);
@@ -112,6 +110,24 @@ pub fn start_on<T>(
     unreachable!("a directory has a last number only when the disk ends first")
 }
 
+/// A complete run of the very same configuration under `runs`; `None` if there is none, or one that is unfinished and would be
+/// continued.
+pub fn completed(files: &dyn FileLayer, config: &Config, runs: &Path) -> Result<Option<PathBuf>, RunError> {
+    for number in 1.. {
+        let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
+        match occupant(files, &directory, config)? {
+            Occupant::Nobody | Occupant::Same => return Ok(None),
+            Occupant::Complete => return Ok(Some(directory.root().to_owned())),
+            Occupant::Other(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn numbered(name: &str, number: u32) -> String {
+    if number == 1 { name.to_owned() } else { format!("{name}-{number}") }
+}
+
 /// What becomes of a directory.
 enum Claim {
     /// It is another one's: why.
@@ -134,6 +150,7 @@ fn claim(
     let look = || -> Result<Result<Occupant, String>, RunError> {
         Ok(match occupant(files, directory, config)? {
             Occupant::Other(why) => Err(why),
+            Occupant::Complete => Err("is complete".to_owned()),
             Occupant::Same if fresh => Err("is unfinished, and --fresh was given".to_owned()),
             occupant => Ok(occupant),
         })
@@ -162,6 +179,8 @@ enum Occupant {
     Nobody,
     /// An unfinished run of the same configuration.
     Same,
+    /// A complete one.
+    Complete,
     /// Something else: what it is.
     Other(String),
 }
@@ -178,7 +197,8 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
     };
     if there(&directory.finished())? {
-        return Ok(Occupant::Other("is complete".to_owned()));
+        let other = || Occupant::Other("is complete".to_owned());
+        return Ok(if stored == config.effective { Occupant::Complete } else { other() });
     }
     if stored != config.effective {
         let closed = newest_checkpoint(files, directory).unwrap_or(0);

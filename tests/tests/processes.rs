@@ -7,7 +7,8 @@ use std::process::Command;
 use aggregator::report::RoundRecord;
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
-use federation_tests::process::{Process, until};
+use federation_tests::process::{Process, run, until};
+use federation_tests::programs::programs;
 use serde_json::json;
 use shared::message::Verdict;
 
@@ -251,4 +252,20 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
     let server = server.wait();
     assert_eq!(server.code, Some(0), "{}", server.text);
+}
+
+#[test]
+fn a_service_that_is_started_again_leaves_a_complete_run_alone() {
+    let lab = Lab::new(1, &["run.rounds=1"]);
+    let server = lab.serve_with(&["--once"]);
+    let device = lab.join(0);
+    lab.assert_completed(server, vec![device]);
+    let arguments =
+        [vec!["serve".to_owned()], lab.serve_arguments("identity"), vec!["--once".to_owned()]].concat();
+    let again = run(&programs().aggregator, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(again.code, Some(0), "{}", again.text);
+    assert!(again.text.contains("is complete: there is nothing to do"), "{}", again.text);
+    let runs: Vec<_> =
+        std::fs::read_dir(lab.path("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(runs.len(), 1, "{runs:?}");
 }

@@ -77,6 +77,10 @@ enum Command {
         /// Seconds to wait, after the run is over, for known devices that are away, to tell them so
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         linger: u32,
+        /// End at once if a run of this very configuration is complete, instead of beginning another: for services, which are
+        /// started whenever the machine is
+        #[arg(long, conflicts_with = "fresh")]
+        once: bool,
     },
     /// Say what the runs that are served wait for, and what happened in them
     #[command(after_long_help = texts::STATUS)]
@@ -206,7 +210,10 @@ impl Cli {
             Command::Simulate { run, transport, threads } => {
                 rounds::simulate(&run, transport, threads.map(usize::from), self.verbose > 0)
             }
-            Command::Serve { run, listen, ready_file, identity, admit, linger } => {
+            Command::Serve { run, listen, ready_file, identity, admit, linger, once } => {
+                if once && rounds::is_complete(&run)? {
+                    return Ok(());
+                }
                 let linger = Duration::from_secs(linger.into());
                 rounds::serve(&run, listen, ready_file.as_deref(), identity, admit, linger)
             }

@@ -18,16 +18,16 @@ use crate::coordinator::Outcome;
 use crate::database::Database;
 use crate::database::devices::{Device, Listening};
 use crate::enrolment::{Admission, Policy, Register};
-use crate::files::FileLayer;
 use crate::files::patient::Patient;
 #[cfg(feature = "simulate")]
 use crate::files::unsynced::Unsynced;
+use crate::files::{Disk, FileLayer};
 use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
 use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
-use crate::start::{StartError, Started, start_on};
+use crate::start::{StartError, Started, completed, start_on};
 
 impl ConfigArgs {
     /// The configuration, of a run that has no identity yet.
@@ -95,6 +95,16 @@ pub(super) fn simulate(
         })?;
     display.finish();
     conclude(&mut run, &outcome, Some(&histograms), &left_out, arguments.json)
+}
+
+/// Whether the run that is to be served is complete; whoever asked is told.
+pub(super) fn is_complete(arguments: &RunArgs) -> Result<bool, Failure> {
+    let config = arguments.config.validated()?;
+    let Some(place) = completed(&Disk, &config, &arguments.runs)? else { return Ok(false) };
+    let said = format!("the run in {} is complete: there is nothing to do", place.display());
+    Supervised::has_nothing_to_do(&said);
+    terminal::tell(&said);
+    Ok(true)
 }
 
 pub(super) fn serve(

@@ -60,6 +60,16 @@ impl Supervised {
     #[cfg(not(unix))]
     pub(super) fn hear(&mut self, _: &Notice<'_>) {}
 
+    /// The program has started, and ends.
+    pub(super) fn has_nothing_to_do(why: &str) {
+        #[cfg(unix)]
+        if Self::new().listens {
+            Self::tell(&[NotifyState::Ready, NotifyState::Status(why)]);
+        }
+        #[cfg(not(unix))]
+        let _ = why;
+    }
+
     /// Says that the program gets on while it waits for devices that are away, for as long as this is polled.
     pub(super) async fn waits() {
         #[cfg(unix)]

@@ -11,7 +11,7 @@
 //! |---|---|---|---|
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
-//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay |
+//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay; a welcome makes it short again, but while an update is held only a connection that [lasts](LASTING) |
 //! | `Greeting` | welcome | `Joined` | goes on with what it holds |
 //! | any | refused for a reason that may pass | same | the server hangs up: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
@@ -55,6 +55,10 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// The longest delay before connecting again.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
+/// A server that has no room for an update cuts the connection on which it is offered: with a short delay after each welcome, a
+/// client would offer it several times a second. A connection that has lasted so long was cut by something else.
+const LASTING: Duration = Duration::from_secs(5);
+
 /// A server may ask for heart-beats no faster than this.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
 
@@ -91,6 +95,8 @@ pub struct Session {
     /// A task that failed after the hello had declared it held: the server will not send it again.
     failed: Option<(Held, String)>,
     attempts: u32,
+    /// When the server welcomed it last.
+    welcomed: Duration,
     jitter: ChaCha8Rng,
     actions: VecDeque<Action>,
 }
@@ -117,6 +123,7 @@ impl Session {
             early: None,
             failed: None,
             attempts: 0,
+            welcomed: Duration::ZERO,
             jitter,
             actions: VecDeque::new(),
         };
@@ -160,7 +167,12 @@ impl Session {
             Event::Disconnected { .. } => match self.link {
                 Link::Waiting(_) => {}
                 Link::Leaving(_) => self.link = Link::Leaving(false),
-                _ => self.link = Link::Waiting(now + self.next_delay()),
+                link => {
+                    if matches!(link, Link::Joined(_)) && now >= self.welcomed + LASTING {
+                        self.attempts = 0;
+                    }
+                    self.link = Link::Waiting(now + self.next_delay());
+                }
             },
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
@@ -245,13 +257,16 @@ impl Session {
     }
 
     fn welcome(&mut self, now: Duration, spec: Box<RunSpec>, wants: Option<u32>) {
-        self.attempts = 0;
+        self.welcomed = now;
         self.link = Link::Joined(now);
         let wanted = |held: &Held| held.run == spec.run && Some(held.round) == wants;
         match &self.work {
             Work::Holding(held) if wanted(held) => self.upload(held.round),
-            Work::Training(held) if wanted(held) => {}
-            _ => self.abandon(),
+            Work::Training(held) if wanted(held) => self.attempts = 0,
+            _ => {
+                self.attempts = 0;
+                self.abandon();
+            }
         }
         if let Some((held, reason)) = self.failed.take().filter(|(held, _)| wanted(held)) {
             self.say_failed(held, &reason);

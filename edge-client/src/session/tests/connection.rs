@@ -50,6 +50,22 @@ fn a_welcome_resets_the_delay() {
 }
 
 #[test]
+fn an_update_that_is_cut_off_time_and_again_is_offered_ever_less_often() {
+    let mut bench = Bench::holding(1);
+    let mut longest = Duration::ZERO;
+    for _ in 0..8 {
+        bench.cut();
+        longest = longest.max(bench.reconnects());
+        bench.give(Event::Connected);
+        assert_eq!(bench.welcome(1, Some(1)).first(), Some(&upload(1)));
+    }
+    assert!(longest > Duration::from_secs(10), "{longest:?}");
+    bench.at(bench.now + LASTING);
+    bench.cut();
+    assert!(bench.reconnects() < FIRST_DELAY, "that was the network");
+}
+
+#[test]
 fn hearing_twice_that_the_connection_is_gone_does_not_move_the_moment() {
     let mut bench = Bench::joined();
     bench.cut();

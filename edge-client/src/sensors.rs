@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use shared::eligibility::{Condition, Eligibility, Unready};
 
+use crate::doctor::disk::room;
+
 const MEGABYTE: u64 = 1_000_000;
 
 /// What is looked at before a task is begun.
@@ -98,8 +100,7 @@ fn available(meminfo: &Path) -> Option<u32> {
 }
 
 fn free(state: &Path) -> Option<u32> {
-    let disk = rustix::fs::statvfs(state).ok()?;
-    Some(megabytes(disk.f_bavail.saturating_mul(disk.f_frsize)))
+    Some(megabytes(room(state)?.bytes))
 }
 
 fn megabytes(bytes: u64) -> u32 {

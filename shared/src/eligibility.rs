@@ -1,4 +1,4 @@
-//! When a device trains: what the run asks of its temperature, power, memory and disk.
+//! When a device trains: what the run asks of its temperature, power, memory and disk, each time before it begins.
 
 use serde::{Deserialize, Serialize};
 

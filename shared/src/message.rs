@@ -117,7 +117,8 @@ pub enum ToClient {
         /// Bytes of the payload that the client has.
         offset: u64,
     },
-    /// What the run asks of the device whenever it is to train. Before the welcome, if there is anything.
+    /// What the run asks of the device whenever it is to train. Before the welcome, if there is anything. A device of an older version
+    /// is not told, and trains whenever it is asked.
     Conditions(Eligibility),
 }
 

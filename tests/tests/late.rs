@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Opening, Outcome, Resume, Tally};
+use aggregator::coordinator::{Opening, Outcome, Owed, Resume, Tally};
 use aggregator::files::Disk;
 use aggregator::report::WaitedFor;
 use aggregator::run::directory::RunDirectory;
@@ -27,14 +27,18 @@ fn client(n: u8) -> ClientId {
     ClientId::from_bytes([n; 16])
 }
 
-fn opening(round: u32, cohort: &[u8], delivered: &[(u8, u32)]) -> Opening {
+fn owed(of: &[(u8, u32)]) -> BTreeMap<ClientId, Owed> {
+    of.iter().map(|&(n, round)| (client(n), Owed { round, samples: 10 * u64::from(n) })).collect()
+}
+
+fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {
     let samples = |n: u8| (client(n), 10 * u64::from(n));
     Opening {
         round,
         work: Work::TRAIN,
         cohort: cohort.iter().map(|&n| samples(n)).collect(),
         roster: [1, 3].map(samples).into(),
-        delivered: delivered.iter().map(|&(n, round)| (client(n), round)).collect(),
+        owed: owed(owing),
     }
 }
 
@@ -89,18 +93,18 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
             run.settle().unwrap();
             drop(run);
             let (again, resume) = resumed(folder.path(), &scenario);
-            assert_eq!(resume.delivered, BTreeMap::from([(client(1), 1)]));
+            assert_eq!(resume.owed, owed(&[(3, 1)]));
             run = again;
         }
         let before = run.published().unwrap();
-        run.open(&opening(2, &[1], &[(1, 1)])).unwrap();
+        run.open(&opening(2, &[1], &[(3, 1)])).unwrap();
         fold(&mut run, 2, 3, 1, 0.25).unwrap();
         if dies {
             drop(run);
             let (again, resume) = resumed(folder.path(), &scenario);
             let open = resume.open.unwrap();
             assert_eq!((open.late, open.accepted), ([(client(3), 1)].into(), [client(3)].into()));
-            assert_eq!(resume.delivered, BTreeMap::from([(client(1), 1)]));
+            assert_eq!(resume.owed, owed(&[]));
             run = again;
         }
         fold(&mut run, 2, 1, 2, 0.125).unwrap();
@@ -116,8 +120,8 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
         run.settle().unwrap();
         drop(run);
         let (mut run, resume) = resumed(folder.path(), &scenario);
-        assert_eq!(resume.delivered, BTreeMap::from([(client(1), 2), (client(3), 1)]));
-        run.open(&opening(3, &[3], &[(1, 2), (3, 1)])).unwrap();
+        assert_eq!(resume.owed, owed(&[]));
+        run.open(&opening(3, &[3], &[])).unwrap();
         let refused = fold(&mut run, 3, 1, 1, 1.0);
         assert_eq!(refused, Err(Rejection::UnknownRound { round: 1, current: 3 }), "two rounds are too late");
         models.push(after);

@@ -314,7 +314,7 @@ pub const KEYS: &[Key] = &[
     key("round.late.rounds", POSITIVE, "rounds after which a late update is discarded all the same"),
     key(
         "round.late.power",
-        Kind::Number(Included(0.0), FINITE),
+        Kind::Number(Included(0.0), Included(10.0)),
         "a of (1 + rounds late)^-a, by which a late update is scaled",
     ),
     key(

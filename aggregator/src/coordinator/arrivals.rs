@@ -51,8 +51,8 @@ impl Coordinator {
             }
             ToServer::NotNow { round, reason } => {
                 self.owes_no_more(client, round);
-                if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
-                    link.unready = Some(now + ASK_AGAIN);
+                if let Some(member) = self.members.get_mut(&client) {
+                    member.unready = Some(now + ASK_AGAIN);
                 }
                 if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
                     && open.number() == round
@@ -86,17 +86,17 @@ impl Coordinator {
             self.actions.push_back(Action::Disconnect { peer });
             return;
         }
-        let link =
-            Some(Link { peer, heard: now, progress: Progress::default(), trained: None, unready: None });
+        let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
         let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.peers.remove(&previous.peer);
             self.heard.remove(&(previous.heard, previous.peer));
             self.refuse(previous.peer, Refusal::Replaced);
         }
-        let delivered = self.members.get(&client).map_or(0, |member| member.delivered);
         let owes = self.still_owes(hello);
-        self.members.insert(client, Member { samples: hello.samples, link, seen: now, delivered, owes });
+        let unready = self.members.get(&client).and_then(|member| member.unready);
+        self.members.insert(client, Member { samples: hello.samples, link, seen: now, owes, unready });
+        let owes = owes.map(|owed| owed.round);
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
         let (wants, ask) = match &self.state {

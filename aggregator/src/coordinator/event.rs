@@ -153,8 +153,17 @@ pub struct Opening {
     /// Every known client with its declared number of samples: the largest weight a replacement may bring,
     /// and who is to be waited for after a restart.
     pub roster: BTreeMap<ClientId, u64>,
-    /// Where late updates count: the newest round whose update of a client is in, so that none is taken twice.
-    pub delivered: BTreeMap<ClientId, u32>,
+    /// Where late updates count: the clients that were asked in an earlier round, and whose updates may still come.
+    pub owed: BTreeMap<ClientId, Owed>,
+}
+
+/// What a client was asked for, and has not sent yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owed {
+    /// In this round.
+    pub round: u32,
+    /// The number of samples that it had declared by then.
+    pub samples: u64,
 }
 
 /// How a run ends.
@@ -182,8 +191,8 @@ pub struct Resume {
     pub ended: Option<u32>,
     /// The clients that were known.
     pub roster: BTreeMap<ClientId, u64>,
-    /// Where late updates count: the newest round whose update of a client is in a closed round.
-    pub delivered: BTreeMap<ClientId, u32>,
+    /// Where late updates count: the clients whose updates of an earlier round may still come.
+    pub owed: BTreeMap<ClientId, Owed>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }
@@ -209,13 +218,6 @@ impl Reopened {
         let complete =
             |closing: &&Closing| closing.tally.void || closing.contributors.is_subset(&self.accepted);
         self.closing.as_ref().filter(complete)
-    }
-
-    /// The round of the client's update that is durable, if one is.
-    #[must_use]
-    pub fn delivered_by(&self, client: ClientId) -> Option<u32> {
-        let trained = self.late.get(&client).copied().unwrap_or(self.opening.round);
-        self.accepted.contains(&client).then_some(trained)
     }
 
     /// How the round closes whatever happens: as decided, or with the updates of the whole cohort.

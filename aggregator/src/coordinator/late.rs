@@ -1,17 +1,17 @@
 //! Updates of rounds that are over, where these count ([`Lateness`](crate::config::Lateness)).
 //!
-//! A client is *behind* while it is at work for an earlier round that is not too long ago. It is not called off: no cohort has it,
-//! until its update is in or it says that there will be none. One that comes while no round is open waits for the next one to be
-//! opened. No update is taken twice: those that count of one client are of ever newer rounds, and the newest is part of every
-//! opening.
+//! A member whose update was not in when its round closed *owes* it, and is *behind* for as long as that may count. It is not
+//! called off: no cohort that is to train has it, until its update is in or it says that there will be none. An update counts if
+//! it is owed, and then it is owed no more: none counts twice, and nobody's that was not asked. What is owed is part of every
+//! opening. An update that comes while no round is open waits for the next one to be opened, on the connection that it came on.
 
 use std::time::Duration;
 
 use shared::id::ClientId;
 use shared::message::{Discard, Hello, TrainReport, Verdict};
 
-use super::open_round::{Offer, OpenRound, Stage};
-use super::{Action, Coordinator, PeerId, State, UploadId};
+use super::open_round::{Behind, Offer, OpenRound, Stage};
+use super::{Action, Coordinator, Owed, PeerId, State, UploadId};
 
 /// A late update that came between two rounds.
 #[derive(Debug)]
@@ -23,37 +23,45 @@ pub(super) struct Waiting {
 }
 
 impl Coordinator {
-    /// The round for which a client is still at work, if its update would count in the open round or the next to open.
-    pub(super) fn behind(&self, client: ClientId) -> Option<u32> {
-        let lateness = self.policy.late?;
+    /// What a client owes, if that would count in the open round or the next to open.
+    pub(super) fn behind(&self, client: ClientId) -> Option<Owed> {
         let owed = self.members.get(&client)?.owes?;
-        lateness.staleness(owed, self.closed + 1).filter(|late| *late > 0).map(|_| owed)
+        self.counts_in(owed.round, self.closed + 1).then_some(owed)
+    }
+
+    /// Whether an update of `round` would count in round `open`.
+    fn counts_in(&self, round: u32, open: u32) -> bool {
+        let trains = || self.spec.work_after(open - 1, self.last).is_some_and(|work| work.train);
+        let late = self.policy.late.and_then(|lateness| lateness.staleness(round, open));
+        late.is_some_and(|late| late > 0) && trains()
+    }
+
+    /// The clients of which the open round may still hear.
+    pub(super) fn expected_late(&self, round: &OpenRound) -> Behind {
+        let mut behind = Behind::default();
+        if self.policy.late.is_none() {
+            return behind;
+        }
+        for (client, member) in &self.members {
+            if self.behind(*client).is_some() && !round.has_late(*client) && round.stage(*client).is_none() {
+                *if member.link.is_some() { &mut behind.here } else { &mut behind.away } += 1;
+            }
+        }
+        behind
     }
 
     /// The connected clients that are behind.
-    pub(super) fn all_behind(&self) -> Vec<ClientId> {
-        if self.policy.late.is_none() {
-            return Vec::new();
-        }
-        let here = self.present().map(|(client, _)| client);
-        here.filter(|client| self.behind(*client).is_some()).collect()
+    pub(super) fn behind_here(&self) -> usize {
+        self.present().filter(|(client, _)| self.behind(*client).is_some()).count()
     }
 
-    /// Those of them that the open round may still hear of.
-    pub(super) fn expected_late(&self, round: &OpenRound) -> usize {
-        let late = self.all_behind();
-        late.into_iter().filter(|client| !round.has_late(*client) && round.stage(*client).is_none()).count()
-    }
-
-    /// The round that a client was at work for when it came back: wanted, if it counts.
-    pub(super) fn still_owes(&self, hello: &Hello) -> Option<u32> {
-        let lateness = self.policy.late?;
+    /// What a client that comes back still owes: what it is known to owe, if it holds that.
+    pub(super) fn still_owes(&self, hello: &Hello) -> Option<Owed> {
         let held = hello.holds.filter(|held| held.run == self.spec.run)?.round;
-        let delivered = self.members.get(&hello.client).map_or(0, |member| member.delivered);
-        let training = self.spec.work_after(self.closed, self.last).is_some_and(|work| work.train);
-        let over = if matches!(self.state, State::Closing { .. }) { self.closed + 1 } else { self.closed };
-        let counts = training && held > delivered && held <= over;
-        (counts && lateness.staleness(held, over + 1).is_some()).then_some(held)
+        let owed = self.members.get(&hello.client)?.owes.filter(|owed| owed.round == held)?;
+        // A round that is closing takes nothing more in.
+        let next = self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 };
+        self.counts_in(held, next).then_some(owed)
     }
 
     /// The members whose updates the closing round does without are behind from now on.
@@ -62,19 +70,17 @@ impl Coordinator {
         if self.policy.late.is_none() {
             return;
         }
-        let number = round.number();
-        let asked = round.stages().filter(|(_, stage)| **stage == Stage::Asked);
-        for client in asked.map(|(client, _)| client).collect::<Vec<_>>() {
+        for (client, owed) in round.missing() {
             if let Some(member) = self.members.get_mut(&client) {
-                member.owes = Some(number);
+                member.owes = Some(owed);
             }
         }
     }
 
-    /// There will be no update of this round.
+    /// There will be no update of this round, or it is in.
     pub(super) fn owes_no_more(&mut self, client: ClientId, round: u32) {
         if let Some(member) = self.members.get_mut(&client)
-            && member.owes == Some(round)
+            && member.owes.is_some_and(|owed| owed.round == round)
         {
             member.owes = None;
         }
@@ -89,27 +95,23 @@ impl Coordinator {
         upload: UploadId,
     ) -> Option<Verdict> {
         let late = Some(Verdict::Discarded(Discard::Late));
-        let Some(lateness) = self.policy.late else { return late };
-        let Some(member) = self.members.get(&client) else { return late };
-        if round <= member.delivered {
-            return Some(Verdict::Discarded(Discard::Duplicate));
-        }
-        let samples = member.samples;
+        let owes = self.members.get(&client).and_then(|member| member.owes);
+        let Some(owed) = owes.filter(|owed| owed.round == round) else { return late };
         // A round that is closing takes nothing more in.
-        let counts_in = self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 };
-        let training = self.spec.work_after(counts_in - 1, self.last).is_some_and(|work| work.train);
-        if !training || lateness.staleness(round, counts_in).is_none() {
+        let next = self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 };
+        if !self.counts_in(round, next) {
             self.owes_no_more(client, round);
             return late;
         }
         let offer = match &mut self.state {
             State::Open { round: open } | State::Opening { round: open } => {
                 let spec = &self.spec;
-                open.offer_late(client, samples, (round, &report), |samples| spec.samples_in(round, samples))
+                open.offer_late(client, owed, &report, |samples| spec.samples_in(round, samples))
             }
             State::Gathering { .. } | State::Closing { .. } => {
                 let waiting = Waiting { peer, round, report, upload };
                 if let Some(earlier) = self.waiting.insert(client, waiting) {
+                    self.stray_discarded += 1;
                     self.actions.push_back(Action::Drop { upload: earlier.upload });
                 }
                 return None;
@@ -123,6 +125,9 @@ impl Coordinator {
                 None
             }
             Offer::Again => {
+                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
+                    open.count(&Verdict::Discarded(Discard::Duplicate));
+                }
                 self.actions.push_back(Action::Drop { upload });
                 None
             }
@@ -144,10 +149,38 @@ impl Coordinator {
         }
     }
 
+    /// The connection is gone on which the client's update came that waits. The client has it still.
+    pub(super) fn drop_waiting_of(&mut self, peer: PeerId, client: ClientId) {
+        if self.waiting.get(&client).is_some_and(|waiting| waiting.peer == peer)
+            && let Some(waiting) = self.waiting.remove(&client)
+        {
+            self.actions.push_back(Action::Drop { upload: waiting.upload });
+        }
+    }
+
+    /// Makes room on the disk: what waits there is taken again when its clients come back.
+    pub(super) fn turn_waiting_away(&mut self) {
+        let peers: Vec<PeerId> = self.waiting.values().map(|waiting| waiting.peer).collect();
+        for peer in peers {
+            self.forget(peer);
+            self.actions.push_back(Action::Disconnect { peer });
+        }
+        self.drop_waiting();
+    }
+
     /// There is no round to come that it could count in.
     pub(super) fn drop_waiting(&mut self) {
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             self.actions.push_back(Action::Drop { upload: waiting.upload });
         }
+    }
+}
+
+impl OpenRound {
+    /// The members whose updates may still come.
+    fn missing(&self) -> Vec<(ClientId, Owed)> {
+        let asked = self.stages().filter(|(_, stage)| **stage == Stage::Asked);
+        let owed = |client| Some((client, Owed { round: self.number(), samples: self.samples(client)? }));
+        asked.filter_map(|(client, _)| owed(client)).collect()
     }
 }

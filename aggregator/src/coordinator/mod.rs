@@ -8,7 +8,7 @@
 //!
 //! | in state | on | if | goes to | and does |
 //! |---|---|---|---|---|
-//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort, `Open` |
+//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort of those that are not [behind](late), `Open` |
 //! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
 //! | any | hello | it does not fit the run | same | refused, `Disconnect` |
 //! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
@@ -25,6 +25,7 @@
 //! | `Open`, `Opening` | failed | a member that was asked | same | not waited for; an update still counts |
 //! | `Open`, `Opening` | not now | a member that was asked | same | not waited for; an update still counts |
 //! | `Open` | time | the round needs such a member, [`ASK_AGAIN`] after it said so | same | `Broadcast` to it again |
+//! | `Open`, `Opening` | disconnected | a member that said not now | same | waited for and asked when it is back, like any other |
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
@@ -45,10 +46,11 @@
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
-//! | `Closing` | update of this round | | same | `Drop`, receipt: discarded (late) |
-//! | any | update of a closed round | late ones do not count, or not one so old | same | `Drop`, receipt: discarded (late) |
-//! | `Open`, `Opening` | update of a closed round | late ones count, and it is the client's first of it | same | `Fold`; receipt as above |
-//! | `Closing`, `Gathering` | the same | | same | the update waits for the next round to be opened |
+//! | `Closing` | update of this round | late ones do not count | same | `Drop`, receipt: discarded (late) |
+//! | any | update of a closed round | it is not [owed](late), or too late | same | `Drop`, receipt: discarded (late) |
+//! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
+//! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
+//! | any | hello | it holds what it owes | same | welcome: wanted |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
@@ -80,7 +82,7 @@ use late::Waiting;
 use open_round::{Next, OpenRound};
 use roster::{Link, Member};
 
-pub use event::{Action, Closing, Event, Opening, Outcome, PeerId, Reopened, Resume, UploadId};
+pub use event::{Action, Closing, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
 pub(crate) use open_round::is_zero;
 pub use open_round::{ASK_AGAIN, Tally};
 pub use roster::ROSTER;
@@ -163,9 +165,8 @@ impl Coordinator {
             .roster
             .into_iter()
             .map(|(client, samples)| {
-                let before = resume.delivered.get(&client).copied().unwrap_or(0);
-                let open = resume.open.as_ref().and_then(|open| open.delivered_by(client));
-                (client, Member::away(samples, open.unwrap_or(before), now))
+                let owes = resume.owed.get(&client).copied();
+                (client, Member::away(samples, owes, now))
             })
             .collect();
         let regather = if members.is_empty() { now } else { now + policy.regather };
@@ -269,7 +270,10 @@ impl Coordinator {
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
             Event::Closed { round, enough } => self.after_close(now, round, enough),
-            Event::Paused => self.paused = self.paused.or(Some(now)),
+            Event::Paused => {
+                self.paused = self.paused.or(Some(now));
+                self.turn_waiting_away();
+            }
             Event::Resumed => self.resume(now),
             Event::Tick => {}
             Event::Stop => {
@@ -317,13 +321,8 @@ impl Coordinator {
             Err(rejection) => Verdict::Rejected(rejection),
         };
         let trained = round.settled(client, &verdict);
-        let Some(member) = self.members.get_mut(&client) else { return };
-        if verdict == Verdict::Accepted {
-            member.delivered = trained;
-        }
-        let link = member.link;
         self.owes_no_more(client, trained);
-        if let Some(link) = link {
+        if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
             self.send(link.peer, ToClient::Receipt { round: trained, verdict });
         }
     }
@@ -409,9 +408,9 @@ impl Coordinator {
     fn open(&mut self, now: Duration, work: Work) {
         let number = self.closed + 1;
         let policy = self.policy.of(work);
-        let present = self.ready(now, policy.min);
+        let present = self.ready(work, now, policy.min);
         // Those that are behind are at work as well.
-        let behind = self.all_behind().len();
+        let behind = if work.train { self.behind_here() } else { 0 };
         let share = policy.cohort(present.len() + behind).max(policy.min.min(present.len() + behind));
         let size = share.saturating_sub(behind).min(present.len());
         let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
@@ -421,8 +420,7 @@ impl Coordinator {
             // Whatever it is at is too old to count.
             self.members.entry(*client).and_modify(|member| member.owes = None);
         }
-        let opening =
-            Opening { round: number, work, cohort, roster: self.roster(), delivered: self.delivered() };
+        let opening = Opening { round: number, work, cohort, roster: self.roster(), owed: self.owed() };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
         self.actions.push_back(Action::Open(opening));
         self.offer_waiting(now);
@@ -430,23 +428,26 @@ impl Coordinator {
 
     /// Adds up to `wanted` connected clients to the cohort of the open round.
     fn recruit(&mut self, now: Duration, wanted: usize, may_void: bool) {
-        let behind: BTreeSet<_> = self.all_behind().into_iter().collect();
-        let State::Open { round } = &mut self.state else { return };
+        let State::Open { round } = &self.state else { return };
         let members = &self.members;
-        let candidates: Vec<(ClientId, u64)> = members
+        let mut candidates: Vec<(ClientId, u64)> = members
             .iter()
             .filter(|(client, member)| {
                 member.link.is_some()
                     && round.stage(**client).is_none()
                     && !round.has_late(**client)
-                    && !behind.contains(client)
+                    && self.behind(**client).is_none()
                     && round.could_weigh(member.samples)
             })
             .map(|(client, member)| (*client, member.samples))
             .collect();
+        let ready = |(client, _): &(ClientId, u64)| !self.rests(*client, now);
+        if candidates.iter().filter(|candidate| ready(candidate)).count() >= wanted {
+            candidates.retain(ready);
+        }
+        let State::Open { round } = &mut self.state else { return };
         if candidates.is_empty() {
-            let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-            if let Some(again) = round.ask_again(now, here) {
+            if let Some(again) = round.ask_again(now) {
                 // Nothing went wrong: they train once they can.
                 let (number, peers) =
                     (round.number(), again.iter().filter_map(|client| members.get(client)?.link));

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use shared::eligibility::Unready;
 use shared::id::ClientId;
 use shared::message::{Discard, Rejection, TrainReport, Verdict, Work};
 
-use super::{Opening, Reopened};
+use super::{Opening, Owed, Reopened};
 use crate::config::RoundPolicy;
 use crate::report::WaitedFor;
-use shared::eligibility::Unready;
 
 /// So long after it said that it was not in a state to train, a member is asked again if the round needs it.
 pub const ASK_AGAIN: Duration = Duration::from_secs(60);
@@ -30,8 +30,8 @@ pub(super) enum Stage {
     Rejected(String),
     /// The client says that it could not train, for this reason.
     Failed(String),
-    /// The client is not in a state to train, for this reason: nobody's fault, and it may be asked again.
-    NotNow(Unready),
+    /// The client is not in a state to train, for this reason: nobody's fault, and from this moment on it may be asked again.
+    NotNow(Unready, Duration),
     /// The round was decided without this update, before a restart.
     Missed,
 }
@@ -88,6 +88,15 @@ pub(super) enum Offer {
     Settled(Verdict),
 }
 
+/// Clients that are still at work for an earlier round, and whose updates would count in this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// Connected.
+    pub(super) here: usize,
+    /// Not connected.
+    pub(super) away: usize,
+}
+
 /// What the round wants to happen next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -125,15 +134,13 @@ pub(super) struct OpenRound {
     parts: BTreeMap<ClientId, Part>,
     /// None of them is in the cohort.
     late: BTreeMap<ClientId, Late>,
-    delivered: BTreeMap<ClientId, u32>,
+    owed: BTreeMap<ClientId, Owed>,
     opened: Duration,
     /// Start of the current `time.max` window; moves when replacements join.
     window: Duration,
     /// Until then, members that are away are waited for even after `time.min`: a restart of this machine has cut
     /// every connection, so nobody disappeared.
     regather: Duration,
-    /// When those that were not in a state to train are asked again, if the round cannot close without them.
-    ask_again: Option<Duration>,
     /// `time.max` went by with fewer than `count.min` updates.
     short_handed: bool,
     rejected: usize,
@@ -150,11 +157,10 @@ impl OpenRound {
             roster: opening.roster,
             parts: opening.cohort.into_iter().map(part).collect(),
             late: BTreeMap::new(),
-            delivered: opening.delivered,
+            owed: opening.owed,
             opened: now,
             window: now,
             regather: now,
-            ask_again: None,
             short_handed: false,
             rejected: 0,
             discarded: 0,
@@ -198,6 +204,10 @@ impl OpenRound {
         self.parts.get(&client).map(|part| &part.stage)
     }
 
+    pub(super) fn samples(&self, client: ClientId) -> Option<u64> {
+        self.parts.get(&client).map(|part| part.samples)
+    }
+
     pub(super) fn stages(&self) -> impl Iterator<Item = (ClientId, &Stage)> {
         self.parts.iter().map(|(client, part)| (*client, &part.stage))
     }
@@ -208,8 +218,8 @@ impl OpenRound {
 
     pub(super) fn opening(&self) -> Opening {
         let cohort = self.parts.iter().map(|(client, part)| (*client, part.samples)).collect();
-        let (roster, delivered) = (self.roster.clone(), self.delivered.clone());
-        Opening { round: self.number, work: self.work, cohort, roster, delivered }
+        let (roster, owed) = (self.roster.clone(), self.owed.clone());
+        Opening { round: self.number, work: self.work, cohort, roster, owed }
     }
 
     pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {
@@ -232,13 +242,13 @@ impl OpenRound {
         for (client, samples) in recruits {
             self.parts.insert(client, Part { samples, stage: Stage::Drawn });
         }
-        self.short_handed |= now >= self.window + self.policy.time_max;
+        self.short_handed |= self.is_overdue(now);
         self.window = now;
     }
 
     /// Nobody can be recruited now: when `time.max` is over, wait for another `time.max`.
     pub(super) fn look_again(&mut self, now: Duration) {
-        if now >= self.window + self.policy.time_max {
+        if self.is_overdue(now) {
             self.short_handed = true;
             self.window = now;
         }
@@ -256,7 +266,7 @@ impl OpenRound {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
         match part.stage {
-            Stage::Drawn | Stage::Asked | Stage::Failed(_) | Stage::NotNow(_) => {}
+            Stage::Drawn | Stage::Asked | Stage::Failed(_) | Stage::NotNow(..) => {}
             Stage::Folding => return Offer::Again,
             Stage::Accepted | Stage::Rejected(_) => {
                 return Offer::Settled(Verdict::Discarded(Discard::Duplicate));
@@ -268,13 +278,13 @@ impl OpenRound {
         offer
     }
 
-    /// A client with so many samples in all offers what it has learned from the model of an earlier round. `used` is as in
+    /// A client offers what it has learned from the model of an earlier round, as it was asked to. `used` is as in
     /// [`offer`](Self::offer), of that round.
     pub(super) fn offer_late(
         &mut self,
         client: ClientId,
-        samples: u64,
-        (trained, report): (u32, &TrainReport),
+        owed: Owed,
+        report: &TrainReport,
         used: impl Fn(u64) -> u64,
     ) -> Offer {
         match self.late.get(&client).map(|late| &late.stage) {
@@ -284,11 +294,11 @@ impl OpenRound {
         }
         // Whoever is in the cohort was asked for something newer, and the sums have room for the roster.
         let expected = self.roster.contains_key(&client) && !self.parts.contains_key(&client);
-        if !self.work.train || !expected || !self.could_weigh(samples) {
+        if !self.work.train || !expected || !self.could_weigh(owed.samples) {
             return Offer::Settled(Verdict::Discarded(Discard::Late));
         }
-        let (stage, offer) = judged(report, used(samples));
-        self.late.insert(client, Late { trained, stage });
+        let (stage, offer) = judged(report, used(owed.samples));
+        self.late.insert(client, Late { trained: owed.round, stage });
         offer
     }
 
@@ -336,35 +346,41 @@ impl OpenRound {
         if let Some(part) = self.parts.get_mut(&client)
             && part.stage == Stage::Asked
         {
-            part.stage = Stage::NotNow(reason);
-            self.ask_again.get_or_insert(now + ASK_AGAIN);
+            part.stage = Stage::NotNow(reason, now + ASK_AGAIN);
         }
     }
 
+    /// A member's connection is gone. One that was not in a state to train is asked when it comes back: it may be by then.
+    pub(super) fn away(&mut self, client: ClientId) {
+        if let Some(part) = self.parts.get_mut(&client)
+            && matches!(part.stage, Stage::NotNow(..))
+        {
+            part.stage = Stage::Asked;
+        }
+    }
+
+    /// Whether `time.max` went by since it was opened, or somebody was recruited.
+    fn is_overdue(&self, now: Duration) -> bool {
+        now >= self.window + self.policy.time_max
+    }
+
     /// The round can close neither with nor without those that were not in a state to train: whom of them to ask again, now
-    /// that it is time. `None` if there are none of them here.
-    pub(super) fn ask_again(
-        &mut self,
-        now: Duration,
-        here: impl Fn(ClientId) -> bool,
-    ) -> Option<Vec<ClientId>> {
-        let unready = |(client, part): (&ClientId, &Part)| {
-            (matches!(part.stage, Stage::NotNow(_)) && here(*client)).then_some(*client)
-        };
-        let members: Vec<_> = self.parts.iter().filter_map(unready).collect();
-        if members.is_empty() {
+    /// that it is time. `None` if there are none of them, or nothing is to be learned and its time is over.
+    pub(super) fn ask_again(&mut self, now: Duration) -> Option<Vec<ClientId>> {
+        if !self.work.train && self.is_overdue(now) {
             return None;
         }
-        if self.ask_again.is_some_and(|moment| now < moment) {
-            return Some(Vec::new());
-        }
-        self.ask_again = None;
-        for client in &members {
-            if let Some(part) = self.parts.get_mut(client) {
+        let mut any = false;
+        let mut again = Vec::new();
+        for (client, part) in &mut self.parts {
+            let Stage::NotNow(_, until) = part.stage else { continue };
+            any = true;
+            if now >= until {
                 part.stage = Stage::Asked;
+                again.push(*client);
             }
         }
-        Some(members)
+        any.then_some(again)
     }
 
     fn count_stage(&self, wanted: impl Fn(ClientId, &Stage) -> bool) -> usize {
@@ -379,17 +395,14 @@ impl OpenRound {
         self.count_stage(|_, stage| *stage == Stage::Accepted) + self.count_late(&Stage::Accepted)
     }
 
-    /// Its cohort; where late updates count, so many of all that may come make it close, if `behind` clients may still send one.
-    pub(super) fn wanted(&self, behind: usize) -> usize {
-        match self.policy.late {
-            None => self.parts.len(),
-            Some(_) => self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + self.late.len() + behind),
-        }
+    /// So many updates make it close at once: its cohort's, or `count.max`, and not fewer than `count.min`.
+    pub(super) fn wanted(&self) -> usize {
+        let all = self.parts.len() + self.count_late(&Stage::Accepted);
+        self.policy.max.unwrap_or(usize::MAX).min(all).max(self.policy.min)
     }
 
-    /// The closing rules. `here` tells who is connected; so many of the clients that are connected are `behind`: still at work for
-    /// an earlier round.
-    pub(super) fn next(&self, now: Duration, here: impl Fn(ClientId) -> bool, behind: usize) -> Next {
+    /// The closing rules. `here` tells who is connected; `behind` are clients that are still at work for an earlier round.
+    pub(super) fn next(&self, now: Duration, here: impl Fn(ClientId) -> bool, behind: Behind) -> Next {
         if self.count_stage(|_, stage| *stage == Stage::Folding) + self.count_late(&Stage::Folding) > 0 {
             return Next::Wait;
         }
@@ -398,7 +411,9 @@ impl OpenRound {
         let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + late);
         let pending_here = self.count_stage(|client, stage| *stage == Stage::Asked && here(client));
         let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
-        let overdue = now >= self.window + self.policy.time_max;
+        let coming = pending_here + behind.here;
+        let away = pending_away + behind.away;
+        let overdue = self.is_overdue(now);
         if accepted >= self.policy.min {
             let given_up = pending_away == 0 || now >= self.regather;
             let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
@@ -418,11 +433,10 @@ impl OpenRound {
         if overdue {
             let wanted = self.policy.min - accepted;
             // Without training to be had, nobody who is away is worth more time.
-            let waits = pending_here + behind + if self.work.train { pending_away } else { 0 };
+            let waits = coming + if self.work.train { away } else { 0 };
             return Next::Recruit { wanted, may_void: waits == 0 };
         }
-        let coming = pending_here + behind;
-        if pending_away == 0 && accepted + coming < self.policy.min {
+        if away == 0 && accepted + coming < self.policy.min {
             let wanted = self.policy.min - accepted - coming;
             return Next::Recruit { wanted, may_void: coming == 0 };
         }
@@ -432,7 +446,11 @@ impl OpenRound {
     /// When, after `now`, [`next`](Self::next) can change by time alone.
     pub(super) fn deadline(&self, now: Duration) -> Option<Duration> {
         let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
-        moments.into_iter().chain(self.ask_again).filter(|moment| *moment > now).min()
+        let again = self.parts.values().filter_map(|part| match part.stage {
+            Stage::NotNow(_, until) => Some(until),
+            _ => None,
+        });
+        moments.into_iter().chain(again).filter(|moment| *moment > now).min()
     }
 
     pub(super) fn tally(&self, void: bool, waited_for: WaitedFor, here: impl Fn(ClientId) -> bool) -> Tally {
@@ -443,7 +461,7 @@ impl OpenRound {
             rejected: self.rejected,
             discarded: self.discarded,
             failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
-            not_now: self.count_stage(|_, stage| matches!(stage, Stage::NotNow(_))),
+            not_now: self.count_stage(|_, stage| matches!(stage, Stage::NotNow(..))),
             lost: self.count_stage(|client, stage| *stage == Stage::Asked && !here(client)),
             waited_for,
             void,

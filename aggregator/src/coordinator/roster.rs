@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::Progress;
+use shared::message::{Progress, Work};
 
-use super::{Action, Coordinator, PeerId, State};
+use super::{Action, Coordinator, Owed, PeerId, State};
 
 /// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is about 100
-/// bytes in memory and 55 in the opening record of every round: 0.4 MB and 0.25 MB.
+/// bytes in memory and 55 in the opening record of every round, or 130 if it owes an update: 0.4 MB and 0.5 MB.
 pub const ROSTER: usize = 4096;
 
 /// A client that was seen in this run.
@@ -26,16 +26,16 @@ pub(super) struct Member {
     pub(super) link: Option<Link>,
     /// When it was last heard on its previous connection.
     pub(super) seen: Duration,
-    /// Where late updates count: the newest round whose update of it is in; 0 if none is.
-    pub(super) delivered: u32,
-    /// The earlier round that it is still at work for, as far as is known.
-    pub(super) owes: Option<u32>,
+    /// Where late updates count: what it was asked for in a round that is over, if that may still come.
+    pub(super) owes: Option<Owed>,
+    /// It said that it was not in a state to train: until then others are drawn, if there are enough.
+    pub(super) unready: Option<Duration>,
 }
 
 impl Member {
     /// One that is not connected.
-    pub(super) fn away(samples: u64, delivered: u32, now: Duration) -> Self {
-        Self { samples, link: None, seen: now, delivered, owes: None }
+    pub(super) fn away(samples: u64, owes: Option<Owed>, now: Duration) -> Self {
+        Self { samples, link: None, seen: now, owes, unready: None }
     }
 }
 
@@ -46,8 +46,6 @@ pub(super) struct Link {
     pub(super) progress: Progress,
     /// The round that it has trained in, as far as its signs of life tell.
     pub(super) trained: Option<u32>,
-    /// It said that it was not in a state to train: until then others are drawn, if there are enough.
-    pub(super) unready: Option<Duration>,
 }
 
 impl Coordinator {
@@ -73,6 +71,10 @@ impl Coordinator {
         {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
+            self.drop_waiting_of(peer, client);
+            if let State::Open { round } | State::Opening { round } = &mut self.state {
+                round.away(client);
+            }
         }
     }
 
@@ -101,15 +103,19 @@ impl Coordinator {
         }
     }
 
-    /// The connected ones among which a cohort is drawn at `now`: without those that are behind, and without those that said a short while ago that they were not in a
-    /// state to train, if that leaves `needed`. To ask one costs it the model's way there.
-    pub(super) fn ready(&self, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
-        let resting = |client: &ClientId| {
-            let link = self.members.get(client).and_then(|member| member.link);
-            link.and_then(|link| link.unready).is_some_and(|until| now < until)
-        };
+    /// Whether it said a short while ago that it was not in a state to train. To ask it costs it the model's way there.
+    pub(super) fn rests(&self, client: ClientId, now: Duration) -> bool {
+        self.members.get(&client).and_then(|member| member.unready).is_some_and(|until| now < until)
+    }
+
+    /// The connected clients among which a cohort for this work is drawn at `now`. To train: without those that are behind, and
+    /// without those that rest, if that leaves `needed`.
+    pub(super) fn ready(&self, work: Work, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
+        if !work.train {
+            return self.present().collect();
+        }
         let free: Vec<_> = self.present().filter(|(client, _)| self.behind(*client).is_none()).collect();
-        let ready: Vec<_> = free.iter().copied().filter(|(client, _)| !resting(client)).collect();
+        let ready: Vec<_> = free.iter().copied().filter(|(client, _)| !self.rests(*client, now)).collect();
         if ready.len() >= needed.max(1) { ready } else { free }
     }
 
@@ -120,10 +126,10 @@ impl Coordinator {
             .map(|(client, member)| (*client, member.samples))
     }
 
-    /// The newest round whose update of each client is in, where that matters.
-    pub(super) fn delivered(&self) -> BTreeMap<ClientId, u32> {
-        let delivered = self.members.iter().map(|(client, member)| (*client, member.delivered));
-        delivered.filter(|(_, round)| self.policy.late.is_some() && *round > 0).collect()
+    /// What clients owe that may still count.
+    pub(super) fn owed(&self) -> BTreeMap<ClientId, Owed> {
+        let owed = self.members.keys().map(|client| (*client, self.behind(*client)));
+        owed.filter_map(|(client, owed)| Some((client, owed?))).collect()
     }
 
     pub(super) fn roster(&self) -> BTreeMap<ClientId, u64> {

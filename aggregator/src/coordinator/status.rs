@@ -54,7 +54,7 @@ pub enum WaitingFor {
         round: u32,
         /// Updates that are in.
         accepted: usize,
-        /// Size of the cohort; where late updates count, how many of all that may come make the round close.
+        /// Size of the cohort; where late updates count, how many updates make the round close at once.
         cohort: usize,
         /// Connected members whose updates are not in.
         working: Vec<Working>,
@@ -121,7 +121,7 @@ impl Coordinator {
                 let mut working = Vec::new();
                 let mut away = Vec::new();
                 for (client, stage) in round.stages() {
-                    let unready = matches!(stage, Stage::NotNow(_));
+                    let unready = matches!(stage, Stage::NotNow(..));
                     if unready || matches!(stage, Stage::Asked | Stage::Folding) {
                         let member = self.members.get(&client);
                         if let Some(link) = member.and_then(|member| member.link) {
@@ -137,7 +137,7 @@ impl Coordinator {
                 let waiting = WaitingFor::Updates {
                     round: round.number(),
                     accepted: round.accepted(),
-                    cohort: round.wanted(behind.len()),
+                    cohort: if self.policy.late.is_some() { round.wanted() } else { round.cohort_len() },
                     working,
                     behind,
                     away,
@@ -163,10 +163,10 @@ impl Coordinator {
 impl Coordinator {
     /// What those are at that may still send a late update into this round.
     fn behind_at_work(&self, round: &OpenRound, now: Duration) -> Vec<Working> {
-        let expected = self.all_behind().into_iter().filter(|client| !round.has_late(*client));
+        let expected = self.present().map(|(client, _)| client).filter(|client| !round.has_late(*client));
         let working = |client: ClientId| {
             let link = self.members.get(&client)?.link?;
-            let doing = link.doing(self.behind(client)?, &Stage::Asked);
+            let doing = link.doing(self.behind(client)?.round, &Stage::Asked);
             Some(Working { client, doing, silent: now.saturating_sub(link.heard) })
         };
         expected.filter_map(working).collect()
@@ -176,7 +176,7 @@ impl Coordinator {
 impl Link {
     /// What a member is at whose update of `round` is not in.
     fn doing(&self, round: u32, stage: &Stage) -> Doing {
-        if let Stage::NotNow(reason) = *stage {
+        if let Stage::NotNow(reason, _) = *stage {
             Doing::NotNow(reason)
         } else if *stage == Stage::Folding {
             Doing::Checked

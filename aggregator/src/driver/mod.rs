@@ -145,8 +145,10 @@ pub async fn drive(
 /// What an operator is told about a peer.
 struct Known {
     client: ClientId,
-    /// The round that it last said it could not train in, or not now.
+    /// The round that it last said it could not train in.
     failed: u32,
+    /// The round that it last said it could not train in now.
+    unready: u32,
     /// It goes for a reason that the operator was told when others went for it.
     unspooled: bool,
 }
@@ -167,7 +169,7 @@ struct Driver {
     /// Members of the round that was opened last.
     cohort: usize,
     /// A client whose rejected update somebody was told of already, when it was looked into.
-    judged: Option<(u32, ClientId)>,
+    judged: Option<ClientId>,
     turned_away: TurnedAway,
     outcome: Option<Outcome>,
 }
@@ -277,7 +279,7 @@ impl Driver {
         let (round, client) = (*round, known.client);
         let reason = match verdict {
             Verdict::Accepted => return,
-            Verdict::Rejected(_) if self.judged == Some((round, client)) => return,
+            Verdict::Rejected(_) if self.judged == Some(client) => return,
             Verdict::Rejected(rejection) => rejection.to_string(),
             Verdict::Discarded(discard) => discard.to_string(),
         };
@@ -338,6 +340,7 @@ impl Driver {
                         self.known.entry(peer).or_insert(Known {
                             client: hello.client,
                             failed: 0,
+                            unready: 0,
                             unspooled: false,
                         });
                         let software = printable(&hello.software);
@@ -349,9 +352,9 @@ impl Driver {
                     }
                     ToServer::NotNow { round, reason } => {
                         let name = self.name(peer);
-                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.failed != *round)
+                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.unready != *round)
                         {
-                            known.failed = *round;
+                            known.unready = *round;
                             let (round, client, reason) = (*round, known.client, reason.to_string());
                             notice(Notice::Remark(format!(
                                 "{name} does not train in round {round} now: {reason}"
@@ -433,7 +436,7 @@ impl Driver {
             Done::Folded { round, client, outcome } => {
                 let rejection = outcome.as_ref().err().map(ToString::to_string);
                 let what = rejection.as_deref().map_or(Arrived::Accepted, Arrived::Rejected);
-                self.judged = Some((round, client));
+                self.judged = Some(client);
                 notice(Notice::Arrival { round, client, what });
                 Some(Event::Folded { round, client, outcome })
             }

@@ -122,11 +122,13 @@ pub(super) fn times(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup>
 /// left out.
 pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
     type Count = fn(&RoundRecord) -> usize;
-    let parts: [(&str, &str, Count); 5] = [
-        ("accepted", "series-1", |round| round.accepted),
+    let parts: [(&str, &str, Count); 7] = [
+        ("accepted", "series-1", |round| round.accepted - round.late.min(round.accepted)),
+        ("accepted late", "series-2", |round| round.late),
         ("rejected", "rejected", |round| round.rejected),
         ("discarded", "discarded", |round| round.discarded),
         ("failed", "failed", |round| round.failed),
+        ("not now", "series-5", |round| round.not_now),
         ("lost", "lost", |round| round.lost),
     ];
     let stacks: Vec<_> = parts

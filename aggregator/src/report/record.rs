@@ -11,7 +11,7 @@ use crate::coordinator::is_zero;
 /// What one closed round did. One line of `rounds.jsonl`.
 ///
 /// Every arrival is exactly one of accepted, rejected and discarded. Of the sampled clients, those that neither
-/// delivered nor failed nor were lost had not answered when the round closed.
+/// delivered nor failed, nor said that they could not now, nor were lost had not answered when the round closed.
 ///
 /// A round in whose middle the aggregator was started again counts what is durable from its opening on: accepted
 /// updates, and in the bytes those updates and one task for each. All else (refused and discarded updates, failures,

@@ -10,7 +10,7 @@ use shared::message::Work;
 use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
-use crate::coordinator::{Closing, Opening};
+use crate::coordinator::{Closing, Opening, Owed};
 use crate::files::patient::patiently;
 use crate::files::write_durably;
 
@@ -21,7 +21,7 @@ pub(super) struct OpeningRecord {
     pub(super) cohort: BTreeMap<ClientId, u64>,
     pub(super) roster: BTreeMap<ClientId, u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) delivered: BTreeMap<ClientId, u32>,
+    pub(super) owed: BTreeMap<ClientId, Owed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<Decision>,
 }
@@ -58,7 +58,7 @@ impl Run {
             work: opening.work,
             cohort: opening.cohort.clone(),
             roster: opening.roster.clone(),
-            delivered: opening.delivered.clone(),
+            owed: opening.owed.clone(),
             decision: decision.cloned(),
         };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");

@@ -11,7 +11,7 @@ use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
 use super::{Run, RunError, TestSet, measured};
 use crate::config::Config;
-use crate::coordinator::{Closing, Opening, Reopened, Resume};
+use crate::coordinator::{Closing, Opening, Owed, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
 use crate::report::{RoundRecord, jsonl};
 
@@ -77,42 +77,44 @@ impl Run {
     fn reopen(&mut self) -> Result<Resume, RunError> {
         let (closed, ended) = (self.closed, self.ended());
         let Some(record) = self.read_opening(closed + 1)? else {
-            let last = self.read_opening(closed)?;
-            let delivered = last.as_ref().map_or(BTreeMap::new(), |record| self.delivered_after(record));
-            let roster = last.map_or(BTreeMap::new(), |record| record.roster);
-            return Ok(Resume { closed, ended, roster, delivered, open: None });
+            let Some(last) = self.read_opening(closed)? else {
+                return Ok(Resume { closed, ended, ..Resume::default() });
+            };
+            let (owed, roster) = (self.owed_after(&last), known(last.roster, &last.cohort));
+            return Ok(Resume { closed, ended, roster, owed, open: None });
         };
-        let (work, cohort, delivered) = (record.work, record.cohort, record.delivered.clone());
-        let (roster, before) = (record.roster, record.delivered);
-        let opening = Opening { round: closed + 1, work, cohort, roster, delivered };
-        let roster = opening.roster.clone();
+        let (work, cohort, owed) = (record.work, record.cohort, record.owed);
+        let opening = Opening { round: closed + 1, work, cohort, roster: record.roster, owed };
+        let roster = known(opening.roster.clone(), &opening.cohort);
         let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
+        let mut owed = opening.owed.clone();
+        owed.retain(|client, _| !late.contains_key(client));
         let reopened = Reopened { opening, accepted, late, closing };
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
         {
             sums.decision = record.decision;
         }
-        Ok(Resume { closed, ended, roster, delivered: before, open: Some(reopened) })
+        Ok(Resume { closed, ended, roster, owed, open: Some(reopened) })
     }
 
-    /// The newest round whose update of each client is in after the last closed round, which was opened like this.
-    fn delivered_after(&self, record: &OpeningRecord) -> BTreeMap<ClientId, u32> {
-        let mut delivered = record.delivered.clone();
-        if self.config.policy.late.is_none() {
-            return delivered;
-        }
-        match &record.decision {
-            // The whole cohort, and nobody else.
-            None => delivered.extend(record.cohort.keys().map(|&client| (client, self.closed))),
-            Some(Decision { closing: Closing { contributors, late, .. }, .. }) => {
-                let trained = |client: &ClientId| late.get(client).copied().unwrap_or(self.closed);
-                delivered.extend(contributors.iter().map(|client| (*client, trained(client))));
-            }
-        }
-        delivered
+    /// What clients owe after the last closed round, which was opened like this. Those that could not train are among them: what
+    /// they hold, they say when they come back.
+    fn owed_after(&self, record: &OpeningRecord) -> BTreeMap<ClientId, Owed> {
+        // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
+        let Some(Decision { closing: Closing { contributors, late, .. }, .. }) =
+            record.decision.as_ref().filter(|_| self.config.policy.late.is_some())
+        else {
+            return record.owed.clone();
+        };
+        let round = self.closed;
+        let mut owed = record.owed.clone();
+        owed.retain(|client, _| !late.contains_key(client));
+        let missing = record.cohort.iter().filter(|(client, _)| !contributors.contains(client));
+        owed.extend(missing.map(|(client, &samples)| (*client, Owed { round, samples })));
+        owed
     }
 
     /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was
@@ -149,10 +151,13 @@ impl Run {
                 // data, the client's update has the same bytes.
                 Err(rejection) => {
                     self.files.remove(&path).map_err(disk("remove", &path))?;
-                    self.mended.push(format!(
-                        "the accepted update {} is damaged ({rejection}): the client is asked for it again",
-                        path.display()
-                    ));
+                    let again = if opening.cohort.contains_key(&client) {
+                        "the client is asked for it again"
+                    } else {
+                        "it was late, and is lost"
+                    };
+                    let path = path.display();
+                    self.mended.push(format!("the accepted update {path} is damaged ({rejection}): {again}"));
                 }
             }
         }
@@ -219,4 +224,12 @@ impl Run {
         measured::keep_newest(&mut self.records);
         Ok(())
     }
+}
+
+/// Everybody who was known when a round was opened, with those who came later and were asked as well.
+fn known(mut roster: BTreeMap<ClientId, u64>, cohort: &BTreeMap<ClientId, u64>) -> BTreeMap<ClientId, u64> {
+    for (client, samples) in cohort {
+        roster.entry(*client).or_insert(*samples);
+    }
+    roster
 }

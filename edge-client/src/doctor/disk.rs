@@ -19,8 +19,8 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// What a file system has left for this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
-    bytes: u64,
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
     /// None where the file system does not count files.
     files: Option<u64>,
 }
@@ -42,15 +42,16 @@ fn existing(directory: &Path) -> PathBuf {
     above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
+/// What is left on the disk that holds a directory; `None` where that cannot be told.
 #[cfg(unix)]
-fn room(directory: &Path) -> Option<Room> {
+pub(crate) fn room(directory: &Path) -> Option<Room> {
     let of = rustix::fs::statvfs(directory).ok()?;
     let files = (of.f_files > 0).then_some(of.f_favail);
     Some(Room { bytes: of.f_bavail.saturating_mul(of.f_frsize), files })
 }
 
 #[cfg(not(unix))]
-fn room(_: &Path) -> Option<Room> {
+pub(crate) fn room(_: &Path) -> Option<Room> {
     None
 }
 

@@ -11,8 +11,8 @@ fn keeping(start: usize) -> RoundPolicy {
     RoundPolicy { max: Some(1), late: Some(LATENESS), ..policy(start) }
 }
 
-fn delivered(of: &[(u8, u32)]) -> BTreeMap<ClientId, u32> {
-    of.iter().map(|&(n, round)| (client(n), round)).collect()
+fn owed(of: &[(u8, u32)]) -> BTreeMap<ClientId, Owed> {
+    of.iter().map(|&(n, round)| (client(n), Owed { round, samples: samples(n) })).collect()
 }
 
 fn drawn(actions: &[Action]) -> &Opening {
@@ -41,7 +41,7 @@ fn a_client_that_is_behind_is_left_at_work_and_counts_when_it_comes() {
     let next = bench.closed(1);
     let opening = drawn(&next);
     assert_eq!((opening.round, &opening.cohort), (2, &shares(&[1])), "client 2 is not called off");
-    assert_eq!(opening.delivered, delivered(&[(1, 1)]));
+    assert_eq!(opening.owed, owed(&[(2, 1)]));
     bench.opened(2);
     assert_eq!(bench.uploads(2, 1, report(2)), [fold(2, 2, 2)]);
     let last = bench.folded(2, 2, Ok(()));
@@ -49,7 +49,7 @@ fn a_client_that_is_behind_is_left_at_work_and_counts_when_it_comes() {
     assert_eq!(last, [bench.accepted(2, 1), close(2, expected)], "the receipt is for what it has trained");
     let next = bench.closed(2);
     assert_eq!(drawn(&next).cohort, shares(&[2]), "client 1 is behind now");
-    assert_eq!(drawn(&next).delivered, delivered(&[(1, 1), (2, 1)]));
+    assert_eq!(drawn(&next).owed, owed(&[(1, 2)]));
 }
 
 #[test]
@@ -68,8 +68,7 @@ fn between_two_rounds_a_late_update_waits() {
 fn what_waits_is_dropped_if_its_client_is_gone_or_the_run_ends() {
     let mut bench = Bench::behind();
     bench.uploads(2, 1, report(2));
-    bench.leaves(2);
-    assert_eq!(bench.closed(1)[1..], [Action::Drop { upload: UploadId(2) }]);
+    assert_eq!(bench.leaves(2), [Action::Drop { upload: UploadId(2) }]);
 
     let mut bench = Bench::behind();
     bench.uploads(2, 1, report(2));
@@ -82,9 +81,9 @@ fn no_update_counts_twice() {
     let mut bench = Bench::behind();
     bench.closed(1);
     bench.opened(2);
-    let duplicate = |bench: &Bench, n: u8| receipt(bench.peer(n), 1, Verdict::Discarded(Discard::Duplicate));
+    let over = |bench: &Bench, n: u8| receipt(bench.peer(n), 1, Verdict::Discarded(Discard::Late));
     let again = bench.uploads(1, 1, report(1));
-    assert_eq!(again, [Action::Drop { upload: UploadId(2) }, duplicate(&bench, 1)], "it was in time");
+    assert_eq!(again, [Action::Drop { upload: UploadId(2) }, over(&bench, 1)], "it was in time");
     bench.uploads(2, 1, report(2));
     let again = bench.uploads(2, 1, report(2));
     assert_eq!(again, [Action::Drop { upload: UploadId(4) }], "one receipt for both");
@@ -92,7 +91,7 @@ fn no_update_counts_twice() {
     bench.closed(2);
     bench.opened(3);
     let again = bench.uploads(2, 1, report(2));
-    assert_eq!(again, [Action::Drop { upload: UploadId(5) }, duplicate(&bench, 2)]);
+    assert_eq!(again, [Action::Drop { upload: UploadId(5) }, over(&bench, 2)]);
 }
 
 #[test]
@@ -158,24 +157,108 @@ fn a_round_waits_for_those_that_are_behind_and_never_for_nobody() {
     assert_eq!(bench.fails(2, 2), [], "one of the two that are wanted is still to come: more time for it");
     let said = bench.status();
     assert!(said.starts_with("round 2: 0 of 2 updates in, 1 at an earlier round ("), "{said}");
+    bench.leaves(3);
+    assert!(bench.coordinator.poll().is_none(), "a break in its network costs the round nothing");
+    let run = spec().run;
+    assert_eq!(bench.joins_holding(3, run, 1).last(), Some(&welcome(bench.peer(3), Some(1))));
     assert_eq!(bench.uploads(3, 1, report(3)), [fold(3, 2, 3)]);
     let last = bench.folded(3, 2, Ok(()));
     let Some(Action::Close { tally: found, .. }) = last.last() else { panic!("{last:?}") };
     assert!(found.void, "one update, and nobody left to ask or wait for: {found:?}");
 }
 
+/// The two updates that the round needs: one is in, the other's device is at work for round 1 when the aggregator is killed.
+#[test]
+fn a_restart_voids_no_round_that_waits_for_those_that_are_behind() {
+    let reopened = Reopened {
+        opening: Opening { owed: owed(&[(3, 1)]), ..opening(2, &[1], &[1, 3]) },
+        accepted: [client(1)].into(),
+        late: BTreeMap::new(),
+        closing: None,
+    };
+    let resume = Resume {
+        closed: 1,
+        roster: shares(&[1, 3]),
+        owed: owed(&[(3, 1)]),
+        open: Some(reopened),
+        ..Resume::default()
+    };
+    let mut bench = Bench::resume(RoundPolicy { min: 2, max: Some(2), ..keeping(2) }, resume);
+    assert_eq!(bench.drain(), [], "nobody can be back yet");
+    bench.joins(1);
+    assert_eq!(bench.at(REGATHER), []);
+    bench.joins_holding(3, spec().run, 1);
+    bench.uploads(3, 1, report(3));
+    let last = bench.folded(3, 2, Ok(()));
+    let expected = Tally { late: 1, ..tally(1, 2, WaitedFor::Cohort) };
+    assert_eq!(last, [bench.accepted(3, 1), close(2, expected)]);
+}
+
+#[test]
+fn the_closing_round_is_for_those_that_are_behind_and_that_rest_as_well() {
+    let mut spec = spec();
+    (spec.rounds, spec.evaluation.every) = (1, 1);
+    let coordinator = Coordinator::new(spec, keeping(3), Resume::default(), Duration::ZERO);
+    let peers = BTreeMap::new();
+    let mut bench = Bench { coordinator, now: Duration::ZERO, peers, next_peer: 0, next_upload: 0 };
+    for n in 1..=3 {
+        bench.joins(n);
+    }
+    bench.opened(1);
+    bench.says(3, ToServer::NotNow { round: 1, reason: shared::eligibility::Unready::Battery });
+    bench.delivers(1, 1);
+    let next = bench.closed(1);
+    let tests = drawn(&next);
+    assert_eq!((tests.work.train, tests.cohort.len()), (false, 3), "{tests:?}");
+}
+
+#[test]
+fn nobody_sends_what_it_was_not_asked_for_and_nobody_is_behind_by_its_own_word() {
+    let mut bench = Bench::open(RoundPolicy { fraction: 0.5, ..keeping(4) }, 4);
+    let asked: Vec<u8> = (1..=4)
+        .filter(|&n| {
+            let State::Open { round } = &bench.coordinator.state else { panic!("it is open") };
+            round.stage(client(n)).is_some()
+        })
+        .collect();
+    bench.delivers(asked[0], 1);
+    bench.closed(1);
+    bench.opened(2);
+    let stranger = (1..=4).find(|n| !asked.contains(n)).expect("two were not drawn");
+    let run = spec().run;
+    let State::Open { round } = &bench.coordinator.state else { panic!("it is open") };
+    let wants = round.stage(client(stranger)).map(|_| 2);
+    let joined = bench.joins_holding(stranger, run, 1);
+    assert!(joined.contains(&welcome(bench.peer(stranger), wants)), "{joined:?}");
+    let late = receipt(bench.peer(stranger), 1, Verdict::Discarded(Discard::Late));
+    assert_eq!(bench.uploads(stranger, 1, report(stranger)).last(), Some(&late));
+    assert_eq!(bench.coordinator.behind(client(stranger)), None);
+}
+
+#[test]
+fn what_waits_makes_room_when_the_disk_is_full_and_comes_again() {
+    let mut bench = Bench::behind();
+    bench.uploads(2, 1, report(2));
+    let peer = bench.peer(2);
+    let paused = bench.give(Event::Paused);
+    assert_eq!(paused, [Action::Drop { upload: UploadId(2) }, Action::Disconnect { peer }]);
+    bench.give(Event::Resumed);
+    let joined = bench.joins_holding(2, spec().run, 1);
+    assert_eq!(joined.last(), Some(&welcome(bench.peer(2), Some(1))), "it is offered again");
+}
+
 #[test]
 fn after_a_restart_the_books_are_those_of_before() {
     let reopened = Reopened {
-        opening: Opening { delivered: delivered(&[(1, 1)]), ..opening(2, &[1], &[1, 2, 3]) },
+        opening: Opening { owed: owed(&[(2, 1), (3, 1)]), ..opening(2, &[1], &[1, 2, 3]) },
         accepted: [client(2)].into(),
-        late: delivered(&[(2, 1)]),
+        late: [(client(2), 1)].into(),
         closing: None,
     };
     let resume = Resume {
         closed: 1,
         roster: shares(&[1, 2, 3]),
-        delivered: delivered(&[(1, 1)]),
+        owed: owed(&[(3, 1)]),
         open: Some(reopened),
         ..Resume::default()
     };
@@ -197,5 +280,5 @@ fn where_late_updates_do_not_count_nothing_of_this_happens() {
     assert_eq!(bench.uploads(2, 1, report(2)), [Action::Drop { upload: UploadId(2) }, late]);
     let next = bench.closed(1);
     assert_eq!(drawn(&next).cohort, shares(&[1, 2]));
-    assert_eq!(drawn(&next).delivered, delivered(&[]));
+    assert_eq!(drawn(&next).owed, owed(&[]));
 }

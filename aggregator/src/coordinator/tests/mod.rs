@@ -77,7 +77,7 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
     let (cohort, roster) = (shares(cohort), shares(roster));
-    Opening { round, work: Work::TRAIN, cohort, roster, delivered: BTreeMap::new() }
+    Opening { round, work: Work::TRAIN, cohort, roster, owed: BTreeMap::new() }
 }
 
 fn report(n: u8) -> TrainReport {

@@ -71,7 +71,7 @@ fn a_round_that_nobody_can_train_in_now_waits_and_asks_again() {
     assert_eq!(bench.not_now(2, 1), [], "it is not void: nothing went wrong");
     assert_eq!(bench.coordinator.deadline(bench.now), Some(ASK_AGAIN));
     assert_eq!(bench.at(just_before(ASK_AGAIN)), []);
-    assert_eq!(bench.at(ASK_AGAIN), [bench.task(1, 1), bench.task(2, 1)]);
+    assert_eq!(bench.at(ASK_AGAIN + MILLISECOND), [bench.task(1, 1), bench.task(2, 1)]);
     bench.not_now(1, 1);
     let last = bench.delivers(2, 1);
     let expected = Tally { not_now: 1, ..tally(2, 1, WaitedFor::Cohort) };
@@ -92,4 +92,44 @@ fn the_status_tells_who_cannot_and_why() {
     assert_eq!(said, expected);
     bench.leaves(2);
     assert!(!bench.status().contains("not in a state"), "it is not waited for: {}", bench.status());
+}
+
+#[test]
+fn whoever_leaves_after_it_said_so_is_waited_for_and_asked_when_it_is_back() {
+    let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
+    bench.not_now(1, 1);
+    bench.not_now(2, 1);
+    bench.leaves(1);
+    assert_eq!(bench.leaves(2), [], "nothing went wrong: the round is not void");
+    let joined = bench.joins(1);
+    assert_eq!(joined, [welcome(bench.peer(1), Some(1)), bench.task(1, 1)]);
+}
+
+#[test]
+fn each_is_left_alone_for_as_long() {
+    let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
+    bench.not_now(1, 1);
+    bench.now += MILLISECOND;
+    bench.not_now(2, 1);
+    assert_eq!(bench.at(ASK_AGAIN), [bench.task(1, 1)]);
+    assert_eq!(bench.at(ASK_AGAIN + MILLISECOND), [bench.task(2, 1)]);
+}
+
+#[test]
+fn a_closing_round_does_not_wait_for_them_beyond_its_time() {
+    let mut spec = spec();
+    (spec.rounds, spec.evaluation.every) = (1, 1);
+    let coordinator = Coordinator::new(spec, policy(1), Resume::default(), Duration::ZERO);
+    let peers = BTreeMap::new();
+    let mut bench = Bench { coordinator, now: Duration::ZERO, peers, next_peer: 0, next_upload: 0 };
+    bench.joins(1);
+    bench.opened(1);
+    bench.delivers(1, 1);
+    bench.closed(1);
+    bench.opened(2);
+    bench.not_now(1, 2);
+    assert_eq!(bench.at(ASK_AGAIN), [bench.task(1, 2)]);
+    bench.not_now(1, 2);
+    let over = bench.at(TIME_MAX);
+    assert!(matches!(over[..], [Action::Close { round: 2, .. }]), "{over:?}");
 }

@@ -13,6 +13,7 @@ enum Op {
     Disconnect(u8),
     Heartbeat(u8),
     Fails(u8),
+    NotNow(u8),
     /// An update for the newest round plus this, less one; honest or not.
     Upload(u8, u32, bool),
     /// The oldest or the newest fold ends; well or not.
@@ -32,6 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => n.clone().prop_map(Op::Disconnect),
         1 => n.clone().prop_map(Op::Heartbeat),
         2 => n.clone().prop_map(Op::Fails),
+        2 => n.clone().prop_map(Op::NotNow),
         8 => (n, prop_oneof![3 => Just(0_u32), 8 => Just(1), 1 => Just(2)], prop::bool::weighted(0.9))
             .prop_map(|(n, round, honest)| Op::Upload(n, round, honest)),
         6 => (any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(oldest, fine)| Op::Folded(oldest, fine)),
@@ -176,6 +178,12 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
                 bench.says(n, ToServer::Heartbeat(Progress { round: Some(newest), done: 1, total: 2 }))
             }
             Op::Fails(n) if bench.peers.contains_key(&n) => bench.fails(n, newest),
+            Op::NotNow(n) if bench.peers.contains_key(&n) => {
+                // It may be asked again on the same connection.
+                ledger.asked.remove(&(bench.peer(n), newest));
+                let reason = shared::eligibility::Unready::Battery;
+                bench.says(n, ToServer::NotNow { round: newest, reason })
+            }
             Op::Upload(n, round, honest) if bench.peers.contains_key(&n) => {
                 ledger.uploads.insert(bench.next_upload + 1);
                 let report = TrainReport { samples: samples(n) + u64::from(!honest), ..report(n) };

@@ -9,16 +9,18 @@ use crate::report::units::{bytes, seconds};
 
 /// One row for every round, folded away.
 pub(super) fn table(rounds: &[RoundRecord]) -> Markup {
-    const COLUMNS: [&str; 14] = [
+    const COLUMNS: [&str; 16] = [
         "round",
         "accuracy",
         "test loss",
         "training loss",
         "asked",
         "accepted",
+        "late",
         "rejected",
         "discarded",
         "failed",
+        "not now",
         "lost",
         "down",
         "up",
@@ -41,7 +43,7 @@ pub(super) fn table(rounds: &[RoundRecord]) -> Markup {
                                 td { (round.accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0))) }
                                 td { (number(round.loss)) }
                                 td { (number(round.train_loss)) }
-                                @for count in [round.sampled, round.accepted, round.rejected, round.discarded, round.failed, round.lost] {
+                                @for count in [round.sampled, round.accepted, round.late, round.rejected, round.discarded, round.failed, round.not_now, round.lost] {
                                     td { (count) }
                                 }
                                 td { (bytes(round.bytes_down)) }

@@ -8,7 +8,7 @@ use shared::schedule::Schedule;
 use shared::spec::{ClientEvaluation, LabelsAt, Training};
 
 use super::Report;
-use crate::config::{Config, Source, StopPlan};
+use crate::config::{Config, Lateness, RoundPolicy, Source, StopPlan};
 use crate::report::units::{counted, grouped};
 
 /// What was chosen, in words.
@@ -51,6 +51,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     ]);
     rows.extend(own_tests(&spec.evaluation).map(|tests| ("Clients test", tests)));
     rows.extend(stop(&config.stop).map(|stop| ("Training ends", stop)));
+    rows.extend(late(&config.policy).map(|late| ("Late updates", late)));
     html! {
         section.card {
             h2 { "Setting" }
@@ -71,6 +72,14 @@ fn own_tests(evaluation: &ClientEvaluation) -> Option<String> {
         every => format!("the model of every {every} rounds, and the last"),
     };
     Some(format!("{models}, on {samples}"))
+}
+
+/// What becomes of late updates, in words; `None` if they are discarded.
+fn late(policy: &RoundPolicy) -> Option<String> {
+    let Lateness { rounds, power } = policy.late?;
+    let buffer =
+        policy.max.map_or(String::new(), |max| format!(", a round closes with {max} updates (FedBuff)"));
+    Some(format!("count by (1 + rounds late)^-{power}, for {}{buffer}", counted(rounds as usize, "round")))
 }
 
 /// When training ends before all rounds are over, in words; `None` if it does not.

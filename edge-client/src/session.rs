@@ -11,7 +11,7 @@
 //! |---|---|---|---|
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
-//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay; a welcome makes it short again, but while an update is held only a connection that [lasts](LASTING) |
+//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay; a welcome makes it short again, but while an update is held only a connection that lasts |
 //! | `Greeting` | welcome | `Joined` | goes on with what it holds |
 //! | any | refused for a reason that may pass | same | the server hangs up: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |

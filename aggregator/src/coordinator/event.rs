@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, TrainReport, Work};
 
-use super::open_round::Tally;
+use super::tally::Tally;
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,7 +157,9 @@ pub struct Opening {
     pub owed: BTreeMap<ClientId, Owed>,
 }
 
-/// What a client was asked for, and has not sent yet.
+/// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::config::Lateness)), a member
+/// whose update was not in when its round closed is *behind* for as long as that may count: it is not called off, and no cohort
+/// that is to train has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owed {
     /// In this round.

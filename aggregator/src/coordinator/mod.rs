@@ -8,7 +8,7 @@
 //!
 //! | in state | on | if | goes to | and does |
 //! |---|---|---|---|---|
-//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort of those that are not [behind](late), `Open` |
+//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort of those that are not behind ([`Owed`]), `Open` |
 //! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
 //! | any | hello | it does not fit the run | same | refused, `Disconnect` |
 //! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
@@ -47,7 +47,7 @@
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
 //! | `Closing` | update of this round | late ones do not count | same | `Drop`, receipt: discarded (late) |
-//! | any | update of a closed round | it is not [owed](late), or too late | same | `Drop`, receipt: discarded (late) |
+//! | any | update of a closed round | it is not owed ([`Owed`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
 //! | any | hello | it holds what it owes | same | welcome: wanted |
@@ -62,18 +62,19 @@
 //! was.
 
 mod arrivals;
+mod cohort;
 mod event;
 mod late;
 mod open_round;
 mod roster;
 mod status;
+mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Refusal, Rejection, ToClient, Verdict, Work};
-use shared::seed::sample_without_replacement;
+use shared::message::{Refusal, Rejection, ToClient, Verdict};
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
@@ -83,10 +84,11 @@ use open_round::{Next, OpenRound};
 use roster::{Link, Member};
 
 pub use event::{Action, Closing, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
-pub(crate) use open_round::is_zero;
-pub use open_round::{ASK_AGAIN, Tally};
+pub use open_round::ASK_AGAIN;
 pub use roster::ROSTER;
 pub use status::{Doing, Status, WaitingFor, Working};
+pub use tally::Tally;
+pub(crate) use tally::is_zero;
 
 /// From so many void rounds in a row on, the operator is told after each: something is wrong with all
 /// clients.
@@ -403,71 +405,6 @@ impl Coordinator {
             }
             State::Opening { .. } | State::Closing { .. } | State::Finished => {}
         }
-    }
-
-    fn open(&mut self, now: Duration, work: Work) {
-        let number = self.closed + 1;
-        let policy = self.policy.of(work);
-        let present = self.ready(work, now, policy.min);
-        // Those that are behind are at work as well.
-        let behind = if work.train { self.behind_here() } else { 0 };
-        let share = policy.cohort(present.len() + behind).max(policy.min.min(present.len() + behind));
-        let size = share.saturating_sub(behind).min(present.len());
-        let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
-        let drawn = sample_without_replacement(present.len(), size, &mut rng);
-        let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
-        for client in cohort.keys() {
-            // Whatever it is at is too old to count.
-            self.members.entry(*client).and_modify(|member| member.owes = None);
-        }
-        let opening = Opening { round: number, work, cohort, roster: self.roster(), owed: self.owed() };
-        self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
-        self.actions.push_back(Action::Open(opening));
-        self.offer_waiting(now);
-    }
-
-    /// Adds up to `wanted` connected clients to the cohort of the open round.
-    fn recruit(&mut self, now: Duration, wanted: usize, may_void: bool) {
-        let State::Open { round } = &self.state else { return };
-        let members = &self.members;
-        let mut candidates: Vec<(ClientId, u64)> = members
-            .iter()
-            .filter(|(client, member)| {
-                member.link.is_some()
-                    && round.stage(**client).is_none()
-                    && !round.has_late(**client)
-                    && self.behind(**client).is_none()
-                    && round.could_weigh(member.samples)
-            })
-            .map(|(client, member)| (*client, member.samples))
-            .collect();
-        let ready = |(client, _): &(ClientId, u64)| !self.rests(*client, now);
-        if candidates.iter().filter(|candidate| ready(candidate)).count() >= wanted {
-            candidates.retain(ready);
-        }
-        let State::Open { round } = &mut self.state else { return };
-        if candidates.is_empty() {
-            if let Some(again) = round.ask_again(now) {
-                // Nothing went wrong: they train once they can.
-                let (number, peers) =
-                    (round.number(), again.iter().filter_map(|client| members.get(client)?.link));
-                self.actions.extend(peers.map(|link| Action::Broadcast { peer: link.peer, round: number }));
-                round.look_again(now);
-            } else if may_void {
-                self.close(true, WaitedFor::MinCount);
-            } else {
-                round.look_again(now);
-            }
-            return;
-        }
-        let label = self.spec.root_seed().derive_numbered("replacements", u64::from(round.number()));
-        let mut rng = label.derive_numbered("after", round.cohort_len() as u64).rng();
-        let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
-        round.extend(drawn.into_iter().map(|index| candidates[index]), now);
-        let opening = round.opening();
-        let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
-        self.state = State::Opening { round };
-        self.actions.push_back(Action::Open(opening));
     }
 
     fn close(&mut self, void: bool, waited_for: WaitedFor) {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Progress, Work};
+use shared::message::Progress;
 
 use super::{Action, Coordinator, Owed, PeerId, State};
 
@@ -101,22 +101,6 @@ impl Coordinator {
             self.forget(peer);
             self.actions.push_back(Action::Disconnect { peer });
         }
-    }
-
-    /// Whether it said a short while ago that it was not in a state to train. To ask it costs it the model's way there.
-    pub(super) fn rests(&self, client: ClientId, now: Duration) -> bool {
-        self.members.get(&client).and_then(|member| member.unready).is_some_and(|until| now < until)
-    }
-
-    /// The connected clients among which a cohort for this work is drawn at `now`. To train: without those that are behind, and
-    /// without those that rest, if that leaves `needed`.
-    pub(super) fn ready(&self, work: Work, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
-        if !work.train {
-            return self.present().collect();
-        }
-        let free: Vec<_> = self.present().filter(|(client, _)| self.behind(*client).is_none()).collect();
-        let ready: Vec<_> = free.iter().copied().filter(|(client, _)| !self.rests(*client, now)).collect();
-        if ready.len() >= needed.max(1) { ready } else { free }
     }
 
     pub(super) fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {

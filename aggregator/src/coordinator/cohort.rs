@@ -1,0 +1,95 @@
+//! Whom a round asks: its cohort, and those that are asked instead of members that are lost to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use shared::id::ClientId;
+use shared::message::Work;
+use shared::seed::sample_without_replacement;
+
+use super::open_round::OpenRound;
+use super::{Action, Coordinator, Opening, State};
+use crate::report::WaitedFor;
+
+impl Coordinator {
+    /// Whether it said a short while ago that it was not in a state to train. To ask it costs it the model's way there.
+    pub(super) fn rests(&self, client: ClientId, now: Duration) -> bool {
+        self.members.get(&client).and_then(|member| member.unready).is_some_and(|until| now < until)
+    }
+
+    /// The connected clients among which a cohort for this work is drawn at `now`. To train: without those that are behind, and
+    /// without those that rest, if that leaves `needed`.
+    pub(super) fn ready(&self, work: Work, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
+        if !work.train {
+            return self.present().collect();
+        }
+        let free: Vec<_> = self.present().filter(|(client, _)| self.behind(*client).is_none()).collect();
+        let ready: Vec<_> = free.iter().copied().filter(|(client, _)| !self.rests(*client, now)).collect();
+        if ready.len() >= needed.max(1) { ready } else { free }
+    }
+
+    pub(super) fn open(&mut self, now: Duration, work: Work) {
+        let number = self.closed + 1;
+        let policy = self.policy.of(work);
+        let present = self.ready(work, now, policy.min);
+        // Those that are behind are at work as well.
+        let behind = if work.train { self.behind_here() } else { 0 };
+        let share = policy.cohort(present.len() + behind).max(policy.min.min(present.len() + behind));
+        let size = share.saturating_sub(behind).min(present.len());
+        let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
+        let drawn = sample_without_replacement(present.len(), size, &mut rng);
+        let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
+        for client in cohort.keys() {
+            // Whatever it is at is too old to count.
+            self.members.entry(*client).and_modify(|member| member.owes = None);
+        }
+        let opening = Opening { round: number, work, cohort, roster: self.roster(), owed: self.owed() };
+        self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
+        self.actions.push_back(Action::Open(opening));
+        self.offer_waiting(now);
+    }
+
+    /// Adds up to `wanted` connected clients to the cohort of the open round.
+    pub(super) fn recruit(&mut self, now: Duration, wanted: usize, may_void: bool) {
+        let State::Open { round } = &self.state else { return };
+        let members = &self.members;
+        let mut candidates: Vec<(ClientId, u64)> = members
+            .iter()
+            .filter(|(client, member)| {
+                member.link.is_some()
+                    && round.stage(**client).is_none()
+                    && !round.has_late(**client)
+                    && self.behind(**client).is_none()
+                    && round.could_weigh(member.samples)
+            })
+            .map(|(client, member)| (*client, member.samples))
+            .collect();
+        let ready = |(client, _): &(ClientId, u64)| !self.rests(*client, now);
+        if candidates.iter().filter(|candidate| ready(candidate)).count() >= wanted {
+            candidates.retain(ready);
+        }
+        let State::Open { round } = &mut self.state else { return };
+        if candidates.is_empty() {
+            if let Some(again) = round.ask_again(now) {
+                // Nothing went wrong: they train once they can.
+                let (number, peers) =
+                    (round.number(), again.iter().filter_map(|client| members.get(client)?.link));
+                self.actions.extend(peers.map(|link| Action::Broadcast { peer: link.peer, round: number }));
+                round.look_again(now);
+            } else if may_void {
+                self.close(true, WaitedFor::MinCount);
+            } else {
+                round.look_again(now);
+            }
+            return;
+        }
+        let label = self.spec.root_seed().derive_numbered("replacements", u64::from(round.number()));
+        let mut rng = label.derive_numbered("after", round.cohort_len() as u64).rng();
+        let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
+        round.extend(drawn.into_iter().map(|index| candidates[index]), now);
+        let opening = round.opening();
+        let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
+        self.state = State::Opening { round };
+        self.actions.push_back(Action::Open(opening));
+    }
+}

@@ -1,0 +1,139 @@
+//! When an open round closes, and what it wants before that.
+
+use std::time::Duration;
+
+use shared::id::ClientId;
+
+use super::{OpenRound, Stage};
+use crate::coordinator::Tally;
+use crate::report::WaitedFor;
+
+/// Clients that are still at work for an earlier round, and whose updates would count in this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::coordinator) struct Behind {
+    /// Connected.
+    pub(in crate::coordinator) here: usize,
+    /// Not connected.
+    pub(in crate::coordinator) away: usize,
+}
+
+/// What the round wants to happen next.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::coordinator) enum Next {
+    Wait,
+    Close(WaitedFor),
+    /// `count.min` cannot be reached by those who are here. `may_void`: nor by anyone else.
+    Recruit {
+        wanted: usize,
+        may_void: bool,
+    },
+}
+
+impl OpenRound {
+    /// Whether `time.max` went by since it was opened, or somebody was recruited.
+    pub(in crate::coordinator) fn is_overdue(&self, now: Duration) -> bool {
+        now >= self.window + self.policy.time_max
+    }
+
+    /// The round can close neither with nor without those that were not in a state to train: whom of them to ask again, now
+    /// that it is time. `None` if there are none of them, or nothing is to be learned and its time is over.
+    pub(in crate::coordinator) fn ask_again(&mut self, now: Duration) -> Option<Vec<ClientId>> {
+        if !self.work.train && self.is_overdue(now) {
+            return None;
+        }
+        let mut any = false;
+        let mut again = Vec::new();
+        for (client, part) in &mut self.parts {
+            let Stage::NotNow(_, until) = part.stage else { continue };
+            any = true;
+            if now >= until {
+                part.stage = Stage::Asked;
+                again.push(*client);
+            }
+        }
+        any.then_some(again)
+    }
+
+    /// So many updates make it close at once: its cohort's, or `count.max`, and not fewer than `count.min`.
+    pub(in crate::coordinator) fn wanted(&self) -> usize {
+        let all = self.parts.len() + self.count_late(&Stage::Accepted);
+        self.policy.max.unwrap_or(usize::MAX).min(all).max(self.policy.min)
+    }
+
+    /// The closing rules. `here` tells who is connected; `behind` are clients that are still at work for an earlier round.
+    pub(in crate::coordinator) fn next(
+        &self,
+        now: Duration,
+        here: impl Fn(ClientId) -> bool,
+        behind: Behind,
+    ) -> Next {
+        if self.count_stage(|_, stage| *stage == Stage::Folding) + self.count_late(&Stage::Folding) > 0 {
+            return Next::Wait;
+        }
+        let accepted = self.accepted();
+        let late = self.count_late(&Stage::Accepted);
+        let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + late);
+        let pending_here = self.count_stage(|client, stage| *stage == Stage::Asked && here(client));
+        let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
+        let coming = pending_here + behind.here;
+        let away = pending_away + behind.away;
+        let overdue = self.is_overdue(now);
+        if accepted >= self.policy.min {
+            let given_up = pending_away == 0 || now >= self.regather;
+            let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
+            return if accepted >= target && target < self.parts.len() + late {
+                Next::Close(WaitedFor::Count)
+            } else if accepted >= target || settled {
+                let grace = pending_away > 0 && !self.policy.time_min.is_zero();
+                Next::Close(if grace { WaitedFor::MinTime } else { WaitedFor::Cohort })
+            } else if self.short_handed {
+                Next::Close(WaitedFor::MinCount)
+            } else if overdue {
+                Next::Close(WaitedFor::MaxTime)
+            } else {
+                Next::Wait
+            };
+        }
+        if overdue {
+            let wanted = self.policy.min - accepted;
+            // Without training to be had, nobody who is away is worth more time.
+            let waits = coming + if self.work.train { away } else { 0 };
+            return Next::Recruit { wanted, may_void: waits == 0 };
+        }
+        if away == 0 && accepted + coming < self.policy.min {
+            let wanted = self.policy.min - accepted - coming;
+            return Next::Recruit { wanted, may_void: coming == 0 };
+        }
+        Next::Wait
+    }
+
+    /// When, after `now`, [`next`](Self::next) can change by time alone.
+    pub(in crate::coordinator) fn deadline(&self, now: Duration) -> Option<Duration> {
+        let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
+        let again = self.parts.values().filter_map(|part| match part.stage {
+            Stage::NotNow(_, until) => Some(until),
+            _ => None,
+        });
+        moments.into_iter().chain(again).filter(|moment| *moment > now).min()
+    }
+
+    pub(in crate::coordinator) fn tally(
+        &self,
+        void: bool,
+        waited_for: WaitedFor,
+        here: impl Fn(ClientId) -> bool,
+    ) -> Tally {
+        Tally {
+            sampled: self.parts.len(),
+            accepted: self.accepted(),
+            late: self.count_late(&Stage::Accepted),
+            rejected: self.rejected,
+            discarded: self.discarded,
+            failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
+            not_now: self.count_stage(|_, stage| matches!(stage, Stage::NotNow(..))),
+            lost: self.count_stage(|client, stage| *stage == Stage::Asked && !here(client)),
+            waited_for,
+            void,
+        }
+    }
+}

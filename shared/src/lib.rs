@@ -13,7 +13,7 @@
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
-//! | [`share`] | how many a share of a whole is |
+//! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment is |
 //! | [`vigil`] | whether a program gets on with its work |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
@@ -21,6 +21,7 @@
 
 pub mod aggregation;
 pub mod algorithm;
+pub mod calendar;
 pub mod data;
 pub mod eligibility;
 pub mod evaluation;

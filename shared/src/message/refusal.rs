@@ -1,0 +1,92 @@
+//! Why a client may not take part.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::ClientId;
+
+/// Why a client may not take part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Its samples have another shape than the model's input.
+    #[error(
+        "this run's model takes samples of shape {expected:?}, the device's data has {found:?}: use other data or another model"
+    )]
+    Shape {
+        /// What the model takes.
+        expected: Vec<u32>,
+        /// What the device has.
+        found: Vec<u32>,
+    },
+    /// Its labels are drawn from another number of classes.
+    #[error(
+        "this run's model tells {expected} classes apart, the device's labels have {found}: use other data or another model"
+    )]
+    Classes {
+        /// What the model tells apart.
+        expected: u32,
+        /// What the device has.
+        found: u32,
+    },
+    /// It has no training samples.
+    #[error("the device has no training samples: check its data directory")]
+    NoSamples,
+    /// Another connection of the same client took over.
+    #[error(
+        "another connection with this identity took over: is the client running twice on one state directory?"
+    )]
+    Replaced,
+    /// A second hello came, or an update without a payload.
+    #[error("the client broke the protocol: {0}")]
+    Protocol(String),
+    /// Its samples have no labels, and are to be learned from with labels.
+    #[error(
+        "this run learns from labels on the devices, and the device's samples are unlabelled: leave --unlabelled out, or \
+         join a run whose labels are at the server"
+    )]
+    Unlabelled,
+    /// It says that it is another device than the one whose key it has.
+    #[error(
+        "the device has another key than the one that its id belongs to: the server knows it as {known}; remove the file          `identity` in its state directory to take part as a new device"
+    )]
+    Identity {
+        /// The id of the key that it has proved.
+        known: ClientId,
+    },
+    /// The server does not know the device, which has no ticket.
+    #[error(
+        "the server does not know this device: ask its operator for a ticket (`aggregator ticket`) and join with that"
+    )]
+    Unknown,
+    /// The device waits for the operator's approval. It may come again.
+    #[error(
+        "the operator has to approve this device first: `aggregator devices approve {client}` on the server's machine"
+    )]
+    Pending {
+        /// The device.
+        client: ClientId,
+    },
+    /// The operator has thrown the device out.
+    #[error("the operator has revoked this device: ask for a new ticket if that was a mistake")]
+    Revoked,
+    /// There is no such ticket at this server.
+    #[error(
+        "the server knows no such ticket: it was withdrawn, or is of another server; ask its operator for a new one"
+    )]
+    TicketUnknown,
+    /// The ticket has expired.
+    #[error("the ticket has expired: ask the server's operator for a new one")]
+    TicketExpired,
+    /// As many devices as it was made for have used the ticket.
+    #[error(
+        "the ticket was used by as many devices as it was made for: ask the server's operator for a new one"
+    )]
+    TicketUsedUp,
+}
+
+impl Refusal {
+    /// May the reason pass by itself, so that the device had better come again?
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Pending { .. })
+    }
+}

@@ -6,6 +6,7 @@
 
 mod channels;
 mod farewell;
+mod hearing;
 mod ledger;
 mod room;
 mod turned_away;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer, Verdict};
+use shared::message::{ToClient, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
@@ -325,143 +326,6 @@ impl Driver {
     fn job(&mut self, job: Job) {
         self.ledger.asked += 1;
         let _ = self.jobs.send(job);
-    }
-
-    fn hear_peer(&mut self, event: FromPeer, notice: &mut (dyn FnMut(Notice<'_>) + Send)) -> Option<Event> {
-        match event {
-            FromPeer::Connected { peer, commands } => {
-                self.commands.insert(peer, commands);
-                None
-            }
-            FromPeer::Message { peer, message, bytes, place: _ } => {
-                self.traffic.up += bytes;
-                match &message {
-                    ToServer::Hello(hello) => {
-                        self.known.entry(peer).or_insert(Known {
-                            client: hello.client,
-                            failed: 0,
-                            unready: 0,
-                            unspooled: false,
-                        });
-                        let software = printable(&hello.software);
-                        notice(Notice::Remark(format!(
-                            "{} says hello with {} samples ({software})",
-                            self.name(peer),
-                            hello.samples
-                        )));
-                    }
-                    ToServer::NotNow { round, reason } => {
-                        let name = self.name(peer);
-                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.unready != *round)
-                        {
-                            known.unready = *round;
-                            let (round, client, reason) = (*round, known.client, reason.to_string());
-                            notice(Notice::Remark(format!(
-                                "{name} does not train in round {round} now: {reason}"
-                            )));
-                            notice(Notice::Arrival { round, client, what: Arrived::NotNow(&reason) });
-                        }
-                    }
-                    ToServer::Failed { round, reason } => {
-                        let name = self.name(peer);
-                        // Once a round: a peer that says it again and again is not worth a line each time.
-                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.failed != *round)
-                        {
-                            known.failed = *round;
-                            let (round, client, reason) = (*round, known.client, printable(reason));
-                            notice(Notice::Remark(format!(
-                                "{name} could not train in round {round}: {reason}"
-                            )));
-                            notice(Notice::Arrival { round, client, what: Arrived::Failed(&reason) });
-                        }
-                    }
-                    _ => {}
-                }
-                Some(Event::Message { peer, message })
-            }
-            FromPeer::Uploaded { peer, header, upload, bytes } => {
-                self.traffic.up += bytes;
-                let id = UploadId(self.next_upload);
-                self.next_upload += 1;
-                self.uploads.insert(id, upload);
-                self.room.received(notice);
-                Some(Event::Uploaded { peer, round: header.round, report: header.report, upload: id })
-            }
-            FromPeer::Waits { peer } => Some(Event::Alive { peer }),
-            FromPeer::SpoolFailed { peer, path, error } => {
-                let said = self.room.failed(&path, &error, notice);
-                if let Some(known) = self.known.get_mut(&peer) {
-                    known.unspooled = said;
-                }
-                None
-            }
-            FromPeer::Refused { peer: _, client, refusal } => {
-                if let Some(remark) = self.turned_away.remark(client, &refusal) {
-                    notice(Notice::Remark(remark));
-                }
-                None
-            }
-            FromPeer::TurnedAway { places } => {
-                notice(Notice::Remark(format!(
-                    "turned a connection away: all of {places} places, or all of those for whoever was not welcomed \
-                     yet, are taken; clients try again by themselves (this is said once)"
-                )));
-                None
-            }
-            FromPeer::Disconnected { peer, reason } => {
-                self.commands.remove(&peer);
-                let known = self.known.remove(&peer);
-                if known.as_ref().is_none_or(|known| !known.unspooled) {
-                    let name = name(peer, known.as_ref());
-                    notice(Notice::Remark(format!("{name} disconnected: {}", printable(&reason))));
-                }
-                Some(Event::Disconnected { peer })
-            }
-        }
-    }
-
-    fn hear_ledger(
-        &mut self,
-        done: Done,
-        notice: &mut (dyn FnMut(Notice<'_>) + Send),
-    ) -> Result<Option<Event>, RunError> {
-        self.ledger.hear(&done);
-        Ok(match done {
-            Done::Opened(broadcast) => {
-                let round = broadcast.round;
-                self.broadcast = Some(broadcast);
-                notice(Notice::Opened { round, cohort: self.cohort });
-                Some(Event::Opened { round })
-            }
-            Done::Folded { round, client, outcome } => {
-                let rejection = outcome.as_ref().err().map(ToString::to_string);
-                let what = rejection.as_deref().map_or(Arrived::Accepted, Arrived::Rejected);
-                self.judged = Some(client);
-                notice(Notice::Arrival { round, client, what });
-                Some(Event::Folded { round, client, outcome })
-            }
-            Done::Closed { round, enough } => Some(Event::Closed { round, enough }),
-            Done::Settled(record) => {
-                notice(Notice::Round(&record));
-                if record.collapsed {
-                    notice(Notice::Alarm(format!(
-                        "the global model names few classes after round {}, whatever it is shown: it learns from its own \
-                         mistakes. A smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate \
-                         may help",
-                        record.round
-                    )));
-                }
-                if record.diverged {
-                    notice(Notice::Alarm(format!(
-                        "the server's own training in round {} has diverged, and the round ended without it: start a new run \
-                         with a lower training.optimizer.sgd.rate or server.weight",
-                        record.round
-                    )));
-                }
-                None
-            }
-            Done::Failed(error) => return Err(error),
-        })
     }
 }
 

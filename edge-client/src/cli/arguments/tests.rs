@@ -1,0 +1,104 @@
+//! What the command line accepts, and what its help says.
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Command, clap::Error> {
+    Arguments::try_parse_from(std::iter::once("edge-client").chain(line.split(' '))).map(|all| all.command)
+}
+
+fn join(line: &str) -> JoinArguments {
+    match parse(line).unwrap() {
+        Command::Join(join) => join,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Arguments::command().debug_assert();
+}
+
+#[test]
+fn joining_needs_data() {
+    let plain = join("join 127.0.0.1:4433 --data d");
+    assert_eq!(plain.server, Some(Target::Address("127.0.0.1:4433".to_owned())));
+    assert!(!plain.json);
+    assert_eq!((plain.classes, plain.shape, &plain.samples.label[..]), (Labels::Numbers(10), None, "label"));
+    assert_eq!((plain.state, plain.server_key, plain.threads), (None, None, None));
+    let hex = "0f".repeat(32);
+    let full = join(&format!(
+        "join [::1]:1 --data d --state s --server-key {hex} --threads 2 --classes 256 --json -vv"
+    ));
+    assert_eq!(full.server_key, Some(PublicKey::from_bytes([0x0f; 32])));
+    assert_eq!(join("join --data d").server, None);
+    assert_eq!((full.threads.map(NonZeroUsize::get), full.json), (Some(2), true));
+    assert_eq!(full.classes, Labels::Numbers(256));
+    for line in [
+        "join --data d --ticket-file f h:1",
+        "join h:1",
+        "predict --model m",
+        "predict --data d",
+        "join h:1 --data d x",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_with_the_reason() {
+    for (line, reason) in [
+        ("join lab --data d", "the port is missing"),
+        ("join :1 --data d", "the host is missing"),
+        ("join ::1:1 --data d", "in brackets"),
+        ("join lab:0 --data d", "a number from 1 to 65535"),
+        ("join lab:65536 --data d", "a number from 1 to 65535"),
+        ("join lab:1 --data d --server-key 0f", "64 hexadecimal digits"),
+        ("join http://lab:4433 --data d", "leave http:// out and give HOST:PORT, as in lab:4433"),
+        ("join https://lab/x --data d", "leave https:// out"),
+        ("join quic:// --data d", "as in lab.example:4433"),
+        ("join lab:1/x --data d", "an address has no path"),
+        ("join lab:1 --data d --threads 0", "at least 1, or leave it out"),
+        ("join lab:1 --data d --threads all", "at least 1, or leave it out"),
+        ("join lab:1 --data d --classes 65537", "from 1 to 65536"),
+        ("join lab:1 --data d --on-error ignore", "possible values: stop, skip"),
+        ("join lab:1 --data d --shape 3x", "as in 1x28x28"),
+        ("join lab:1 --data d --classes 0", "0"),
+        ("join lab:1 --data d --unlabelled --classes 3", "cannot be used with"),
+        ("predict --model m --data d --split all", "possible values: train, test"),
+        ("predict --model m --data d --limit 0", "zero"),
+        ("predict --model m --personal --data d", "cannot be used with"),
+        ("predict --model m --gate --data d", "cannot be used with"),
+        ("evaluate --data d --run 12", "run"),
+        ("completions powerhell", "powershell"),
+    ] {
+        let error = parse(line).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}");
+        assert!(error.to_string().contains(reason), "{line}: {error}");
+    }
+}
+
+#[test]
+fn the_long_help_says_what_one_has_to_know() {
+    let help = parse("--help").unwrap_err();
+    assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+    assert_eq!(help.exit_code(), 0);
+    let text = help.to_string();
+    for part in ["A typical session", "Exit codes", ".local/state/edge-client", "never leave the device"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn state_lies_where_the_specification_says() {
+    let default = |state: Option<&str>, home: Option<&str>| {
+        default_state(state.map(OsString::from), home.map(OsString::from))
+    };
+    assert_eq!(default(Some("/s"), Some("/h")), Some("/s/edge-client".into()));
+    assert_eq!(default(None, Some("/h")), Some("/h/.local/state/edge-client".into()));
+    assert_eq!(default(Some("s"), Some("/h")), Some("/h/.local/state/edge-client".into()));
+    assert_eq!(default(Some(""), None), None);
+    assert_eq!(default(None, None), None);
+}

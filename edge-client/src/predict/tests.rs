@@ -1,0 +1,160 @@
+//! Predictions in closed form, and one error for each mistake.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use models::{Array, ParamSet, write_model};
+use shared::data::Dataset;
+use shared::personalisation::Method;
+
+use super::*;
+
+#[test]
+fn a_model_of_other_samples_is_no_newer_one() {
+    let old = shared::spec::RunSpec::example("fedavg").data;
+    let differs = |change: fn(&mut DataSpec)| {
+        let mut new = old.clone();
+        change(&mut new);
+        match interchangeable(&old, &new) {
+            Ok(()) => None,
+            Err(PredictError::OtherSamples { what }) => Some(what),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(differs(|_| {}), None);
+    assert_eq!(differs(|new| new.preparation.augmentation.flip = 0.5), None, "only training is augmented");
+    assert!(differs(|new| new.shape = vec![3, 2, 2]).is_some_and(|what| what.contains("shapes")));
+    assert!(
+        differs(|new| new.class_names = vec!["b".into(), "a".into()])
+            .is_some_and(|what| what.contains("names"))
+    );
+    let whitened = differs(|new| new.preparation.normalisation = shared::data::Normalisation::Whiten);
+    assert!(whitened.is_some_and(|what| what.contains("normalisations")));
+}
+use crate::personal::tests::personal;
+
+/// A model of 1x1x2 samples whose two logits are ten times the pixels, plus `bias`.
+fn model(folder: &Path, bias: [f32; 2]) -> PathBuf {
+    let architecture = Architecture::by_name("linear", &[1, 1, 2], 2).unwrap();
+    let mut params = ParamSet::new();
+    params.insert("head.fc.weight", Array::new([2, 2], vec![10.0, 0.0, 0.0, 10.0]).unwrap());
+    params.insert("head.fc.bias", Array::new([2], bias.to_vec()).unwrap());
+    let path = folder.join("model.safetensors");
+    let mut file = File::create(&path).unwrap();
+    write_model(&architecture, &params, &BTreeMap::new(), &mut file).unwrap();
+    path
+}
+
+fn view(shape: &[usize], pixels: Vec<u8>, labels: Vec<u8>) -> View {
+    View::whole(Arc::new(Dataset::new(shape.to_vec(), pixels, labels, 2).unwrap()))
+}
+
+fn open(path: &Path) -> Result<Predictor, PredictError> {
+    Predictor::open(path, &Backend::cpu())
+}
+
+#[test]
+fn predictions_are_those_of_the_closed_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
+    // Logits (0, 10), (10, 0), (10, 10): the first class wins the tie.
+    let data = view(&[1, 1, 2], vec![0, 255, 255, 0, 255, 255], vec![1, 1, 0]);
+    let mut rows = Vec::new();
+    let score = predictor
+        .predict(&data, &mut |row| {
+            rows.push(row);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let sure = 1.0 / (1.0 + (-10f32).exp());
+    let expected = [(0, 1, sure, 1), (1, 0, sure, 1), (2, 0, 0.5, 0)];
+    for (row, (sample, class, probability, label)) in rows.iter().zip(expected) {
+        assert_eq!((row.sample, row.class, row.label), (sample, class, label));
+        assert!((row.probability - probability).abs() < 1e-6, "{row:?}");
+    }
+    assert_eq!((rows.len(), score), (3, Score { samples: 3, correct: 2 }));
+    assert!((score.accuracy() - 2.0 / 3.0).abs() < 1e-12);
+}
+
+#[test]
+fn every_sample_of_several_batches_comes_once_and_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut predictor = open(&model(folder.path(), [0.0; 2])).unwrap();
+    let samples = 2 * BATCH + 3;
+    let labels: Vec<u8> = (0..samples).map(|sample| (sample % 3 == 0).into()).collect();
+    let pixels = labels.iter().flat_map(|&label| [255 * (1 - label), 255 * label]).collect();
+    let data = view(&[1, 1, 2], pixels, labels);
+    let mut seen = 0;
+    let mut row = |row: Row| {
+        assert_eq!(row.sample, seen);
+        seen += 1;
+        if row.sample == BATCH + 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let score = predictor.predict(&data, &mut row).unwrap();
+    assert_eq!(score, Score { samples: BATCH + 2, correct: BATCH + 2 });
+    let score = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(score, Score { samples, correct: samples });
+}
+
+#[test]
+fn each_mistake_has_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent");
+    assert!(matches!(open(&absent), Err(PredictError::Open { path, .. }) if path == absent));
+
+    let text = folder.path().join("text");
+    std::fs::write(&text, "round,accuracy\n1,0.5\n").unwrap();
+    let error = open(&text).unwrap_err();
+    assert!(matches!(error, PredictError::Model { problem: ModelFileError::NotSafetensors(_), .. }));
+    assert!(error.to_string().contains("text"), "{error}");
+    let is_a_directory = open(folder.path()).unwrap_err();
+    assert!(matches!(is_a_directory, PredictError::Open { .. } | PredictError::Model { .. }));
+
+    let path = model(folder.path(), [0.0; 2]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.truncate(bytes.len() - 1);
+    std::fs::write(folder.path().join("cut"), bytes).unwrap();
+    assert!(matches!(open(&folder.path().join("cut")), Err(PredictError::Model { .. })));
+
+    let data = view(&[1, 2, 1], vec![0, 0], vec![0]);
+    let error = open(&path).unwrap().predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(
+        matches!(&error, PredictError::Shape { expected, found } if *expected == [1, 1, 2] && *found == [1, 2, 1])
+    );
+}
+
+#[test]
+fn a_personal_model_answers_with_the_weight_of_the_global_one() {
+    // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
+    let data = view(&[1, 1, 2], vec![255, 0, 0, 255], vec![0, 1]);
+    let answers = |method: Method| {
+        let mut predictor = Predictor::personal(&personal(method), &Backend::cpu()).unwrap();
+        let mut rows = Vec::new();
+        predictor
+            .predict(&data, &mut |row| {
+                rows.push((row.class, row.gate.unwrap()));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        rows
+    };
+    let [(first, open), (second, shut)] = answers(Method::Mf)[..] else { panic!("two samples") };
+    assert_eq!((first, second), (0, 1));
+    assert!(open > 0.999 && shut < 0.001, "{open} {shut}");
+    assert_eq!(answers(Method::Fb), [(1, 0.0), (1, 0.0)]);
+    assert!(answers(Method::Fixed).iter().all(|&(_, gate)| (gate - 0.5).abs() < 1e-9));
+    let mut probabilities = personal(Method::Mf);
+    probabilities.model.mix = Mix::Probabilities;
+    let mut predictor = Predictor::personal(&probabilities, &Backend::cpu()).unwrap();
+    let score = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(score, Score { samples: 2, correct: 2 });
+}
+
+#[test]
+fn a_diverged_model_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut predictor = open(&model(folder.path(), [0.0, f32::NAN])).unwrap();
+    let data = view(&[1, 1, 2], vec![0, 0], vec![0]);
+    let error = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, PredictError::NotFinite { sample: 0 }));
+}

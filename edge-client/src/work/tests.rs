@@ -1,0 +1,153 @@
+//! One task from the broadcast to the update, and what of it the server is told.
+
+use models::{Array, Layer, Precision};
+use shared::data::Dataset;
+use shared::message::{ToServer, UpdateHeader};
+use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
+
+use super::*;
+
+#[test]
+fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
+    let mut spec = RunSpec::example("fedavg");
+    spec.training.slices = 3;
+    let pixels = (0..4 * 11).map(|pixel| (pixel * 37 % 251) as u8).collect();
+    let labels: Vec<u8> = (0..11).map(|sample| sample % 2).collect();
+    let whole = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()));
+    let mut params = ParamSet::new();
+    params.insert("head.fc.weight", Array::zeros([2, 4]));
+    params.insert("head.fc.bias", Array::zeros([2]));
+    let broadcast: Bytes = Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+    let client = ClientId::from_bytes([5; 16]);
+    let trained = |slices: u32, round: u32, data: View| {
+        let mut spec = Box::new(spec.clone());
+        spec.training.slices = slices;
+        let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
+        let (work, tests) = (Work::TRAIN, TestSamples::none());
+        let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
+        let result = carry_out(&task, &Handle::default()).unwrap();
+        (result.report.samples, result.update)
+    };
+    let mut all = Vec::new();
+    for round in 1..=3 {
+        let slice = spec.data_in(round, client, &whole);
+        let found = trained(3, round, whole.clone());
+        assert_eq!(found.0, spec.samples_in(round, 11));
+        assert_eq!(found, trained(1, round, slice.clone()));
+        assert_ne!(found.1, trained(1, round, whole.clone()).1);
+        all.extend_from_slice(slice.indices());
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..11).collect::<Vec<u32>>());
+}
+
+/// A network of two layers, on 1x2x2 samples of two classes, whose clients make personal models.
+fn personal_spec(report: Reports) -> Box<RunSpec> {
+    let mut spec = RunSpec::example("fedavg");
+    let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: true };
+    spec.architecture.extractor = vec![Layer::Flatten, linear("a", 3), Layer::Relu];
+    spec.architecture.head = vec![linear("fc", 2)];
+    let tuning = Tuning { rate: 0.5, ..Tuning::default() };
+    spec.personalisation = Some(Box::new(Personalisation {
+        methods: vec![Method::Mfe, Method::Mf],
+        every: 0,
+        expert_share: 0.75,
+        mix: Mix::Logits,
+        whole: tuning,
+        head: tuning,
+        gate: GateTraining { rate: 0.1, ..GateTraining::default() },
+        report,
+    }));
+    Box::new(spec)
+}
+
+fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
+    let spec = personal_spec(report);
+    let pixels = (0..4 * 20).map(|pixel| (pixel * 37 % 251) as u8).collect();
+    let labels: Vec<u8> = (0..20).map(|sample| sample % 2).collect();
+    let data = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()));
+    let params = spec.architecture.initialise(|name| spec.root_seed().derive(name).rng()).unwrap();
+    let broadcast = Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+    let client = ClientId::from_bytes([5; 16]);
+    let (backend, local) = (Backend::cpu(), Some(kept()).filter(|_| !work.train));
+    let task = Task { spec, round: 4, work, client, data, tests, backend, broadcast, local };
+    carry_out(&task, &Handle::default()).unwrap()
+}
+
+/// What federated averaging keeps: nothing.
+fn kept() -> Vec<u8> {
+    Parcel::default().to_bytes(Precision::F32)
+}
+
+const PERSONALISE: Work = Work { train: false, evaluate: false, personalise: true };
+
+fn samples() -> TestSamples {
+    let dataset = Dataset::new(vec![1, 2, 2], (0..16).collect(), vec![0_u8, 1, 1, 0], 2).unwrap();
+    TestSamples::of(View::whole(Arc::new(dataset)))
+}
+
+#[test]
+fn head_gate_and_split_stay_on_the_device() {
+    let result = personalised(Reports::ALL, PERSONALISE, samples());
+    let personal = Personal::from_bytes(result.personal.as_ref().unwrap()).unwrap();
+    assert_eq!((personal.round, personal.split.samples(), personal.model.method), (4, 20, Method::Mfe));
+    assert_eq!(result.local, Some(kept()), "what the algorithm keeps stays as it is");
+    // All that crosses the network.
+    let sent = [
+        &shared::frame::encode(
+            &ToServer::Update(UpdateHeader { round: 4, report: result.report }),
+            result.update.len() as u64,
+        )[..],
+        &result.update,
+    ]
+    .concat();
+    assert_eq!(result.update, Parcel::default().to_bytes(Precision::F32));
+    let (weights, bias) = personal.model.gate.as_ref().unwrap().parts();
+    let head = personal.model.local.iter().flat_map(|(_, array)| array.values());
+    let values: Vec<f32> = head.chain(weights).copied().chain([bias]).filter(|&value| value != 0.0).collect();
+    assert!(values.len() > 8);
+    for value in values {
+        assert!(!sent.windows(4).any(|four| four == value.to_le_bytes()), "{value} was sent");
+    }
+    let split: Vec<u8> = personal.split.gate.iter().map(|&position| position as u8).collect();
+    assert!(!sent.windows(split.len()).any(|found| found == split));
+}
+
+#[test]
+fn the_server_is_told_what_it_may_know() {
+    let names = |report, tests| -> Vec<&str> {
+        let report = personalised(report, PERSONALISE, tests).report;
+        report.metrics.into_iter().flatten().flat_map(Metric::values).map(|(name, _)| name).collect()
+    };
+    let all = [
+        "local-test",
+        "global-test",
+        "mfe-local-test",
+        "mfe-global-test",
+        "mfe-gate",
+        "mf-local-test",
+        "mf-global-test",
+        "mf-gate",
+    ];
+    assert_eq!(names(Reports::ALL, samples()), all);
+    let nothing = Reports { local_test: false, global_test: false, gate: false };
+    assert_eq!(names(nothing, samples()), [""; 0]);
+    let local = Reports { local_test: true, ..nothing };
+    assert_eq!(names(local, samples()), ["local-test", "mfe-local-test", "mf-local-test"]);
+    // Without test samples it has a model all the same.
+    assert_eq!(names(Reports::ALL, TestSamples::none()), ["mfe-gate", "mf-gate"]);
+}
+
+#[test]
+fn personalising_costs_the_round_nothing_but_time() {
+    let plain = personalised(Reports::ALL, Work::TRAIN, samples());
+    let both = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, samples());
+    assert_eq!((plain.update, plain.personal), (both.update.clone(), None));
+    let alone = personalised(Reports::ALL, PERSONALISE, samples());
+    assert!(both.personal.is_some() && both.personal == alone.personal);
+    // Samples that cannot be prepared: no personal model, and the round goes on.
+    let wide = Dataset::new(vec![1, 1, 4], vec![0; 4], vec![0_u8], 2).unwrap();
+    let tests = TestSamples::of(View::whole(Arc::new(wide)));
+    let result = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, tests);
+    assert_eq!((result.update, result.personal), (both.update, None));
+}

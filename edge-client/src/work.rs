@@ -182,11 +182,16 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
         return Err(TaskError::ClassNames { device: device.join(", "), run: run.join(", ") });
     }
     task.spec.data.preparation.shape(task.data.shape()).map_err(TrainError::from)?;
-    let decode = |mut bytes: &[u8]| {
-        let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
-        Parcel::read_from(&mut bytes, limits)
+    let limits = |length: usize| Limits { max_bytes: length as u64, ..Limits::default() };
+    // Where it lies: all clients of a simulation read the same memory.
+    let received = || {
+        let broadcast = &task.broadcast;
+        Parcel::from_shared(broadcast, limits(broadcast.len())).map_err(TaskError::Broadcast)
     };
-    let received = || decode(&task.broadcast).map_err(TaskError::Broadcast);
+    let decode = |mut local: &[u8]| {
+        let limits = limits(local.len());
+        Parcel::read_from(&mut local, limits)
+    };
     let local = || task.local.as_deref().map(decode).transpose().map_err(TaskError::Local);
     let seed = task.spec.root_seed().derive_numbered("round", u64::from(task.round));
     let seed = seed.derive_bytes("client", task.client.as_bytes());

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
+use bytes::Bytes;
 use models::params::codec::{self, DecodeError, Limits};
 use models::params::{Mismatch, ParamSet, Precision};
 use serde::Serialize;
@@ -126,7 +127,16 @@ impl Parcel {
 
     /// Reads one parcel; `input` must end with it.
     pub fn read_from(input: &mut dyn Read, limits: Limits) -> Result<Self, ParcelError> {
-        let (tensors, metadata) = codec::read(input, limits)?;
+        Self::of(codec::read(input, limits)?)
+    }
+
+    /// Reads one parcel, which is the whole message, where it lies: tensors that need no conversion stay in the message
+    /// ([`codec::from_shared`]).
+    pub fn from_shared(message: &Bytes, limits: Limits) -> Result<Self, ParcelError> {
+        Self::of(codec::from_shared(message, limits)?)
+    }
+
+    fn of((tensors, metadata): (ParamSet, BTreeMap<String, String>)) -> Result<Self, ParcelError> {
         let scalars = match metadata.get(SCALARS) {
             None => Vec::new(),
             Some(hex) => {
@@ -164,6 +174,8 @@ mod tests {
         assert_eq!(bytes.len() as u64, sent.encoded_len(Precision::F32));
         let got = Parcel::read_from(&mut bytes.as_slice(), Limits::default()).expect("own bytes decode");
         assert_eq!(got, sent);
+        let shared = Parcel::from_shared(&bytes.into(), Limits::default()).expect("own bytes decode");
+        assert_eq!(shared, sent);
         assert_eq!(got.scalars::<(u32, f64)>("a pair").expect("own scalars decode"), (7, 0.25));
     }
 

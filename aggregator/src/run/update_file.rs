@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
+use bytes::Bytes;
 use models::Limits;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::{Rejection, ToServer, UpdateHeader, reason};
@@ -11,6 +12,17 @@ use shared::parcel::Parcel;
 pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHeader, Parcel), Rejection> {
     let (update, limits) = read_header(input, max_payload)?;
     let parcel = Parcel::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
+    Ok((update, parcel))
+}
+
+/// [`read`] of a frame whose payload lies apart in memory, and is read there.
+pub(super) fn read_shared(
+    mut frame: &[u8],
+    payload: &Bytes,
+    max_payload: u64,
+) -> Result<(UpdateHeader, Parcel), Rejection> {
+    let (update, limits) = read_header(&mut frame, max_payload)?;
+    let parcel = Parcel::from_shared(payload, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, parcel))
 }
 

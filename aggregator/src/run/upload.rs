@@ -1,6 +1,5 @@
 //! An update that has arrived, before it is accepted.
 
-use std::io::{Cursor, Read as _};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -57,9 +56,9 @@ impl Run {
         &mut self,
         round: u32,
         client: ClientId,
-        (frame, payload): (&[u8], &[u8]),
+        (frame, payload): (&[u8], &Bytes),
     ) -> Result<(), Rejection> {
-        let read = update_file::read(&mut Cursor::new(frame).chain(payload), self.max_payload());
+        let read = update_file::read_shared(frame, payload, self.max_payload());
         let (header, update) = self.judge(round, read)?;
         self.add(client, header, update);
         Ok(())

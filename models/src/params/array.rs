@@ -3,16 +3,29 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 /// A dense row-major tensor of `f32` in host memory.
 ///
 /// The number of values always equals the product of the shape; the fields are private to keep it so. A shape of `[]`
 /// is a scalar with one value, and a shape with a zero in it has no values.
 ///
-/// Clones share the values until one of them changes them.
-#[derive(Clone, PartialEq)]
+/// Clones share the values until one of them changes them. So does an array whose values lie in a message
+/// ([`codec::from_shared`](super::codec::from_shared)): it reads them there, keeps the whole message for that, and takes them
+/// into a memory of its own when it changes them.
+#[derive(Clone)]
 pub struct Array {
     shape: Vec<usize>,
-    values: Arc<Vec<f32>>,
+    values: Values,
+}
+
+/// Where the values are.
+#[derive(Clone)]
+enum Values {
+    /// In a memory that is this array's and its clones' alone.
+    Own(Arc<Vec<f32>>),
+    /// In a message, as bytes that can be read as `f32` where they are.
+    Lent(Bytes),
 }
 
 /// A shape and a number of values that do not belong together: a mistake of whoever built the array.
@@ -35,7 +48,7 @@ impl Array {
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<f32>) -> Result<Self, ShapeError> {
         let shape = shape.into();
         if element_count(&shape) == Some(values.len()) {
-            Ok(Self { shape, values: Arc::new(values) })
+            Ok(Self { shape, values: Values::Own(Arc::new(values)) })
         } else {
             Err(ShapeError { shape, values: values.len() })
         }
@@ -50,7 +63,16 @@ impl Array {
     pub fn zeros(shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let count = element_count(&shape).expect("the caller gives a shape that fits into memory");
-        Self { shape, values: Arc::new(vec![0.0; count]) }
+        Self { shape, values: Values::Own(Arc::new(vec![0.0; count])) }
+    }
+
+    /// An array over little-endian values that stay where they are; `None` if they cannot be read there, because they are not
+    /// aligned or this machine has another order of bytes.
+    pub(super) fn lent(shape: &[usize], bytes: Bytes) -> Option<Self> {
+        let values =
+            bytemuck::try_cast_slice::<u8, f32>(&bytes).ok().filter(|_| cfg!(target_endian = "little"))?;
+        (element_count(shape) == Some(values.len()))
+            .then(|| Self { shape: shape.to_vec(), values: Values::Lent(bytes) })
     }
 
     /// The extent of each dimension, outermost first.
@@ -62,43 +84,66 @@ impl Array {
     /// The values in row-major order.
     #[must_use]
     pub fn values(&self) -> &[f32] {
-        &self.values
+        match &self.values {
+            Values::Own(values) => values,
+            // They could be when the array was made, and memory that is shared does not move.
+            Values::Lent(bytes) => bytemuck::cast_slice(bytes),
+        }
     }
 
-    /// The values in row-major order, to be changed in place; copied first if a clone shares them.
+    /// The values in row-major order, to be changed in place; copied first if a clone or a message shares them.
     pub fn values_mut(&mut self) -> &mut [f32] {
-        Arc::make_mut(&mut self.values).as_mut_slice()
+        if let Values::Lent(bytes) = &self.values {
+            self.values = Values::Own(Arc::new(bytemuck::cast_slice(bytes).to_vec()));
+        }
+        match &mut self.values {
+            Values::Own(values) => Arc::make_mut(values).as_mut_slice(),
+            Values::Lent(_) => unreachable!("they were taken into a memory of their own"),
+        }
     }
 
-    /// Replaces each value by `f(own, other's)`; in a memory of its own if a clone shares this one. The shapes are the same.
+    /// Replaces each value by `f(own, other's)`; in a memory of its own if a clone or a message shares this one. The shapes are
+    /// the same.
     pub(super) fn combine(&mut self, other: &Self, f: impl Fn(f32, f32) -> f32) {
         debug_assert_eq!(self.shape, other.shape);
-        if let Some(own) = Arc::get_mut(&mut self.values) {
+        if let Values::Own(own) = &mut self.values
+            && let Some(own) = Arc::get_mut(own)
+        {
             for (own, &other) in own.iter_mut().zip(other.values()) {
                 *own = f(*own, other);
             }
         } else {
-            let pairs = self.values.iter().zip(other.values());
-            self.values = Arc::new(pairs.map(|(&own, &other)| f(own, other)).collect());
+            let pairs = self.values().iter().zip(other.values());
+            self.values = Values::Own(Arc::new(pairs.map(|(&own, &other)| f(own, other)).collect()));
         }
     }
 
     /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.values.len()
+        self.values().len()
     }
 
     /// Whether there are no values, which means that the shape holds a zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.values().is_empty()
     }
 
-    /// Gives the values up, in row-major order; a copy of them if a clone shares them.
+    /// Gives the values up, in row-major order; a copy of them if a clone or a message shares them.
     #[must_use]
     pub fn into_values(self) -> Vec<f32> {
-        Arc::unwrap_or_clone(self.values)
+        match self.values {
+            Values::Own(values) => Arc::unwrap_or_clone(values),
+            Values::Lent(bytes) => bytemuck::cast_slice(&bytes).to_vec(),
+        }
+    }
+}
+
+/// Equal shapes and equal values, wherever these are.
+impl PartialEq for Array {
+    fn eq(&self, other: &Self) -> bool {
+        self.shape == other.shape && self.values() == other.values()
     }
 }
 
@@ -139,6 +184,29 @@ mod tests {
         assert_eq!(element_count(&shape), None);
         assert!(Array::new(shape, vec![]).is_err());
         assert_eq!(element_count(&[usize::MAX, usize::MAX, 0]), Some(0));
+    }
+
+    #[test]
+    fn values_in_a_message_are_read_there_and_never_changed_there() {
+        let sent = [1.5f32, -2.0, 0.25];
+        let message = Bytes::from_owner(sent.map(f32::to_le_bytes).concat());
+        if !cfg!(target_endian = "little") || !message.as_ptr().addr().is_multiple_of(align_of::<f32>()) {
+            return;
+        }
+        let lent = Array::lent(&[3], message.clone()).expect("as many as the shape says");
+        assert_eq!(lent.values(), sent);
+        assert_eq!(lent.values().as_ptr().addr(), message.as_ptr().addr());
+        assert_eq!(lent, Array::new([3], sent.to_vec()).unwrap());
+        assert_eq!((lent.len(), lent.is_empty()), (3, false));
+        let (mut changed, mut combined) = (lent.clone(), lent.clone());
+        changed.values_mut()[1] = 7.0;
+        combined.combine(&lent, |own, other| own + other);
+        assert_eq!((changed.values(), combined.values()), (&[1.5, 7.0, 0.25][..], &[3.0, -4.0, 0.5][..]));
+        assert_eq!(lent.values(), sent);
+        assert_eq!(lent.into_values(), sent);
+        assert!(Array::lent(&[2], message.clone()).is_none());
+        assert!(Array::lent(&[2], message.slice(1..9)).is_none(), "not aligned");
+        assert!(Array::lent(&[2], message.slice(0..9)).is_none(), "not whole");
     }
 
     #[test]

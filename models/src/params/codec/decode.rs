@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
 
+use bytes::Bytes;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use safetensors::Dtype;
@@ -116,11 +117,45 @@ pub fn read(
     input: &mut dyn Read,
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    let (tensors, metadata) = declarations(input, limits)?;
-    let mut params = ParamSet::new();
     let mut buffer = Vec::new();
+    read_with(input, limits, |input, tensor| read_array(input, tensor, &mut buffer))
+}
+
+/// [`read`] from a message in memory, without a copy of it: an `F32` tensor that can be read where it lies stays there, and
+/// keeps the message. A broadcast is trained from and an update is folded with as much memory as they came in.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_shared(
+    message: &Bytes,
+    limits: Limits,
+) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    let mut buffer = Vec::new();
+    read_with(&message[..], limits, |rest, tensor| {
+        let lent = (tensor.precision == Precision::F32)
+            .then(|| rest.split_at_checked(tensor.count * Precision::F32.bytes()))
+            .flatten()
+            .and_then(|(data, after)| Some((Array::lent(&tensor.shape, message.slice_ref(data))?, after)));
+        match lent {
+            Some((array, after)) => {
+                *rest = after;
+                Ok(array)
+            }
+            None => read_array(rest, tensor, &mut buffer),
+        }
+    })
+}
+
+/// Reads all of `input`, each tensor as `take` does.
+fn read_with<R: Read>(
+    mut input: R,
+    limits: Limits,
+    mut take: impl FnMut(&mut R, &Declared) -> Result<Array, DecodeError>,
+) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    let (tensors, metadata) = declarations(&mut input, limits)?;
+    let mut params = ParamSet::new();
     for tensor in tensors {
-        let array = read_array(input, &tensor, &mut buffer)?;
+        let array = take(&mut input, &tensor)?;
         params.insert(tensor.name, array);
     }
     match input.read_exact(&mut [0]) {
@@ -539,6 +574,9 @@ mod tests {
         ) {
             let bytes = to_bytes(&params, Precision::F32, &metadata).unwrap();
             let (read, read_metadata) = from_bytes(&bytes, Limits::default()).unwrap();
+            let shared = from_shared(&bytes.into(), Limits::default()).unwrap();
+            prop_assert_eq!((bits(&shared.0), shared.0.layout()), (bits(&params), params.layout()));
+            prop_assert_eq!(&shared.1, &metadata);
             prop_assert_eq!(read.layout(), params.layout());
             // By bits, because NaN is not equal to itself.
             prop_assert_eq!(bits(&read), bits(&params));
@@ -567,7 +605,10 @@ mod tests {
         #[test]
         fn every_truncation_is_an_error(params in param_sets(), cut in any::<prop::sample::Index>()) {
             let bytes = to_bytes(&params, Precision::BF16, &Metadata::new()).unwrap();
-            prop_assert!(from_bytes(&bytes[..cut.index(bytes.len())], Limits::default()).is_err());
+            let cut = &bytes[..cut.index(bytes.len())];
+            let error = from_bytes(cut, Limits::default()).unwrap_err();
+            let shared = from_shared(&Bytes::copy_from_slice(cut), Limits::default()).unwrap_err();
+            prop_assert_eq!(shared.to_string(), error.to_string());
         }
 
         #[test]
@@ -584,7 +625,9 @@ mod tests {
                 let index = index.index(almost.len());
                 almost[index] = byte;
             }
-            let _ = from_bytes(&almost, Limits { max_bytes: 1 << 20, ..Limits::default() });
+            let limits = Limits { max_bytes: 1 << 20, ..Limits::default() };
+            let (read, shared) = (from_bytes(&almost, limits), from_shared(&almost.into(), limits));
+            prop_assert_eq!(shared.is_ok(), read.is_ok());
         }
     }
 }

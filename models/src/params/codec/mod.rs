@@ -13,7 +13,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-pub use decode::{DecodeError, read};
+pub use decode::{DecodeError, from_shared, read};
 pub use encode::{encoded_len, write, write_header, write_values};
 pub use stream::{TensorCursor, TensorStream};
 

@@ -32,22 +32,29 @@ impl Workshop {
         let (jobs, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..workers.max(1) {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads.max(1))
-                .thread_name(move |thread| format!("train-{number}-{thread}"))
-                .build()
-                .map_err(|error| NoThreads(error.to_string()))?;
             let queue = queue.clone();
-            std::thread::Builder::new()
-                .name(format!("worker-{number}"))
-                .spawn(move || {
-                    while let Some(job) = next(&queue) {
-                        // Whoever submits a job sees to its panics; here they must not cost a worker. The
-                        // message has been printed.
-                        let _ = panic::catch_unwind(AssertUnwindSafe(|| pool.install(job)));
-                    }
-                })
-                .map_err(|error| NoThreads(error.to_string()))?;
+            let (ready, started) = mpsc::channel();
+            let worker = std::thread::Builder::new().name(format!("train-{number}-0"));
+            let spawned = worker.spawn(move || {
+                // One of the pool's threads: no other has to be woken for a job to begin, nor for its end to be heard of.
+                let pool = rayon::ThreadPoolBuilder::new()
+                    .num_threads(threads.max(1))
+                    .use_current_thread()
+                    .thread_name(move |thread| format!("train-{number}-{thread}"))
+                    .build();
+                let pool = match pool {
+                    Ok(pool) => pool,
+                    Err(error) => return drop(ready.send(Err(NoThreads(error.to_string())))),
+                };
+                let _ = ready.send(Ok(()));
+                while let Some(job) = next(&queue) {
+                    // Whoever submits a job sees to its panics; here they must not cost a worker. The
+                    // message has been printed.
+                    let _ = panic::catch_unwind(AssertUnwindSafe(|| pool.install(job)));
+                }
+            });
+            spawned.map_err(|error| NoThreads(error.to_string()))?;
+            started.recv().expect("a worker says how it began")?;
         }
         Ok(Self { jobs })
     }

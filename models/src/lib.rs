@@ -72,6 +72,7 @@ pub use contrast::{mean_cosine, model_contrast};
 pub use correction::Correction;
 pub use device::Backend;
 pub use error::ModelError;
+pub use kernels::vectorised;
 pub use loss::cross_entropy;
 pub use masks::Masks;
 pub use metrics::{Evaluation, Prediction, evaluate, largest, predict};

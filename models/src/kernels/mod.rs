@@ -31,6 +31,7 @@ mod vectorised;
 pub(crate) mod winograd;
 
 pub(crate) use instructions::arch;
+pub use vectorised::vectorised;
 
 /// Values in `[-1, 1)` for tests.
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::kernels::arch;
 /// [`pulp::Arch::dispatch`] takes closures as well, but calls them by value, through a function that large closures are not
 /// inlined into: they would quietly run without vectors.
 #[inline(always)]
-pub(crate) fn vectorised<T>(f: impl FnMut() -> T) -> T {
+pub fn vectorised<T>(f: impl FnMut() -> T) -> T {
     arch().dispatch(Vectorised(f))
 }
 

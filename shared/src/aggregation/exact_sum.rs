@@ -11,6 +11,7 @@
 //! that the mean is rounded to.
 
 use models::params::{Array, ParamSet};
+use models::vectorised;
 
 use super::super::algorithm::Template;
 
@@ -203,10 +204,15 @@ impl ExactSum {
 
 /// `sum[i] += round(values[i] * factor)`, the aggregator's one hot loop.
 fn add_rounded(sum: &mut [i64], values: &[f32], factor: f64) {
-    for (total, &value) in sum.iter_mut().zip(values) {
-        let rounded = (f64::from(value) * factor + ROUNDER).to_bits().cast_signed();
-        *total = total.wrapping_add(rounded.wrapping_sub(ROUNDER.to_bits().cast_signed()));
-    }
+    vectorised(
+        #[inline(always)]
+        || {
+            for (total, &value) in sum.iter_mut().zip(values) {
+                let rounded = (f64::from(value) * factor + ROUNDER).to_bits().cast_signed();
+                *total = total.wrapping_add(rounded.wrapping_sub(ROUNDER.to_bits().cast_signed()));
+            }
+        },
+    );
 }
 
 #[cfg(test)]

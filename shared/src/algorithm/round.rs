@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use models::params::{Mismatch, MismatchKind, ParamSet};
-use models::{ParameterKind, ParameterSpec};
+use models::{ParameterKind, ParameterSpec, vectorised};
 
 use crate::aggregation::{Buffers, Rule, Scale, WeightedSum};
 use crate::id::ClientId;
@@ -119,7 +119,12 @@ impl Round<'_> {
         let limit = self.scale.max_abs();
         // One pass for the usual case: NaN and infinity fail this comparison too. In chunks without a way out, since a
         // loop that may end anywhere is not made into vector instructions.
-        let bounded = |values: &[f32]| values.iter().fold(true, |all, value| all & (value.abs() <= limit));
+        let bounded = |values: &[f32]| {
+            vectorised(
+                #[inline(always)]
+                || values.iter().fold(true, |all, value| all & (value.abs() <= limit)),
+            )
+        };
         for (tensor, array) in params {
             if array.values().chunks(1024).all(bounded) {
                 continue;

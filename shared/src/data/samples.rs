@@ -1,5 +1,7 @@
 //! What samples are made of, and their numbers as a network reads them.
 
+use models::vectorised;
+
 use super::DataError;
 
 /// The inputs of a data set, sample after sample, each in row-major order, in the narrowest type that holds them. They
@@ -48,7 +50,15 @@ impl Samples {
     pub(super) fn append(&self, index: usize, length: usize, x: &mut Vec<f32>) {
         let range = index * length..(index + 1) * length;
         match self {
-            Self::Bytes(values) => x.extend(values[range].iter().map(|&pixel| f32::from(pixel) / 255.0)),
+            Self::Bytes(values) => {
+                let (pixels, begin) = (&values[range], x.len());
+                x.resize(begin + length, 0.0);
+                let x = &mut x[begin..];
+                vectorised(
+                    #[inline(always)]
+                    || x.iter_mut().zip(pixels).for_each(|(x, &pixel)| *x = f32::from(pixel) / 255.0),
+                );
+            }
             Self::Floats(values) => x.extend_from_slice(&values[range]),
             Self::Tokens(values) => x.extend(values[range].iter().map(|&token| f32::from(token))),
         }

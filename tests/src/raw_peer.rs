@@ -73,7 +73,7 @@ impl RawPeer {
         key: &SecretKey,
         transport: TransportConfig,
     ) -> Result<Self, ConnectionError> {
-        Self::connect_speaking(Protocol::V3, address, pin, key, transport).await
+        Self::connect_speaking(Protocol::SPOKEN[0], address, pin, key, transport).await
     }
 
     /// The same in a version of the protocol.

@@ -8,6 +8,7 @@ use aggregator::run::directory::RunDirectory;
 use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
 use federation_tests::keys::device_key;
+use federation_tests::lab::Lab;
 use federation_tests::process::until;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::relay::Relay;
@@ -106,6 +107,44 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
     assert_eq!(gate.receipt(1), Verdict::Accepted);
     let (outcome, records, _) = hosted.end();
     assert_eq!((outcome, records[0].accepted), (Outcome::Completed, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_killed_goes_on_with_what_it_had_of_an_update() {
+    let lab = Lab::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20"]);
+    let mut server = lab.serve();
+    let address = lab.address().parse().unwrap();
+    let greeting = |held: Option<Held>| Hello { holds: held, ..hello(lab.client(0), 20, &[1, 28, 28], 10) };
+    let mut peer = RawPeer::connect(address, lab.key(), &device_key(0)).await;
+    let spec = peer.join(greeting(None)).await;
+    let (round, broadcast) = peer.task().await;
+    let payload = nothing(&broadcast);
+    let part = payload.len() / 2;
+    let mut stream = peer.connection.open_uni().await.unwrap();
+    let header = update_header(round, 20);
+    stream.write_all(&frame::encode(&ToServer::Update(header), payload.len() as u64)).await.unwrap();
+    stream.write_all(&payload[..part]).await.unwrap();
+    let spool = lab.run().join("state/spool");
+    until("the beginning is in the spool", || {
+        let files = fs::read_dir(&spool).unwrap().filter_map(|entry| entry.ok()?.metadata().ok());
+        files.map(|file| file.len()).sum::<u64>() >= part as u64
+    });
+    server.kill();
+    server = lab.serve();
+
+    let mut again = RawPeer::connect(address, lab.key(), &device_key(0)).await;
+    say(&mut again, ToServer::Hello(greeting(Some(Held { run: spec.run, round })))).await;
+    let Ok(ToClient::Partial(partial)) = again.answer().await else { panic!("nothing is here") };
+    let offset = partial.offset_in(round, &payload).expect("what is here is a beginning of the update");
+    assert_eq!(offset, part);
+    assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
+    let rest = ToServer::UpdateRest { header, offset: offset as u64 };
+    let mut bytes = frame::encode(&rest, (payload.len() - offset) as u64);
+    bytes.extend_from_slice(&payload[offset..]);
+    again.send(bytes).await;
+    assert_eq!(again.verdict(round).await, Verdict::Accepted);
+    assert_eq!(server.wait().code, Some(0));
+    assert_eq!(fs::read_dir(&spool).unwrap().count(), 0, "nothing is left behind");
 }
 
 /// The bytes that a message of the older version was recorded with, of a device with another id.

@@ -156,6 +156,7 @@ impl Listener {
     ) {
         let places = self.places.unwrap_or_else(|| limits::connections(clients));
         let limits = Arc::new(Limits::new(spool, max_payload, self.patience, places));
+        limits.partials.adopt(&limits.spool, max_payload);
         let watching =
             tokio::task::spawn(watch(self.gate.clone(), self.identity.clone(), self.directory.clone()));
         let mut told = false;

@@ -2,19 +2,23 @@
 //!
 //! What is here of an update stays in the spool, one per device, [`MOST`] in all. A device that comes back is told how much
 //! that is, with its hash, before it is welcomed ([`ToClient::Partial`](shared::message::ToClient::Partial)); one that holds
-//! something else sends everything. They end with the process: a server that was killed is sent whole updates.
+//! something else sends everything. A server that was killed finds them in its spool again: what a crash has made of them, their
+//! hashes tell.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
+use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
-use shared::message::{Partial, UpdateHeader};
+use shared::message::{Partial, ToServer, UpdateHeader};
 use tokio::sync::watch;
+
+use crate::run::directory::uploader_in;
 
 /// Parts of updates that are kept at a time; of more, the oldest goes.
 pub(super) const MOST: usize = 64;
@@ -58,6 +62,33 @@ impl Drop for Partials {
 impl Partials {
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<ClientId, Slot>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over what an earlier process has left of updates in the spool, the largest of each device and [`MOST`] in all; the rest
+    /// goes.
+    pub(super) fn adopt(&self, spool: &Path, max_payload: u64) {
+        let names = std::fs::read_dir(spool)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut slots = self.lock();
+        for (client, path) in names.filter_map(|name| Some((uploader_in(&name)?, spool.join(name)))) {
+            let kept = match slots.1.get(&client) {
+                Some(Slot::Kept(_, part)) => part.bytes,
+                Some(Slot::Active(..)) => continue,
+                None => 0,
+            };
+            let found = Part::read(&path, max_payload).filter(|part| part.bytes > kept);
+            let Some(part) = found.filter(|_| kept > 0 || slots.1.len() < MOST) else {
+                let _ = std::fs::remove_file(&path);
+                continue;
+            };
+            slots.0 += 1;
+            let number = slots.0;
+            if let Some(Slot::Kept(_, smaller)) = slots.1.insert(client, Slot::Kept(number, Box::new(part))) {
+                remove(&smaller);
+            }
+        }
     }
 
     /// An upload of `client` begins: its number, and what says when it is to stop.
@@ -169,6 +200,22 @@ pub(super) enum Taken {
 }
 
 impl Part {
+    /// What a file of the spool holds of an update, if that is worth anything. The last byte of a whole one is left to the device: it is
+    /// asked for a rest.
+    fn read(path: &Path, max_payload: u64) -> Option<Self> {
+        let mut file = File::open(path).ok()?;
+        let mut head = [0; HEADER_LEN];
+        file.read_exact(&mut head).ok()?;
+        let head = Header::parse(head, max_payload).ok()?;
+        let mut message = vec![0; head.message as usize];
+        file.read_exact(&mut message).ok()?;
+        let Ok(ToServer::Update(header)) = frame::decode(&message) else { return None };
+        let begins = HEADER_LEN as u64 + u64::from(head.message);
+        let bytes = file.metadata().ok()?.len().checked_sub(begins)?.min(head.payload.checked_sub(1)?);
+        let part = Self { header, path: path.to_owned(), begins, bytes, total: head.payload };
+        (bytes >= Partial::WORTH as u64).then_some(part)
+    }
+
     /// What the device is told. It reads the part.
     pub(super) fn partial(&self) -> io::Result<Partial> {
         let mut file = File::open(&self.path)?;
@@ -192,7 +239,7 @@ pub(super) fn digest(source: &mut impl Read, bytes: u64) -> io::Result<[u8; 32]>
     Ok(hash.finalize().into())
 }
 
-/// What cannot be removed now is removed by a restart, which empties the spool.
+/// What cannot be removed now is removed by a restart.
 pub(super) fn remove(part: &Part) {
     let _ = std::fs::remove_file(&part.path);
 }
@@ -204,6 +251,7 @@ mod tests {
     use shared::message::TrainReport;
 
     use super::*;
+    use crate::run::directory::upload_of;
 
     fn client(n: u8) -> ClientId {
         ClientId::from_bytes([n; 16])
@@ -229,6 +277,33 @@ mod tests {
         let partial = kept.partial().expect("readable");
         assert_eq!(partial.offset_in(3, &vec![2; Partial::WORTH + 1]), Some(Partial::WORTH));
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
+    }
+
+    #[test]
+    fn what_an_earlier_process_has_left_goes_on_and_rubbish_leaves_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let left = |n: u8, number: &str, there: usize, total: usize| {
+            let header = UpdateHeader { round: 3, report: TrainReport::default() };
+            let frame = frame::encode(&ToServer::Update(header), total as u64);
+            let path = folder.path().join(upload_of(client(n), number));
+            fs::write(&path, [frame, vec![2; there]].concat()).expect("written");
+        };
+        let much = 2 * Partial::WORTH;
+        left(1, "0-1", much, 1 << 20);
+        left(1, "0-2", Partial::WORTH, 1 << 20);
+        left(2, "0-1", Partial::WORTH - 1, 1 << 20);
+        left(3, "0-1", much, much);
+        left(4, "0-1", much, 1 << 21);
+        fs::write(folder.path().join(upload_of(client(5), "0-1")), "rubbish").expect("written");
+        let partials = Partials::default();
+        partials.adopt(folder.path(), 1 << 20);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+        let taken = |n: u8| match partials.take(client(n), Some(3)) {
+            Taken::Part(part) => Some(part.partial().expect("readable").bytes),
+            _ => None,
+        };
+        let found: Vec<_> = (1..=5).map(taken).collect();
+        assert_eq!(found, [Some(much as u64), None, Some(much as u64 - 1), None, None]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::partials::{self, Begun, Part, Partials};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
 use crate::run::Upload;
+use crate::run::directory::upload_of;
 
 /// Bytes that are written to the spool at once.
 const CHUNK: usize = 128 << 10;
@@ -79,7 +80,7 @@ impl Peer {
                 if let Some(begun) = begun {
                     partials::remove(&begun);
                 }
-                let name = format!("{}-{}.upload", self.id.0, stream.id().index());
+                let name = upload_of(client, &format!("{}-{}", self.id.0, stream.id().index()));
                 let frame = frame::encode(&ToServer::Update(update), header.payload);
                 let path = self.limits.spool.join(name);
                 Part { header: update, path, begins: frame.len() as u64, bytes: 0, total: header.payload }

@@ -18,7 +18,7 @@
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
 //!         served               locked by the process that serves the run, for whoever asks whether one does
 //!         clients/             what simulated clients keep from round to round
-//!         spool/               payloads under way, of no meaning after a restart
+//!         spool/               payloads under way; after a restart the beginnings of devices' updates go on
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -171,6 +171,18 @@ pub fn round_in(name: &str, prefix: &str, suffix: &str) -> Option<u32> {
 #[must_use]
 pub fn client_in(name: &str) -> Option<ClientId> {
     name.strip_suffix(".update")?.parse().ok()
+}
+
+/// The name in the spool of a device's upload; `number` tells those of one device apart.
+#[must_use]
+pub fn upload_of(client: ClientId, number: &str) -> String {
+    format!("{client}-{number}.upload")
+}
+
+/// The device in such a name.
+#[must_use]
+pub fn uploader_in(name: &str) -> Option<ClientId> {
+    name.strip_suffix(".upload")?.split_once('-')?.0.parse().ok()
 }
 
 /// The newest checkpoint's round, if there is a checkpoint.

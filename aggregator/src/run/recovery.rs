@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use shared::id::ClientId;
 
-use super::directory::{RunDirectory, client_in, newest_checkpoint};
+use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
 use super::{Run, RunError, TestSet, measured};
@@ -33,9 +33,7 @@ impl Run {
         for folder in [run.directory.root().to_owned(), state] {
             run.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
         }
-        let spool = run.directory.spool();
-        run.files.remove_dir(&spool).map_err(disk("empty", &spool))?;
-        run.files.create_dir(&spool).map_err(disk("create", &spool))?;
+        run.empty_spool()?;
         (run.closed, run.settled) = (closed, closed);
         run.restore_records(closed)?;
         run.settle()?;
@@ -46,6 +44,19 @@ impl Run {
         let resume = run.reopen()?;
         let resume = run.close_again(resume)?;
         Ok((run, resume))
+    }
+
+    /// What devices have uploaded is left to whoever listens to them: their next connections may go on with it.
+    fn empty_spool(&self) -> Result<(), RunError> {
+        let spool = self.directory.spool();
+        self.files.create_dir(&spool).map_err(disk("create", &spool))?;
+        for name in self.files.list(&spool).map_err(disk("list", &spool))? {
+            if uploader_in(&name).is_none() {
+                let path = spool.join(name);
+                self.files.remove(&path).map_err(disk("remove", &path))?;
+            }
+        }
+        Ok(())
     }
 
     /// If the round after the open one was open too, the open one had been closed and only its checkpoint is missing: it is

@@ -51,7 +51,8 @@ pub fn read(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset,
     };
     let columns = header.len() - 1;
     let shape = reading.shape.clone().unwrap_or_else(|| vec![columns]);
-    if columns == 0 || columns > MOST_COLUMNS || shape.iter().product::<usize>() != columns {
+    let wanted = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
+    if columns == 0 || columns > MOST_COLUMNS || wanted != Some(columns) {
         return Err(DataError::Columns { columns, shape }.in_file(path));
     }
     let (mut values, mut labels, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
@@ -186,6 +187,8 @@ mod tests {
         says(b"a,kind\nx,cat\n", &skip, "holds no sample");
         let shape = Reading { shape: Some(vec![3]), ..skip };
         says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape [3]");
+        let endless = Reading { shape: Some(vec![1 << 40, 1 << 40]), ..shape };
+        says(b"a,kind\n1,cat\n", &endless, "1 columns of features do not make samples of shape");
         let folder = tempfile::tempdir().unwrap();
         let absent = load_split(folder.path(), Split::Train, &reading()).unwrap_err().to_string();
         assert!(absent.contains("contains no `train.csv`"), "{absent}");

@@ -93,7 +93,11 @@ pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, Dat
     };
     let (x, y) = (tensor("x")?, tensor("y")?);
     let [count, shape @ ..] = x.shape() else { return Err(whole(wrong("x", &x, NEEDED))) };
-    let (count, length) = (*count, shape.iter().product::<usize>());
+    let count = *count;
+    // Of no samples the format allows any shape, also one that no sample can have.
+    let length = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
+    let length = length
+        .ok_or_else(|| whole(DataError::TooLarge { dimensions: x.shape().to_vec(), limit: MAX_CONTENT }))?;
     let each = if x.dtype() == Dtype::U16 { length } else { 1 };
     let labels_fit = match y.shape() {
         [samples] => *samples == count && x.dtype() != Dtype::U16,
@@ -269,6 +273,8 @@ mod tests {
         says(&[x(&[1, 1]), ("y", Dtype::F32, &[1], le(&[0.0]))], "`y` is F32 [1]; needed: whole numbers");
         says(&[x(&[0, 3]), y(&[0])], "holds no sample");
         says(&[x(&[2, 0]), y(&[2])], "at least one value");
+        let endless = ("x", Dtype::F32, &[0, 1 << 40, 1 << 40][..], Vec::new());
+        says(&[endless, y(&[0])], "would take [0, 1099511627776, 1099511627776] bytes");
         let shaped = Reading { shape: Some(vec![4]), ..two() };
         let error = load(&file(&[x(&[2, 3]), y(&[2])]), &shaped).unwrap_err().to_string();
         assert!(error.contains("`x` is F32 [2, 3]; needed: [n, ...] with samples of shape [4]"), "{error}");

@@ -6,6 +6,7 @@
 //! | [`weather`] | delays, cuts, crashes: how often and how long |
 //! | [`device`] | one simulated device of that world |
 //! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
+//! | [`fuzz`] | every decoder and both machines under damaged inputs |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation, with or without the power |
 //! | [`watched_disk`] | a file layer that tells the test of every operation |
 //! | [`serving`] | an aggregator that serves and clients that join, for the benches |
@@ -21,6 +22,7 @@
 
 pub mod device;
 pub mod faulty_disk;
+pub mod fuzz;
 pub mod gate;
 pub mod hosted;
 pub mod keys;

@@ -1,0 +1,100 @@
+//! What a server may send a device that takes part: a specification and a broadcast, up to the first step of training.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use edge_client::work::{self, Handle, Task, TestSamples};
+use models::{Backend, Precision};
+use shared::algorithm::registry::{self, ALGORITHMS};
+use shared::data::{Dataset, View};
+use shared::frame;
+use shared::frame::HEADER_LEN;
+use shared::id::ClientId;
+use shared::message::Work;
+use shared::parcel::Parcel;
+use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
+use shared::seed::Seed;
+use shared::spec::RunSpec;
+
+use super::Seen;
+
+/// Samples of a device.
+fn data() -> View {
+    static DATA: OnceLock<View> = OnceLock::new();
+    let make = || {
+        let pixels = (0..4 * 11).map(|pixel| (pixel * 37 % 251) as u8).collect();
+        let labels: Vec<u8> = (0..11).map(|sample| sample % 2).collect();
+        View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).expect("samples of two classes")))
+    };
+    DATA.get_or_init(make).clone()
+}
+
+/// Two bytes for the length of the specification, one for what is to be done, then specification and broadcast. Training is
+/// cancelled before its first step: how much of it there is to do is the server's to say.
+#[must_use]
+pub fn run(bytes: &[u8]) -> Seen {
+    let [low, high, work, rest @ ..] = bytes else { return Seen::of(&"short") };
+    let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+    let (spec, broadcast) = rest.split_at(length);
+    let spec: RunSpec = match frame::decode(spec) {
+        Ok(spec) => spec,
+        Err(error) => return Seen::of(&error),
+    };
+    let task = Task {
+        spec: Box::new(spec),
+        round: 1,
+        work: Work { train: work & 1 == 0, evaluate: work & 2 != 0, personalise: work & 4 != 0 },
+        client: ClientId::from_bytes([1; 16]),
+        data: data(),
+        tests: TestSamples::of(data()),
+        backend: Backend::cpu(),
+        broadcast: broadcast.to_vec().into(),
+        local: None,
+    };
+    let handle = Handle::default();
+    handle.cancel();
+    Seen::result(&work::carry_out(&task, &handle))
+}
+
+fn personalisation() -> Personalisation {
+    Personalisation {
+        methods: Method::ALL.to_vec(),
+        every: 1,
+        expert_share: 0.5,
+        mix: Mix::Logits,
+        whole: Tuning::default(),
+        head: Tuning::default(),
+        gate: GateTraining::default(),
+        report: Reports::ALL,
+    }
+}
+
+/// A task of each algorithm, in two bytes, one byte, the specification and the broadcast.
+///
+/// # Panics
+/// Never: the specifications are those of the registry.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for entry in ALGORITHMS {
+        let mut spec = RunSpec::example("fedavg");
+        spec.algorithm = registry::specify(entry.name, toml::Table::new()).expect("a registered algorithm");
+        let algorithm = registry::build(&spec.algorithm).expect("it was specified by this build");
+        let Ok(network) = algorithm.network(spec.architecture.clone()) else { continue };
+        spec.architecture = network;
+        spec.evaluation.hold_out = 0.25;
+        spec.personalisation = Some(Box::new(personalisation()));
+        let params = spec
+            .architecture
+            .initialise(|tensor| Seed::root(1).derive(tensor).rng())
+            .expect("a valid network");
+        let broadcast: Parcel = algorithm.broadcast(&algorithm.init(params));
+        let spec = frame::encode(&spec, 0).split_off(HEADER_LEN);
+        let length = u16::try_from(spec.len()).expect("a message").to_le_bytes();
+        let works: Range<u8> = 0..8;
+        for work in works.step_by(3) {
+            seeds.push([&length[..], &[work], &spec, &broadcast.to_bytes(Precision::F32)].concat());
+        }
+    }
+    seeds
+}

@@ -18,6 +18,7 @@ const WEATHER: Weather = Weather {
     device_crash: 0.0,
     server_crash: 0.0,
     downtime: Duration::from_secs(5),
+    ..Weather::CALM
 };
 /// Every fifth device, and how long each of its trainings takes.
 const SLOW: (usize, Duration) = (5, Duration::from_secs(120));

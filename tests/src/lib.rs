@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`world`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
 //! | [`weather`] | delays, cuts, crashes: how often and how long |
+//! | [`schedule`] | a federation and its weather, drawn from one number, and what must be so in the end |
 //! | [`device`] | one simulated device of that world |
 //! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
@@ -32,6 +33,7 @@ pub mod programs;
 pub mod raw_peer;
 pub mod relay;
 pub mod scenario;
+pub mod schedule;
 pub mod server;
 pub mod serving;
 pub mod watched_disk;

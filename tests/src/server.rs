@@ -1,6 +1,6 @@
 //! The aggregator of a simulated world: the real coordinator over the real durable steps.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
-use aggregator::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, UploadId};
+use aggregator::coordinator::{
+    Action, Coordinator, Event, Opening, Outcome, PeerId, Resume, Tally, UploadId,
+};
 use aggregator::database::Database;
 use aggregator::database::runs::{Book, BookError, Health};
 use aggregator::files::FileLayer;
-use aggregator::run::{Broadcast, Run, RunError, Traffic};
+use aggregator::run::{Broadcast, Run, RunError, Traffic, Upload};
 use aggregator::start::{StartError, start_on};
 use bytes::Bytes;
 use shared::frame;
-use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::id::ClientId;
+use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
 
 /// What the server wants the world to do.
 #[derive(Debug)]
@@ -25,6 +28,14 @@ pub enum Effect {
     Deliver(PeerId, ToClient, Option<Bytes>),
     /// Cut a connection.
     Cut(PeerId),
+}
+
+/// A durable step, as the ledger's thread of the program makes it.
+#[derive(Debug)]
+enum Step {
+    Open(Opening),
+    Fold { round: u32, client: ClientId, file: PathBuf },
+    Close { round: u32, tally: Tally },
 }
 
 /// One life of the aggregator's process.
@@ -37,7 +48,10 @@ pub struct Server {
     broadcast: Option<Broadcast>,
     uploads: BTreeMap<UploadId, PathBuf>,
     next_upload: u64,
-    events: VecDeque<Event>,
+    /// Steps that are to be made, in this order.
+    steps: VecDeque<Step>,
+    /// Whose updates this life has accepted.
+    accepted: BTreeSet<(u32, ClientId)>,
     /// Whether the last closed round is settled when the next thing happens. Settling is as late as it can be: the disk
     /// is slower than the clients.
     unsettled: bool,
@@ -74,7 +88,8 @@ impl Server {
             broadcast,
             uploads: BTreeMap::new(),
             next_upload: 0,
-            events: VecDeque::new(),
+            steps: VecDeque::new(),
+            accepted: BTreeSet::new(),
             unsettled: false,
             outcome: None,
         })
@@ -134,18 +149,59 @@ impl Server {
         Ok(Event::Uploaded { peer, round: header.round, report: header.report, upload })
     }
 
-    /// Takes an event in and does all that follows from it. An error is the death of the process.
+    /// Takes an event in and does what follows from it at once; durable steps are [made](Self::make) later. An error is
+    /// the death of the process.
     pub fn handle(&mut self, now: Duration, event: Event) -> Result<Vec<Effect>, RunError> {
         let mut effects = Vec::new();
         if std::mem::take(&mut self.unsettled) {
             self.run.settle()?;
         }
-        self.events.push_back(event);
-        while let Some(event) = self.events.pop_front() {
-            self.coordinator.handle(now, event);
-            self.act(&mut effects)?;
-        }
+        self.coordinator.handle(now, event);
+        self.act(&mut effects)?;
         Ok(effects)
+    }
+
+    /// Whether there are durable steps to be made.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    /// The next durable step; updates that wait for it together are accepted together. Gives what the machine is to be told.
+    pub fn make(&mut self) -> Result<Vec<Event>, RunError> {
+        match self.steps.pop_front() {
+            None => Ok(Vec::new()),
+            Some(Step::Open(opening)) => {
+                let broadcast = self.run.open(&opening)?;
+                // What is not settled then is settled by the first update that is accepted.
+                self.unsettled = opening.round % 2 == 1;
+                let event = Event::Opened { round: broadcast.round };
+                self.broadcast = Some(broadcast);
+                Ok(vec![event])
+            }
+            Some(Step::Fold { round, client, file }) => {
+                let mut clients = vec![client];
+                let mut uploads = vec![(client, Upload::from(file))];
+                while let Some(Step::Fold { round: other, .. }) = self.steps.front()
+                    && *other == round
+                    && let Some(Step::Fold { client, file, .. }) = self.steps.pop_front()
+                {
+                    clients.push(client);
+                    uploads.push((client, file.into()));
+                }
+                let outcomes = self.run.fold(round, &uploads)?;
+                let told = |(client, outcome): (ClientId, Result<(), Rejection>)| {
+                    let again = outcome.is_ok() && !self.accepted.insert((round, client));
+                    assert!(!again, "the update of {} in round {round} is folded twice", client.short());
+                    Event::Folded { round, client, outcome }
+                };
+                Ok(clients.into_iter().zip(outcomes).map(told).collect())
+            }
+            Some(Step::Close { round, tally }) => {
+                self.run.close(round, &tally, Traffic::default())?;
+                Ok(vec![Event::Closed { round, enough: self.run.ended().is_some() }])
+            }
+        }
     }
 
     fn act(&mut self, effects: &mut Vec<Effect>) -> Result<(), RunError> {
@@ -153,13 +209,7 @@ impl Server {
             match action {
                 Action::Send { peer, message } => effects.push(Effect::Deliver(peer, message, None)),
                 Action::Disconnect { peer } => effects.push(Effect::Cut(peer)),
-                Action::Open(opening) => {
-                    let broadcast = self.run.open(&opening)?;
-                    // What is not settled then is settled by the first update that is accepted.
-                    self.unsettled = opening.round % 2 == 1;
-                    self.events.push_back(Event::Opened { round: broadcast.round });
-                    self.broadcast = Some(broadcast);
-                }
+                Action::Open(opening) => self.steps.push_back(Step::Open(opening)),
                 Action::Broadcast { peer, round } => {
                     let broadcast = self.broadcast.as_ref().expect("a round was opened");
                     assert_eq!(broadcast.round, round, "the broadcast of the open round is at hand");
@@ -169,9 +219,7 @@ impl Server {
                 }
                 Action::Fold { round, client, upload, .. } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
-                    for outcome in self.run.fold(round, &[(client, file.into())])? {
-                        self.events.push_back(Event::Folded { round, client, outcome });
-                    }
+                    self.steps.push_back(Step::Fold { round, client, file });
                 }
                 Action::Drop { upload } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
@@ -181,10 +229,7 @@ impl Server {
                         source,
                     })?;
                 }
-                Action::Close { round, tally } => {
-                    self.run.close(round, &tally, Traffic::default())?;
-                    self.events.push_back(Event::Closed { round, enough: self.run.ended().is_some() });
-                }
+                Action::Close { round, tally } => self.steps.push_back(Step::Close { round, tally }),
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {
                     self.run.write_model()?;

@@ -1,12 +1,15 @@
 //! Both machines joined in memory, with a clock of their own.
 //!
-//! Connections are reliable and ordered, as QUIC makes them; what a bad network does to them is delay and cuts, after
-//! which both sides learn of it at different times and everything under way is lost. Payloads travel on streams of
-//! their own and may be overtaken by messages. All chance comes from one seed, so a failing schedule can be replayed.
-//! Every message is encoded and decoded.
+//! Connections are reliable and ordered, as QUIC makes them; what a bad network does to them is delay, silence and cuts,
+//! after which both sides learn of it at different times and everything under way is lost, but for the beginning of an
+//! update, with which the device's next connection goes on. Payloads travel on streams of their own and may be overtaken
+//! by messages. Everyone has a clock of its own, and the aggregator's disk takes its time. All chance comes from one seed,
+//! so a failing schedule can be replayed. Every message is encoded and decoded.
 
+mod clock;
 mod lives;
 mod queue;
+mod transport;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -21,7 +24,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::ToServer;
+use shared::message::{Partial, ToServer};
 use shared::seed::Seed;
 
 use crate::device::{self, Device};
@@ -29,18 +32,12 @@ use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::scenario::Scenario;
 use crate::server::Server;
 use crate::weather::Weather;
+use clock::Clock;
 use queue::{Happening, Scheduled};
-
-struct Connection {
-    device: usize,
-    life: u32,
-    /// Which life of the aggregator it was made to: the next one knows nothing of it.
-    server_life: u32,
-    /// Deliveries in one direction keep their order.
-    last: [Duration; 2],
-}
+use transport::Connection;
 
 /// A federation in a box.
+#[expect(clippy::struct_excessive_bools, reason = "a test sets each of them by itself")]
 pub struct World {
     now: Duration,
     scenario: Scenario,
@@ -51,7 +48,13 @@ pub struct World {
     deaths: VecDeque<(usize, Loss)>,
     runs: PathBuf,
     server: Option<Server>,
+    server_clock: Clock,
+    /// Whether it is known when the aggregator's next durable step is made.
+    step_is_due: bool,
     devices: Vec<Device>,
+    clocks: Vec<Clock>,
+    /// The beginnings of updates that connections did not bring to their end, as this life of the aggregator has them.
+    begun: BTreeMap<usize, (Partial, Bytes)>,
     connections: BTreeMap<PeerId, Connection>,
     next_peer: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -75,6 +78,25 @@ pub struct World {
     pub trace: bool,
     /// Deaths of the aggregator so far.
     pub server_deaths: u32,
+    /// What else went wrong so far.
+    pub troubles: Troubles,
+}
+
+/// How often what went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    /// Connections that were cut.
+    pub cuts: usize,
+    /// Connections that fell silent.
+    pub silences: usize,
+    /// Updates that arrived twice.
+    pub twice: usize,
+    /// Updates that went on where they were cut.
+    pub resumed: usize,
+    /// Deaths of devices.
+    pub device_deaths: usize,
+    /// Jumps of clocks.
+    pub jumps: usize,
 }
 
 impl World {
@@ -86,6 +108,11 @@ impl World {
         let devices = (0..).zip(shares).map(|(index, share)| Device::new(identities.client(index), share));
         let mut world = Self {
             now: Duration::ZERO,
+            clocks: vec![Clock::default(); scenario.shares.len()],
+            server_clock: Clock::default(),
+            step_is_due: false,
+            begun: BTreeMap::new(),
+            troubles: Troubles::default(),
             devices: devices.collect(),
             scenario,
             weather,
@@ -138,6 +165,12 @@ impl World {
         &self.trainings
     }
 
+    /// How many devices were told in a round that their updates were accepted.
+    #[must_use]
+    pub fn promised(&self, round: u32) -> usize {
+        self.promised.iter().filter(|(promised, _)| *promised == round).count()
+    }
+
     /// Virtual time.
     #[must_use]
     pub fn now(&self) -> Duration {
@@ -167,9 +200,12 @@ impl World {
     /// The next thing happens: a delivery, or a deadline.
     pub fn step(&mut self) {
         let scheduled = self.queue.peek().map(|Reverse(next)| next.0);
-        let server = self.server.as_ref().and_then(|server| server.deadline(self.now));
-        let devices = self.devices.iter().enumerate();
-        let device = devices.filter_map(|(index, device)| Some((device.deadline()?, index))).min();
+        let (now, clock) = (self.now, self.server_clock);
+        let server = self.server.as_ref().and_then(|server| server.deadline(clock.read(now)));
+        let server = server.map(|says| clock.moment(says));
+        let devices = self.devices.iter().zip(&self.clocks).enumerate();
+        let deadline = |(device, clock): (&Device, &Clock)| Some(clock.moment(device.deadline()?));
+        let device = devices.filter_map(|(index, it)| Some((deadline(it)?, index))).min();
         let next = [scheduled, server, device.map(|(moment, _)| moment)].into_iter().flatten().min();
         let Some(next) = next else {
             self.now += Duration::from_secs(60);
@@ -183,9 +219,24 @@ impl World {
         } else if server == Some(next) {
             self.server_event(ServerEvent::Tick);
         } else if let Some((_, index)) = device {
-            let effects = self.devices[index].handle(self.now, DeviceEvent::Tick);
-            self.device_effects(index, effects);
+            self.give_device(index, DeviceEvent::Tick);
         }
+    }
+
+    /// A device takes an event in.
+    fn give_device(&mut self, device: usize, event: DeviceEvent) {
+        if self.happens(self.weather.jump) {
+            let by = self.draw(self.weather.farthest);
+            self.clocks[device].jump(by);
+            self.troubles.jumps += 1;
+        }
+        let effects = self.devices[device].handle(self.clocks[device].read(self.now), event);
+        self.device_effects(device, effects);
+    }
+
+    /// Nothing is drawn for what never happens.
+    fn happens(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.chance.random_bool(probability)
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -195,7 +246,8 @@ impl World {
         match happening {
             Happening::ServerStarts => self.start_server(),
             Happening::DeviceStarts(device) => {
-                let effects = self.devices[device].start(self.now);
+                self.clocks[device] = Clock::beginning(self.now);
+                let effects = self.devices[device].start(Duration::ZERO);
                 self.device_effects(device, effects);
             }
             Happening::Connected(peer) => self.device_event(peer, DeviceEvent::Connected),
@@ -205,6 +257,7 @@ impl World {
                 }
                 let event = match (*message, payload, &mut self.server) {
                     (ToServer::Update(header), Some(payload), Some(server)) => {
+                        self.begun.remove(&self.connections[&peer].device);
                         match server.upload(peer, header, &payload, self.synced_uploads) {
                             Ok(event) => event,
                             Err(_) => return self.server_dies(),
@@ -227,8 +280,22 @@ impl World {
                 self.connections.remove(&peer);
             }
             Happening::Trained { device, trained } => {
-                let effects = self.devices[device].trained(self.now, *trained);
+                let now = self.clocks[device].read(self.now);
+                let effects = self.devices[device].trained(now, *trained);
                 self.device_effects(device, effects);
+            }
+            Happening::Begun { peer, partial, beginning } => {
+                if let Some(connection) = self.connections.get(&peer)
+                    && connection.server_life == self.server_deaths
+                {
+                    self.begun.insert(connection.device, (partial, beginning));
+                }
+            }
+            Happening::StepIsMade { server_life } => {
+                if server_life == self.server_deaths {
+                    self.step_is_due = false;
+                    self.make_step();
+                }
             }
         }
     }
@@ -239,15 +306,15 @@ impl World {
         if self.devices[device].life != life || !self.devices[device].alive() {
             return;
         }
-        if self.chance.random_bool(self.weather.device_crash) {
+        if self.happens(self.weather.device_crash) {
+            self.troubles.device_deaths += 1;
             self.devices[device].crash();
             self.cut(peer);
             let downtime = self.draw(self.weather.downtime);
             self.schedule(downtime, Happening::DeviceStarts(device));
             return;
         }
-        let effects = self.devices[device].handle(self.now, event);
-        self.device_effects(device, effects);
+        self.give_device(device, event);
     }
 
     fn device_effects(&mut self, device: usize, effects: Vec<device::Effect>) {
@@ -256,14 +323,7 @@ impl World {
                 device::Effect::Connect => self.connect(device),
                 device::Effect::Deliver(message, payload) => {
                     if let Some(peer) = self.connection_of(device) {
-                        let message = Box::new(across(&message));
-                        self.deliver(
-                            peer,
-                            0,
-                            |message, payload| Happening::ToServer { peer, message, payload },
-                            message,
-                            payload,
-                        );
+                        self.deliver_to_server(peer, across(&message), payload);
                     }
                 }
                 device::Effect::Train(trained) => {
@@ -280,53 +340,6 @@ impl World {
                 }
             }
         }
-    }
-
-    fn connection_of(&self, device: usize) -> Option<PeerId> {
-        let life = self.devices[device].life;
-        let mut own = self.connections.iter().filter(|(_, it)| it.device == device && it.life == life);
-        own.next_back().map(|(peer, _)| *peer)
-    }
-
-    fn connect(&mut self, device: usize) {
-        let peer = PeerId(self.next_peer);
-        self.next_peer += 1;
-        let life = self.devices[device].life;
-        self.connections
-            .insert(peer, Connection { device, life, server_life: self.server_deaths, last: [self.now; 2] });
-        let delay = self.draw(self.weather.delay);
-        let refused = self.server.is_none() || self.chance.random_bool(self.weather.cut);
-        let happening = if refused { Happening::DeviceLearnsOfCut(peer) } else { Happening::Connected(peer) };
-        self.schedule(delay, happening);
-    }
-
-    /// Payloads take a stream of their own: they neither wait for earlier messages nor hold later ones up.
-    fn deliver<M>(
-        &mut self,
-        peer: PeerId,
-        direction: usize,
-        happening: impl FnOnce(M, Option<Bytes>) -> Happening,
-        message: M,
-        payload: Option<Bytes>,
-    ) {
-        if self.chance.random_bool(self.weather.cut) {
-            self.cut(peer);
-            return;
-        }
-        let mut arrival = self.now + self.draw(self.weather.delay);
-        let Some(connection) = self.connections.get_mut(&peer) else { return };
-        if payload.is_none() {
-            arrival = arrival.max(connection.last[direction]);
-            connection.last[direction] = arrival;
-        }
-        self.schedule(arrival.saturating_sub(self.now), happening(message, payload));
-    }
-
-    /// Both sides learn of it in their own time; what is under way is lost when they do.
-    fn cut(&mut self, peer: PeerId) {
-        let (soon, later) = (self.draw(self.weather.delay), self.draw(self.weather.delay));
-        self.schedule(soon, Happening::ServerLearnsOfCut(peer));
-        self.schedule(later, Happening::DeviceLearnsOfCut(peer));
     }
 
     fn draw(&mut self, up_to: Duration) -> Duration {

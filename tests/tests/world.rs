@@ -8,10 +8,13 @@ use aggregator::coordinator::Outcome;
 use aggregator::report::{WaitedFor, jsonl};
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
+use federation_tests::schedule::Schedule;
 use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::world::{Troubles, World};
 use models::ParamSet;
 
+/// Schedules of the suite.
+const SCHEDULES: u64 = 200;
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
@@ -41,9 +44,27 @@ fn a_calm_run_completes_and_learns() {
 fn any_weather_gives_the_bits_of_calm_weather() {
     let scenario = patient(&[]);
     let calm = run(&scenario, Weather::CALM, 0);
-    for seed in 0..200 {
+    for seed in 0..50 {
         assert_eq!(run(&scenario, Weather::STORM, seed), calm, "seed {seed}");
     }
+}
+
+/// Thousands are a program: `cargo bench -p federation-tests --profile dev --bench schedules`.
+#[test]
+fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accepted() {
+    let mut troubles = Troubles::default();
+    for seed in 0..SCHEDULES {
+        // The seed is printed with what it ended in.
+        println!("seed {seed}");
+        let directory = tempfile::tempdir().unwrap();
+        let played = Schedule::drawn(seed).play(directory.path(), false);
+        troubles.silences += played.troubles.silences;
+        troubles.twice += played.troubles.twice;
+        troubles.resumed += played.troubles.resumed;
+        troubles.jumps += played.troubles.jumps;
+    }
+    let Troubles { silences, twice, resumed, jumps, .. } = troubles;
+    assert!([silences, twice, resumed, jumps].iter().all(|&count| count > 5), "{troubles:?}");
 }
 
 /// Two rounds that close by time, each without device 3, which would need half as long again.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aggregator::coordinator::{Event, Outcome, PeerId, Resume};
 use aggregator::files::Disk;
@@ -12,10 +13,14 @@ use models::ParamSet;
 use rand::RngExt as _;
 use shared::message::{ToClient, Verdict};
 
+use super::clock::Clock;
 use super::queue::Happening;
 use super::{World, across};
 use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::server::{Effect, Server};
+
+/// Disk operations among which a drawn death or want of room falls; a run of three rounds has some 200.
+const DISK_LIFE: usize = 250;
 
 impl World {
     /// The aggregator's first life ends at the disk operation `fatal` of that life; given again, so does the next one.
@@ -74,9 +79,25 @@ impl World {
             self.outcome = Some(Outcome::Completed);
             return;
         }
-        let (fatal, loss) = self.deaths.pop_front().unwrap_or((usize::MAX, Loss::Nothing));
+        let (fatal, loss) = match self.deaths.pop_front() {
+            Some(death) => death,
+            None if self.happens(self.weather.disk_death) => {
+                let seed = self.chance.random();
+                let loss = if self.chance.random() { Loss::Some(seed) } else { Loss::Nothing };
+                (self.chance.random_range(0..DISK_LIFE), loss)
+            }
+            None => (usize::MAX, Loss::Nothing),
+        };
         self.disk = self.disk.next_life(fatal, loss);
-        match Server::start(Arc::new(self.disk.clone()), &self.runs, self.scenario.config.clone(), self.now) {
+        if self.happens(self.weather.full) {
+            let from = self.chance.random_range(0..DISK_LIFE);
+            self.disk = self.disk.clone().full_during(from..from + self.chance.random_range(1..20));
+        }
+        self.server_clock = Clock::beginning(self.now);
+        self.step_is_due = false;
+        self.begun.clear();
+        let disk = Arc::new(self.disk.clone());
+        match Server::start(disk, &self.runs, self.scenario.config.clone(), Duration::ZERO) {
             Ok(mut server) => {
                 if let Some(database) = &self.database
                     && server.enter(database).is_err()
@@ -108,41 +129,70 @@ impl World {
     }
 
     pub(super) fn server_event(&mut self, event: Event) {
-        if self.server.is_some() && self.chance.random_bool(self.weather.server_crash) {
+        if self.server.is_some() && self.happens(self.weather.server_crash) {
+            // Perhaps what it was at was done, and nobody has heard of it.
+            if self.chance.random()
+                && let Some(server) = &mut self.server
+            {
+                let _ = server.make();
+            }
             self.server_dies();
             return;
         }
+        if self.happens(self.weather.jump) {
+            let by = self.draw(self.weather.farthest);
+            self.server_clock.jump(by);
+            self.troubles.jumps += 1;
+        }
+        let now = self.server_clock.read(self.now);
         let Some(server) = &mut self.server else { return };
-        match server.handle(self.now, event) {
+        match server.handle(now, event) {
             Err(_) => self.server_dies(),
             Ok(effects) => {
                 self.outcome.clone_from(&server.outcome);
-                for effect in effects {
-                    match effect {
-                        Effect::Deliver(peer, message, payload) => {
-                            let message = across(&message);
-                            if let (
-                                ToClient::Receipt { round, verdict: Verdict::Accepted },
-                                Some(connection),
-                            ) = (&message, self.connections.get(&peer))
-                            {
-                                self.promised.insert((*round, self.devices[connection.device].client()));
-                            }
-                            self.deliver(
-                                peer,
-                                1,
-                                |message, payload| Happening::ToDevice {
-                                    peer,
-                                    message: Box::new(message),
-                                    payload,
-                                },
-                                message,
-                                payload,
-                            );
-                        }
-                        Effect::Cut(peer) => self.cut(peer),
+                self.server_effects(effects);
+                self.go_on_with_steps();
+            }
+        }
+    }
+
+    /// Sees to it that the next durable step is made, now or when the disk has had its time.
+    fn go_on_with_steps(&mut self) {
+        if self.step_is_due || !self.server.as_ref().is_some_and(Server::is_busy) {
+            return;
+        }
+        if self.weather.disk.is_zero() {
+            self.make_step();
+        } else {
+            self.step_is_due = true;
+            let takes = self.draw(self.weather.disk);
+            self.schedule(takes, Happening::StepIsMade { server_life: self.server_deaths });
+        }
+    }
+
+    pub(super) fn make_step(&mut self) {
+        let Some(server) = &mut self.server else { return };
+        match server.make() {
+            Err(_) => self.server_dies(),
+            Ok(events) => events.into_iter().for_each(|event| self.server_event(event)),
+        }
+    }
+
+    fn server_effects(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Deliver(peer, message, payload) => {
+                    let message = across(&message);
+                    if let (ToClient::Receipt { round, verdict: Verdict::Accepted }, Some(connection)) =
+                        (&message, self.connections.get(&peer))
+                    {
+                        self.promised.insert((*round, self.devices[connection.device].client()));
                     }
+                    let happening =
+                        |message, payload| Happening::ToDevice { peer, message: Box::new(message), payload };
+                    self.deliver(peer, 1, happening, message, payload);
                 }
+                Effect::Cut(peer) => self.cut(peer),
             }
         }
     }
@@ -155,6 +205,7 @@ impl World {
     pub(super) fn server_dies(&mut self) {
         self.server = None;
         self.server_deaths += 1;
+        self.step_is_due = false;
         let peers: Vec<PeerId> = self.connections.keys().copied().collect();
         for peer in peers {
             self.cut(peer);

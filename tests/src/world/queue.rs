@@ -4,18 +4,39 @@ use std::time::Duration;
 
 use aggregator::coordinator::PeerId;
 use bytes::Bytes;
-use shared::message::{ToClient, ToServer};
+use shared::message::{Partial, ToClient, ToServer};
 
 use crate::device::Trained;
 
 #[derive(Debug)]
 pub(super) enum Happening {
-    ToServer { peer: PeerId, message: Box<ToServer>, payload: Option<Bytes> },
-    ToDevice { peer: PeerId, message: Box<ToClient>, payload: Option<Bytes> },
+    ToServer {
+        peer: PeerId,
+        message: Box<ToServer>,
+        payload: Option<Bytes>,
+    },
+    ToDevice {
+        peer: PeerId,
+        message: Box<ToClient>,
+        payload: Option<Bytes>,
+    },
+    /// The beginning of an update has arrived, and no more will.
+    Begun {
+        peer: PeerId,
+        partial: Partial,
+        beginning: Bytes,
+    },
+    /// The aggregator's next durable step is made.
+    StepIsMade {
+        server_life: u32,
+    },
     ServerLearnsOfCut(PeerId),
     DeviceLearnsOfCut(PeerId),
     Connected(PeerId),
-    Trained { device: usize, trained: Box<Trained> },
+    Trained {
+        device: usize,
+        trained: Box<Trained>,
+    },
     DeviceStarts(usize),
     ServerStarts,
 }

@@ -1,0 +1,181 @@
+//! Random schedules: a federation and its weather, all drawn from one number, and what must be so in the end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use aggregator::coordinator::Outcome;
+use models::ParamSet;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use shared::seed::Seed;
+
+use crate::scenario::Scenario;
+use crate::weather::Weather;
+use crate::world::{Troubles, World};
+
+/// Virtual time in which every run has to end.
+const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What is known of the end of a run, beside that it comes and that every round was closed once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// The model is that of calm weather: rounds wait for everyone. Receipts too.
+    Bits,
+    /// No round has fewer updates than devices were told.
+    Receipts,
+    /// Receipts do not say in which round an update counts.
+    End,
+}
+
+/// Federations of four devices. Of those that wait for everyone, the model must be that of calm weather.
+const FEDERATIONS: [(&str, Check, &[&str]); 9] = [
+    ("fedavg", Check::Bits, &["round.count.min=4"]),
+    ("scaffold, local state", Check::Bits, &["round.count.min=4", "algorithm.scaffold={}"]),
+    (
+        "median, updates kept on disk",
+        Check::Bits,
+        &["round.count.min=4", "aggregation.weights=uniform", "aggregation.rule.median={}"],
+    ),
+    ("updates in 16 bits", Check::Bits, &["round.count.min=4", "update.precision=f16"]),
+    (
+        "closing round of tests",
+        Check::Bits,
+        &["round.count.min=4", "evaluate.clients=1", "evaluate.hold-out=0.25"],
+    ),
+    ("rounds closed by time", Check::Receipts, &["round.count.min=2", "round.time.max=20"]),
+    (
+        "half of the devices a round",
+        Check::Receipts,
+        &["round.fraction=0.5", "round.count.min=2", "round.count.max=2"],
+    ),
+    (
+        "any one device will do",
+        Check::Receipts,
+        &["round.count.min=1", "round.count.max=3", "round.time.min=2"],
+    ),
+    (
+        "late updates count",
+        Check::End,
+        &["round.count.min=1", "round.count.max=2", "round.late.keep=true", "round.late.rounds=3"],
+    ),
+];
+
+/// One federation in one weather.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    seed: u64,
+    federation: usize,
+    /// What may go wrong.
+    pub weather: Weather,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug)]
+pub struct Played {
+    /// Virtual time.
+    pub took: Duration,
+    /// Deaths of the aggregator.
+    pub server_deaths: u32,
+    /// Waits for room on its disk.
+    pub waits: usize,
+    /// What else went wrong.
+    pub troubles: Troubles,
+}
+
+impl Schedule {
+    /// The schedule of this number, always the same.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let mut rng = Seed::root(seed).derive("schedule").rng();
+        let federation = rng.random_range(0..FEDERATIONS.len());
+        Self { seed, federation, weather: weather(&mut rng) }
+    }
+
+    /// What it is, in a few words.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        FEDERATIONS[self.federation].0
+    }
+
+    fn scenario(&self) -> Scenario {
+        static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
+        let all = ALL.get_or_init(|| FEDERATIONS.iter().map(|(_, _, keys)| Scenario::small(keys)).collect());
+        all[self.federation].clone()
+    }
+
+    /// The model of the same federation in calm weather.
+    fn calm(&self) -> ParamSet {
+        static MODELS: Mutex<BTreeMap<usize, ParamSet>> = Mutex::new(BTreeMap::new());
+        let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+        let calm = || {
+            let runs = tempfile::tempdir().expect("the system has a place for temporary files");
+            let mut world = World::new(self.scenario(), Weather::CALM, 0, runs.path());
+            assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "in calm weather");
+            world.model()
+        };
+        models.entry(self.federation).or_insert_with(calm).clone()
+    }
+
+    /// Plays it in an empty directory. `trace` prints every happening.
+    ///
+    /// # Panics
+    /// If the run does not end, an accepted update is lost, one is folded twice, or the sums are not exact.
+    #[must_use]
+    pub fn play(&self, runs: &Path, trace: bool) -> Played {
+        let check = FEDERATIONS[self.federation].1;
+        let calm = (check == Check::Bits).then(|| self.calm());
+        let scenario = self.scenario();
+        let (rounds, min) = (scenario.config.spec.rounds, scenario.config.policy.min);
+        let mut world = World::new(scenario, self.weather, self.seed, runs);
+        world.trace = trace;
+        let outcome = world.run_until_end(LIMIT);
+        assert_eq!(outcome, Some(Outcome::Completed), "every run ends; at {:?}", world.now());
+        let records = world.records();
+        let numbers: Vec<u32> =
+            records.iter().filter(|record| !record.closing).map(|record| record.round).collect();
+        assert_eq!(numbers, (1..=rounds).collect::<Vec<_>>(), "every round is closed once");
+        for record in records.iter().filter(|record| !record.closing) {
+            let promised = if check == Check::End { 0 } else { world.promised(record.round) };
+            assert!(promised <= record.accepted, "round {}: {promised} receipts, {record:?}", record.round);
+            assert!(record.accepted >= min || record.accepted == 0, "{record:?}");
+        }
+        if let Some(calm) = calm {
+            assert!(world.model() == calm, "the model is not that of calm weather");
+        }
+        Played {
+            took: world.now(),
+            server_deaths: world.server_deaths,
+            waits: world.disk().waits(),
+            troubles: world.troubles,
+        }
+    }
+}
+
+/// Any weather: of each kind of trouble there may be none, some or much.
+fn weather(rng: &mut ChaCha8Rng) -> Weather {
+    let mut up_to = |most: f64| match rng.random_range(0..3) {
+        0 => 0.0,
+        1 => most / 10.0 * rng.random_range(0.0..1.0),
+        _ => most * rng.random_range(0.0..1.0),
+    };
+    let mut seconds = |most: f64, least: f64| Duration::from_secs_f64(up_to(most).max(least));
+    let (delay, training) = (seconds(5.0, 0.001), seconds(30.0, 0.001));
+    let (downtime, disk, farthest) = (seconds(60.0, 0.001), seconds(10.0, 0.0), seconds(600.0, 1.0));
+    Weather {
+        delay,
+        training,
+        cut: up_to(0.1),
+        silence: up_to(0.03),
+        twice: up_to(0.5),
+        device_crash: up_to(0.05),
+        server_crash: up_to(0.05),
+        downtime,
+        disk,
+        disk_death: up_to(0.6),
+        full: up_to(1.0),
+        jump: up_to(0.05),
+        farthest,
+    }
+}

@@ -5,6 +5,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use aggregator::report::{RoundRecord, jsonl};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use shared::identity::PublicKey;
 
 use crate::gate::Gate;
 use crate::keys::device_key;
-use crate::process::{Ended, Process, run, until};
+use crate::process::{Ended, PATIENCE, Process, run, until};
 use crate::programs::programs;
 use crate::scenario::Scenario;
 
@@ -66,6 +67,12 @@ impl Lab {
     #[must_use]
     pub fn name(&self, name: &str) -> String {
         self.path(name).display().to_string()
+    }
+
+    /// The port on which the aggregator listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Where the aggregator listens.
@@ -181,10 +188,16 @@ impl Lab {
     /// The same, with more arguments.
     #[must_use]
     pub fn join_with(&self, index: u32, more: &[&str]) -> Process {
+        Process::start(&format!("device {index}"), self.join_command(index, &self.address()).args(more))
+    }
+
+    /// The command that starts a device which finds the aggregator at this address.
+    #[must_use]
+    pub fn join_command(&self, index: u32, address: &str) -> Command {
         let mut command = Command::new(&programs().edge_client);
-        command.args(["join", &self.address(), "--json", "--threads", "1"]).args(more);
+        command.args(["join", address, "--json", "--threads", "1"]);
         command.arg("--data").arg(self.data(index)).arg("--state").arg(self.state(index));
-        Process::start(&format!("device {index}"), &mut command)
+        command
     }
 
     /// The data directory of a device.
@@ -227,12 +240,20 @@ impl Lab {
     /// # Panics
     /// If not.
     pub fn assert_completed(&self, server: Process, devices: Vec<Process>) {
+        self.assert_completed_within(PATIENCE, server, devices);
+    }
+
+    /// The same, with more patience.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_completed_within(&self, patience: Duration, server: Process, devices: Vec<Process>) {
         let rounds = self.scenario.config.spec.rounds;
         let clients = self.scenario.shares.len();
-        let server = server.wait();
+        let server = server.wait_within(patience);
         assert_eq!(server.code, Some(0), "{}", server.text);
         for device in devices {
-            let Ended { code, text } = device.wait();
+            let Ended { code, text } = device.wait_within(patience);
             assert_eq!(code, Some(0), "{text}");
             let last: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
             assert_eq!(last, serde_json::json!({ "event": "completed", "rounds": rounds }), "{text}");

@@ -18,9 +18,13 @@
 //! | [`hosted`] | an aggregator that serves real connections from this process |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
+//! | [`bad_network`] | whole runs of processes in namespaces, over straits |
+//! | [`namespaces`] | network namespaces, for which nobody needs to be root |
+//! | [`strait`] | what delays, loses and narrows |
 //! | [`raw_peer`] | a peer that speaks QUIC and says whatever the test wants |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
+pub mod bad_network;
 pub mod device;
 pub mod faulty_disk;
 pub mod fuzz;
@@ -28,6 +32,7 @@ pub mod gate;
 pub mod hosted;
 pub mod keys;
 pub mod lab;
+pub mod namespaces;
 pub mod process;
 pub mod programs;
 pub mod raw_peer;
@@ -36,6 +41,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod server;
 pub mod serving;
+pub mod strait;
 pub mod watched_disk;
 pub mod weather;
 pub mod world;

@@ -107,8 +107,17 @@ impl Process {
     /// # Panics
     /// If it does not.
     #[must_use]
-    pub fn wait(mut self) -> Ended {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn wait(self) -> Ended {
+        self.wait_within(PATIENCE)
+    }
+
+    /// The same, with more patience.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    pub fn wait_within(mut self, patience: Duration) -> Ended {
+        let deadline = Instant::now() + patience;
         // Its outputs are closed when it ends.
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

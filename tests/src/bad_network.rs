@@ -1,0 +1,219 @@
+//! Whole runs of real processes over bad networks: each device in a network namespace of its own, a strait between it and
+//! the aggregator.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::lab::Lab;
+use crate::namespaces::Namespace;
+use crate::process::Process;
+use crate::strait::{Conditions, Strait};
+
+/// Devices.
+const DEVICES: u32 = 3;
+/// 1 Mbit/s.
+const MEGABIT: f64 = 125_000.0;
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// What is done to the network or to the processes while a round's updates are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Device 0 gets another address.
+    Moves,
+    /// Nothing gets through between device 0 and the aggregator for so long.
+    Partition(Duration),
+    /// Device 1 is killed with `kill -9` and started again.
+    KillsDevice,
+    /// The aggregator is.
+    KillsAggregator,
+}
+
+/// A network and what happens on it.
+#[derive(Clone, Copy, Debug)]
+pub struct BadNetwork {
+    /// For people.
+    pub name: &'static str,
+    /// Always so.
+    pub conditions: Conditions,
+    /// These happen one after the other, each in the middle of another upload.
+    pub events: &'static [Event],
+}
+
+const DELAYED: Conditions = Conditions { delay: Duration::from_millis(100), ..Conditions::CALM };
+const NARROW: Conditions = Conditions { width: Some(MEGABIT), ..Conditions::CALM };
+/// 200 ms there and back, 5 % of the datagrams lost each way, 1 Mbit/s.
+const ALL: Conditions = Conditions { delay: DELAYED.delay, loss: 0.05, width: Some(MEGABIT), closed: false };
+
+/// A partition as the issue wants it.
+const PARTITION: Event = Event::Partition(Duration::from_secs(30));
+
+impl BadNetwork {
+    /// Nothing is wrong with it.
+    pub const CALM: Self = Self { name: "nothing", conditions: Conditions::CALM, events: &[] };
+
+    /// What a suite has time for.
+    pub const SHORT: Self = Self {
+        name: "5 % loss, 20 ms, 4 Mbit/s, an address change, a partition of 3 s, kill -9 of a device",
+        conditions: Conditions {
+            delay: Duration::from_millis(10),
+            loss: 0.05,
+            width: Some(4.0 * MEGABIT),
+            closed: false,
+        },
+        events: &[Event::Moves, Event::Partition(Duration::from_secs(3)), Event::KillsDevice],
+    };
+
+    /// All that a program tries.
+    pub const EVERY: [Self; 9] = [
+        Self::CALM,
+        Self { name: "5 % loss", conditions: Conditions { loss: 0.05, ..Conditions::CALM }, events: &[] },
+        Self { name: "200 ms there and back", conditions: DELAYED, events: &[] },
+        Self { name: "1 Mbit/s", conditions: NARROW, events: &[] },
+        Self { name: "all of these", conditions: ALL, events: &[] },
+        Self {
+            name: "1 Mbit/s, two address changes",
+            conditions: NARROW,
+            events: &[Event::Moves, Event::Moves],
+        },
+        Self { name: "1 Mbit/s, a partition of 30 s", conditions: NARROW, events: &[PARTITION] },
+        Self {
+            name: "1 Mbit/s, kill -9 of a device and of the aggregator",
+            conditions: NARROW,
+            events: &[Event::KillsDevice, Event::KillsAggregator],
+        },
+        Self {
+            name: "all of these, and all of that",
+            conditions: ALL,
+            events: &[Event::Moves, PARTITION, Event::KillsDevice, Event::KillsAggregator],
+        },
+    ];
+}
+
+/// How a run went.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// From the first device's start to the last one's end.
+    pub took: Duration,
+    /// Rounds of it.
+    pub rounds: usize,
+    /// Bytes that devices have sent, in datagrams.
+    pub sent: u64,
+    /// Bytes that the aggregator has sent.
+    pub received: u64,
+    /// Address changes.
+    pub moves: u64,
+}
+
+/// A federation in namespaces.
+struct Federation {
+    lab: Lab,
+    namespaces: Vec<Namespace>,
+    straits: Vec<Strait>,
+    server: Option<Process>,
+    devices: Vec<Option<Process>>,
+}
+
+impl Federation {
+    fn new(rounds: usize) -> Self {
+        let rounds = format!("run.rounds={rounds}");
+        // 400 kB each way: more than a part of an update that is worth going on with.
+        let overrides = [
+            &rounds[..],
+            "model.name=mlp-2nn",
+            "data.limit=60",
+            "update.precision=f16",
+            "round.time.max=600",
+            "round.regather=60",
+            "connection.lost-after=10",
+        ];
+        let lab = Lab::new(DEVICES, &overrides);
+        let namespaces: Vec<_> = (0..DEVICES as u8).map(Namespace::new).collect();
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, lab.port()));
+        let strait = |(number, namespace): (u64, &Namespace)| {
+            Strait::open((namespace.near(), lab.port()).into(), server, number)
+        };
+        let straits = (0..).zip(&namespaces).map(strait).collect();
+        Self { lab, namespaces, straits, server: None, devices: Vec::new() }
+    }
+
+    fn start(&self, index: usize) -> Process {
+        let namespace = &self.namespaces[index];
+        let plain = self.lab.join_command(index as u32, &format!("{}:{}", namespace.near(), self.lab.port()));
+        let mut command: Command = namespace.command(plain.get_program(), plain.get_args());
+        Process::start(&format!("device {index}"), &mut command)
+    }
+
+    /// Waits until a device is in the middle of an upload.
+    fn until_amid_upload(&mut self, index: usize) {
+        const TENTH: u64 = 40_000;
+        // Acknowledgements of a model that comes in are a quarter of that.
+        let (mut looked, mut before) = (Instant::now(), self.straits[index].sent());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline, "no upload is under way");
+            assert!(self.server.as_mut().is_some_and(Process::alive), "the run ended before its events");
+            std::thread::sleep(Duration::from_millis(10));
+            let sent = self.straits[index].sent();
+            if sent - before > TENTH {
+                return;
+            }
+            if looked.elapsed() > Duration::from_secs(4) {
+                (looked, before) = (Instant::now(), sent);
+            }
+        }
+    }
+
+    fn happens(&mut self, event: Event, conditions: Conditions) {
+        match event {
+            Event::Moves => {
+                self.until_amid_upload(0);
+                self.namespaces[0].move_on();
+            }
+            Event::Partition(time) => {
+                self.until_amid_upload(0);
+                self.straits[0].set(Conditions { closed: true, ..conditions });
+                std::thread::sleep(time);
+                self.straits[0].set(conditions);
+            }
+            Event::KillsDevice => {
+                self.until_amid_upload(1);
+                self.devices[1].take().expect("it was started").kill();
+                self.devices[1] = Some(self.start(1));
+            }
+            Event::KillsAggregator => {
+                self.until_amid_upload(2);
+                self.server.take().expect("it was started").kill();
+                self.server = Some(self.lab.serve());
+            }
+        }
+    }
+}
+
+/// A run of so many rounds over this network.
+///
+/// # Panics
+/// If it does not end, or its model is not that of the undisturbed run.
+#[must_use]
+pub fn run(network: &BadNetwork, rounds: usize) -> Outcome {
+    let mut federation = Federation::new(rounds);
+    federation.server = Some(federation.lab.serve());
+    federation.straits.iter().for_each(|strait| strait.set(network.conditions));
+    let began = Instant::now();
+    federation.devices = (0..DEVICES as usize).map(|index| Some(federation.start(index))).collect();
+    for &event in network.events {
+        federation.happens(event, network.conditions);
+    }
+    let devices = federation.devices.drain(..).flatten().collect();
+    let server = federation.server.take().expect("it was started");
+    federation.lab.assert_completed_within(PATIENCE, server, devices);
+    let sum = |of: fn(&Strait) -> u64| federation.straits.iter().map(of).sum();
+    Outcome {
+        took: began.elapsed(),
+        rounds,
+        sent: sum(Strait::sent),
+        received: sum(Strait::received),
+        moves: sum(Strait::moves),
+    }
+}

@@ -1,0 +1,62 @@
+//! What is refused, and what is not.
+
+use models::Layer;
+use shared::id::RunId;
+
+use super::*;
+use crate::config::Config;
+
+#[test]
+fn representations_are_needed_for_what_compares_them() {
+    let refused = |overrides: &[&str]| {
+        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+        let raw = Raw::layered(None, &overrides).expect("keys that exist");
+        let found = Config::validate(&raw, RunId::from_bytes([1; 8]));
+        found.err().map(|errors| errors.to_string()).unwrap_or_default()
+    };
+    for overrides in [["algorithm.moon={}"], ["training.measure.alignment=true"]] {
+        let linear = refused(&[&overrides[..], &["model.name=linear"]].concat());
+        assert!(linear.contains("the model linear") && linear.contains("the samples themselves"), "{linear}");
+        assert_eq!(refused(&[&overrides[..], &["model.name=mlp-2nn"]].concat()), "");
+    }
+    let fedsgd = ["algorithm.fedsgd={}", "training.batch=0", "training.measure.drift=true"];
+    assert!(refused(&fedsgd).contains("training.measure.drift = true"));
+}
+
+#[test]
+fn local_statistics_and_tests_of_the_global_model_do_not_go_together() {
+    let plain = Architecture::by_name("linear", &[1, 28, 28], 10).expect("a built-in");
+    let mut normalised = plain.clone();
+    normalised.head.insert(1, Layer::BatchNorm { name: "norm".to_owned() });
+    let refused = |overrides: &[&str], architecture: &Architecture| {
+        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+        let raw = Raw::layered(None, &overrides).expect("keys that exist");
+        let mut findings = Findings::default();
+        Combinations { places: None, findings: &mut findings }.buffers(&raw, architecture);
+        findings.none_or(()).err().map(|errors| errors.to_string())
+    };
+    let message = refused(&["update.buffers=local"], &normalised).expect("refused");
+    for part in ["update.buffers = \"local\"", "evaluate.every = 1", "average the buffers"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(refused(&["update.buffers=local"], &plain), None, "there are no statistics");
+    assert_eq!(refused(&["update.buffers=local", "evaluate.every=0"], &normalised), None);
+    assert_eq!(refused(&[], &normalised), None);
+}
+
+#[test]
+fn late_updates_are_for_means_alone() {
+    let refused = |rule: &str| {
+        let overrides = ["round.late.keep=true", "aggregation.weights=uniform", rule].map(str::to_owned);
+        let raw = Raw::layered(None, &overrides).expect("keys that exist");
+        let found = Config::validate(&raw, RunId::from_bytes([1; 8]));
+        found.err().map(|errors| errors.to_string()).unwrap_or_default()
+    };
+    for rule in ["median={}", "trimmed-mean.beta=0.1", "fedma={}"] {
+        let said = refused(&format!("aggregation.rule.{rule}"));
+        assert!(said.contains("round.late.keep = true") && said.contains("another model"), "{rule}: {said}");
+    }
+    for rule in ["mean={}", "clipped-mean.bound=1"] {
+        assert_eq!(refused(&format!("aggregation.rule.{rule}")), "");
+    }
+}

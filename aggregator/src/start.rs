@@ -113,15 +113,17 @@ pub fn start_on<T>(
 /// A complete run of the very same configuration under `runs`; `None` if there is none, or one that is unfinished and would be
 /// continued.
 pub fn completed(files: &dyn FileLayer, config: &Config, runs: &Path) -> Result<Option<PathBuf>, RunError> {
+    let mut complete = None;
     for number in 1.. {
         let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
         match occupant(files, &directory, config)? {
-            Occupant::Nobody | Occupant::Same => return Ok(None),
-            Occupant::Complete => return Ok(Some(directory.root().to_owned())),
+            Occupant::Nobody => break,
+            Occupant::Same => return Ok(None),
+            Occupant::Complete => complete = Some(directory.root().to_owned()),
             Occupant::Other(_) => {}
         }
     }
-    Ok(None)
+    Ok(complete)
 }
 
 fn numbered(name: &str, number: u32) -> String {

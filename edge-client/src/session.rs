@@ -242,6 +242,7 @@ impl Session {
                 if let Work::Holding(held) = self.work
                     && held.round == round
                 {
+                    self.attempts = 0;
                     self.forget(Some(verdict));
                 }
             }

@@ -129,6 +129,30 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
     assert!(models[0] == models[1], "the same bytes");
 }
 
+/// Killed between the decision to close and the checkpoint: what its stragglers owe is known as after it.
+#[test]
+fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
+    let scenario = Scenario::small(&["data.clients=2", "round.late.keep=true"]);
+    let found = |settled: bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::new(folder.path().join("run"));
+        let mut run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
+        run.open(&opening(1, &[1, 3], &[])).unwrap();
+        fold(&mut run, 1, 1, 1, 0.5).unwrap();
+        let tally = Tally { sampled: 2, accepted: 1, lost: 1, ..Tally::default() };
+        run.close(1, &tally, Traffic::default()).unwrap();
+        if settled {
+            run.settle().unwrap();
+        }
+        drop(run);
+        let (_, resume) = resumed(folder.path(), &scenario);
+        assert_eq!(resume.open.is_some(), !settled, "the decision is to be carried out");
+        resume.owed
+    };
+    assert_eq!(found(false), owed(&[(3, 1)]));
+    assert_eq!(found(true), owed(&[(3, 1)]));
+}
+
 /// Two devices, rounds of one update, one device held back at a time: nobody is called off, and everything counts.
 #[test]
 fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {

@@ -11,7 +11,7 @@ use aggregator::config::Config;
 use aggregator::coordinator::Resume;
 use aggregator::files::{Disk, FileLayer};
 use aggregator::quic::identity::ServerIdentity;
-use aggregator::start::{StartError, Started, start_on};
+use aggregator::start::{StartError, Started, completed, start_on};
 use federation_tests::faulty_disk::{FaultyDisk, Loss};
 use federation_tests::scenario::Scenario;
 use federation_tests::watched_disk::WatchedDisk;
@@ -231,4 +231,26 @@ fn a_run_that_another_process_completed_meanwhile_is_passed_over() {
     let started = begin(overtaken(quicker), &runs, false).unwrap();
     assert!(done.load(Ordering::Relaxed) && !started.continued);
     assert_eq!(name(&started), "glyphs-fedavg-2");
+}
+
+#[test]
+fn a_complete_run_counts_as_such_unless_another_one_would_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Scenario::small(&[]).config;
+    let complete = || completed(&Disk, &config, folder.path()).unwrap();
+    assert_eq!(complete(), None);
+    let first = begin(Arc::new(Disk), folder.path(), false).unwrap();
+    assert_eq!(complete(), None, "it goes on");
+    let finish = |started: Started| {
+        let directory = started.run.directory().root().to_owned();
+        drop(started);
+        fs::write(directory.join("state/finished"), "").unwrap();
+        directory
+    };
+    let first = finish(first);
+    assert_eq!(complete(), Some(first));
+    let second = begin(Arc::new(Disk), folder.path(), true).unwrap();
+    assert_eq!(complete(), None, "that one goes on");
+    let second = finish(second);
+    assert_eq!(complete(), Some(second));
 }

@@ -89,8 +89,7 @@ impl Coordinator {
         let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
         let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
-            self.peers.remove(&previous.peer);
-            self.heard.remove(&(previous.heard, previous.peer));
+            self.forget(previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);
         }
         let owes = self.still_owes(hello);

@@ -313,9 +313,11 @@ impl OpenRound {
 
     /// Why updates were not accepted, for the operator.
     pub(super) fn reasons(&self) -> Vec<String> {
-        self.parts
-            .iter()
-            .filter_map(|(client, part)| match &part.stage {
+        let in_time = self.parts.iter().map(|(client, part)| (client, &part.stage));
+        let late = self.late.iter().map(|(client, late)| (client, &late.stage));
+        in_time
+            .chain(late)
+            .filter_map(|(client, stage)| match stage {
                 Stage::Rejected(reason) => Some(format!("{}: rejected: {reason}", client.short())),
                 Stage::Failed(reason) => Some(format!("{}: failed: {reason}", client.short())),
                 _ => None,

@@ -155,8 +155,9 @@ impl Listener {
         driver: mpsc::UnboundedSender<FromPeer>,
     ) {
         let places = self.places.unwrap_or_else(|| limits::connections(clients));
-        let limits = Arc::new(Limits::new(spool, max_payload, self.patience, places));
+        let mut limits = Limits::new(spool, max_payload, self.patience, places);
         limits.partials.adopt(&limits.spool, max_payload);
+        let limits = Arc::new(limits);
         let watching =
             tokio::task::spawn(watch(self.gate.clone(), self.identity.clone(), self.directory.clone()));
         let mut told = false;

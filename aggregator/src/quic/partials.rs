@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
@@ -47,7 +48,13 @@ enum Slot {
 
 /// The parts, by the device that brings them.
 #[derive(Debug, Default)]
-pub(super) struct Partials(Mutex<(u64, BTreeMap<ClientId, Slot>)>);
+pub(super) struct Partials {
+    slots: Mutex<(u64, BTreeMap<ClientId, Slot>)>,
+    /// Larger than that of any process whose uploads are still here.
+    life: u64,
+    /// Files that this process has named.
+    named: AtomicU64,
+}
 
 impl Drop for Partials {
     fn drop(&mut self) {
@@ -61,18 +68,24 @@ impl Drop for Partials {
 
 impl Partials {
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<ClientId, Slot>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes over what an earlier process has left of updates in the spool, the largest of each device and [`MOST`] in all; the rest
     /// goes.
-    pub(super) fn adopt(&self, spool: &Path, max_payload: u64) {
+    pub(super) fn adopt(&mut self, spool: &Path, max_payload: u64) {
         let names = std::fs::read_dir(spool)
             .into_iter()
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names: Vec<_> = names.collect();
+        // No file of this process has the name of one of theirs.
+        let lives = names.iter().filter_map(|name| name.split('-').nth(1)?.parse::<u64>().ok());
+        self.life = lives.max().map_or(0, |life| life.saturating_add(1));
         let mut slots = self.lock();
-        for (client, path) in names.filter_map(|name| Some((uploader_in(&name)?, spool.join(name)))) {
+        for (client, path) in
+            names.into_iter().filter_map(|name| Some((uploader_in(&name)?, spool.join(name))))
+        {
             let kept = match slots.1.get(&client) {
                 Some(Slot::Kept(_, part)) => part.bytes,
                 Some(Slot::Active(..)) => continue,
@@ -89,6 +102,11 @@ impl Partials {
                 remove(&smaller);
             }
         }
+    }
+
+    /// What tells the next upload's file from all others, also from those of earlier processes.
+    pub(super) fn fresh_number(&self) -> String {
+        format!("{}-{}", self.life, self.named.fetch_add(1, Ordering::Relaxed))
     }
 
     /// An upload of `client` begins: its number, and what says when it is to stop.
@@ -118,18 +136,7 @@ impl Partials {
                 remove(&part);
             }
         }
-        let kept = |slot: &Slot| match slot {
-            Slot::Kept(number, _) => Some(*number),
-            Slot::Active(..) => None,
-        };
-        while slots.1.values().filter(|slot| kept(slot).is_some()).count() > MOST {
-            let oldest = slots.1.iter().filter_map(|(client, slot)| Some((kept(slot)?, *client))).min();
-            if let Some((_, oldest)) = oldest
-                && let Some(Slot::Kept(_, part)) = slots.1.remove(&oldest)
-            {
-                remove(&part);
-            }
-        }
+        trim(&mut slots.1);
     }
 
     /// Takes what is kept of an update of `client`, for `round`. An upload on an older connection of the device, which is as
@@ -184,6 +191,23 @@ impl Drop for Begun<'_> {
         match slots.1.entry(self.client) {
             Entry::Occupied(_) => remove(&part),
             Entry::Vacant(vacant) => drop(vacant.insert(Slot::Kept(number, part))),
+        }
+        trim(&mut slots.1);
+    }
+}
+
+/// Of more than [`MOST`] parts the oldest go.
+fn trim(slots: &mut BTreeMap<ClientId, Slot>) {
+    let kept = |slot: &Slot| match slot {
+        Slot::Kept(number, _) => Some(*number),
+        Slot::Active(..) => None,
+    };
+    while slots.values().filter(|slot| kept(slot).is_some()).count() > MOST {
+        let oldest = slots.iter().filter_map(|(client, slot)| Some((kept(slot)?, *client))).min();
+        if let Some((_, oldest)) = oldest
+            && let Some(Slot::Kept(_, part)) = slots.remove(&oldest)
+        {
+            remove(&part);
         }
     }
 }
@@ -295,8 +319,9 @@ mod tests {
         left(3, "0-1", much, much);
         left(4, "0-1", much, 1 << 21);
         fs::write(folder.path().join(upload_of(client(5), "0-1")), "rubbish").expect("written");
-        let partials = Partials::default();
+        let mut partials = Partials::default();
         partials.adopt(folder.path(), 1 << 20);
+        assert!(partials.fresh_number().starts_with("1-"), "no name is given twice");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
         let taken = |n: u8| match partials.take(client(n), Some(3)) {
             Taken::Part(part) => Some(part.partial().expect("readable").bytes),

@@ -80,7 +80,7 @@ impl Peer {
                 if let Some(begun) = begun {
                     partials::remove(&begun);
                 }
-                let name = upload_of(client, &format!("{}-{}", self.id.0, stream.id().index()));
+                let name = upload_of(client, &self.limits.partials.fresh_number());
                 let frame = frame::encode(&ToServer::Update(update), header.payload);
                 let path = self.limits.spool.join(name);
                 Part { header: update, path, begins: frame.len() as u64, bytes: 0, total: header.payload }

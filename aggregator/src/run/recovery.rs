@@ -101,8 +101,11 @@ impl Run {
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
         let mut owed = opening.owed.clone();
-        owed.retain(|client, _| !late.contains_key(client));
+        owed.retain(|client, _| !late.contains_key(client) && !opening.cohort.contains_key(client));
         let reopened = Reopened { opening, accepted, late, closing };
+        if let Some(decided) = reopened.decided().filter(|_| self.config.policy.late.is_some()) {
+            owed.extend(missing(&reopened.opening.cohort, decided, closed + 1));
+        }
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
         {
@@ -115,16 +118,14 @@ impl Run {
     /// they hold, they say when they come back.
     fn owed_after(&self, record: &OpeningRecord) -> BTreeMap<ClientId, Owed> {
         // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
-        let Some(Decision { closing: Closing { contributors, late, .. }, .. }) =
-            record.decision.as_ref().filter(|_| self.config.policy.late.is_some())
-        else {
-            return record.owed.clone();
-        };
-        let round = self.closed;
         let mut owed = record.owed.clone();
-        owed.retain(|client, _| !late.contains_key(client));
-        let missing = record.cohort.iter().filter(|(client, _)| !contributors.contains(client));
-        owed.extend(missing.map(|(client, &samples)| (*client, Owed { round, samples })));
+        owed.retain(|client, _| !record.cohort.contains_key(client));
+        if let Some(Decision { closing, .. }) =
+            record.decision.as_ref().filter(|_| self.config.policy.late.is_some())
+        {
+            owed.retain(|client, _| !closing.late.contains_key(client));
+            owed.extend(missing(&record.cohort, closing, self.closed));
+        }
         owed
     }
 
@@ -235,6 +236,16 @@ impl Run {
         measured::keep_newest(&mut self.records);
         Ok(())
     }
+}
+
+/// What those of a round's cohort owe that it closes without.
+fn missing(
+    cohort: &BTreeMap<ClientId, u64>,
+    closing: &Closing,
+    round: u32,
+) -> impl Iterator<Item = (ClientId, Owed)> {
+    let missing = cohort.iter().filter(|(client, _)| !closing.contributors.contains(client));
+    missing.map(move |(client, &samples)| (*client, Owed { round, samples }))
 }
 
 /// Everybody who was known when a round was opened, with those who came later and were asked as well.

@@ -195,6 +195,19 @@ fn a_restart_voids_no_round_that_waits_for_those_that_are_behind() {
 }
 
 #[test]
+fn a_void_round_says_why_late_updates_were_rejected() {
+    let mut bench = Bench::open(RoundPolicy { min: 2, max: Some(2), ..keeping(3) }, 3);
+    bench.delivers(1, 1);
+    bench.delivers(2, 1);
+    bench.closed(1);
+    bench.opened(2);
+    bench.uploads(3, 1, TrainReport { samples: 1, ..report(3) });
+    let State::Open { round } = &bench.coordinator.state else { panic!("it is open") };
+    let reasons = round.reasons();
+    assert!(reasons.len() == 1 && reasons[0].contains("declared 30 samples"), "{reasons:?}");
+}
+
+#[test]
 fn the_closing_round_is_for_those_that_are_behind_and_that_rest_as_well() {
     let mut spec = spec();
     (spec.rounds, spec.evaluation.every) = (1, 1);

@@ -106,6 +106,14 @@ fn whoever_leaves_after_it_said_so_is_waited_for_and_asked_when_it_is_back() {
 }
 
 #[test]
+fn whoever_comes_back_before_its_old_connection_is_gone_is_asked_as_well() {
+    let mut bench = Bench::open(policy(2), 2);
+    bench.not_now(1, 1);
+    let joined = bench.joins(1);
+    assert_eq!(joined[2..], [welcome(bench.peer(1), Some(1)), bench.task(1, 1)]);
+}
+
+#[test]
 fn each_is_left_alone_for_as_long() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
     bench.not_now(1, 1);

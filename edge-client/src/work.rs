@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use models::{Backend, Limits, ParamSet};
 use shared::algorithm::registry::{self, RegistryError};
-use shared::algorithm::{Client, TrainError};
+use shared::algorithm::{Client, TrainError, Workbench};
 use shared::data::{DataError, View};
 use shared::evaluation;
 use shared::id::ClientId;
@@ -172,8 +172,12 @@ impl Handle {
     }
 }
 
-/// Carries a task out on the calling thread.
-pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, TaskError> {
+/// Carries a task out on the calling thread, at its workbench if it has one.
+pub fn carry_out(
+    task: &Task,
+    handle: &Handle,
+    workbench: Option<&mut Workbench>,
+) -> std::result::Result<Result, TaskError> {
     let started = Instant::now();
     let algorithm = registry::build(&task.spec.algorithm)?;
     // A server is not believed that this is so.
@@ -199,6 +203,7 @@ pub fn carry_out(task: &Task, handle: &Handle) -> std::result::Result<Result, Ta
     let data = task.spec.data_in(task.round, task.client, &task.data);
     let mut client =
         Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
+    client = client.with_workbench(workbench);
     let used = || -> std::result::Result<_, TaskError> { Ok(algorithm.used(received()?, local()?)?) };
     let mut personal = None;
     if task.work.personalise {

@@ -6,7 +6,10 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-type Job = Box<dyn FnOnce() + Send>;
+use shared::algorithm::Workbench;
+
+/// What is done at a worker's bench, if it has one.
+type Job = Box<dyn FnOnce(Option<&mut Workbench>) + Send>;
 
 /// A fixed set of workers that take jobs in turn. Clones share the workers; they end when the last clone is
 /// dropped.
@@ -27,8 +30,17 @@ impl From<String> for NoThreads {
 }
 
 impl Workshop {
-    /// `workers` jobs at a time, each with `threads` threads for its tensor operations.
-    pub fn new(workers: usize, threads: usize) -> Result<Self, NoThreads> {
+    /// One job at a time, with `threads` threads for its tensor operations. Nothing of it is kept when it ends.
+    pub fn of_one(threads: usize) -> Result<Self, NoThreads> {
+        Self::new(1, threads, || None)
+    }
+
+    /// `workers` jobs at a time, each with a thread and a workbench of its worker's, at which many clients take turns.
+    pub fn of_many(workers: usize) -> Result<Self, NoThreads> {
+        Self::new(workers, 1, || Some(Workbench::default()))
+    }
+
+    fn new(workers: usize, threads: usize, bench: fn() -> Option<Workbench>) -> Result<Self, NoThreads> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..workers.max(1) {
@@ -47,10 +59,11 @@ impl Workshop {
                     Err(error) => return drop(ready.send(Err(NoThreads(error.to_string())))),
                 };
                 let _ = ready.send(Ok(()));
+                let mut bench = bench();
                 while let Some(job) = next(&queue) {
                     // Whoever submits a job sees to its panics; here they must not cost a worker. The
                     // message has been printed.
-                    let _ = panic::catch_unwind(AssertUnwindSafe(|| pool.install(job)));
+                    let _ = panic::catch_unwind(AssertUnwindSafe(|| pool.install(|| job(bench.as_mut()))));
                 }
             });
             spawned.map_err(|error| NoThreads(error.to_string()))?;
@@ -64,7 +77,7 @@ impl Workshop {
     /// # Panics
     /// Never: workers, and with them the queue's other end, live as long as there is a sender. A job that
     /// panics does not end its worker.
-    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+    pub fn submit(&self, job: impl FnOnce(Option<&mut Workbench>) + Send + 'static) {
         self.jobs.send(Box::new(job)).expect("workers live as long as a workshop does");
     }
 }
@@ -79,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_costs_no_worker() {
-        let workshop = Workshop::new(1, 2).unwrap();
+        let workshop = Workshop::of_one(2).unwrap();
         for _ in 0..3 {
-            workshop.submit(|| panic!("on purpose, in a test"));
+            workshop.submit(|_| panic!("on purpose, in a test"));
         }
         let (done, after) = mpsc::channel();
-        workshop.submit(move || done.send(()).unwrap());
+        workshop.submit(move |_| done.send(()).unwrap());
         after.recv().expect("the one worker is still there");
     }
 }

@@ -82,6 +82,33 @@ impl Learner {
         })
     }
 
+    /// [`Learner::new`] in the memory of a learner that is done, if that had the same architecture on the CPU: clients that take
+    /// turns on one thread need not allocate a network each.
+    ///
+    /// # Errors
+    /// As [`Learner::new`].
+    pub fn after(
+        done: Option<Self>,
+        architecture: &Architecture,
+        params: &ParamSet,
+        sgd: Sgd,
+        backend: &Backend,
+    ) -> Result<Self, ModelError> {
+        let on_cpu = |backend: &Backend| backend.tensor_device().is_none();
+        let suits = |done: &Self| {
+            done.network.architecture() == architecture && on_cpu(backend) && on_cpu(done.network.backend())
+        };
+        let Some(mut done) = done.filter(suits) else { return Self::new(architecture, params, sgd, backend) };
+        done.load(params)?;
+        // Every field is named: one that is added has to be thought of here.
+        let Self { network, sgd: _, clip: _, steps: _, seed: _, drops_out, passes: _, multiply_adds, mut by } =
+            done;
+        by.representation.clear();
+        by.logits.clear();
+        by.parameters.clear();
+        Ok(Self { network, sgd, clip: None, steps: 0, seed: None, drops_out, passes: 0, multiply_adds, by })
+    }
+
     /// Sets what the masks of dropout come from: something of its own for each client in each round, and each learner.
     /// Without it a network with dropout cannot be trained. Each batch that is learned from has masks of its own.
     #[must_use]
@@ -568,6 +595,60 @@ mod tests {
         assert_eq!(buffers(&learner.params().unwrap()), seen);
         learner.step(&batch).unwrap();
         assert_ne!(buffers(&learner.params().unwrap()), seen);
+    }
+
+    #[test]
+    fn a_learner_after_another_is_as_if_new() {
+        let layers = vec![
+            conv("a", 4, 3, 1, 1, true),
+            Layer::BatchNorm { name: "n".into() },
+            Layer::Relu,
+            Layer::Dropout { rate: 0.5 },
+            Layer::Flatten,
+        ];
+        let mut networks = vec![start(&[1, 6, 6], layers, vec![linear("b", 3, true)])];
+        for name in ["mlp-2nn", "lenet-5", "cnn-mnist"] {
+            let architecture = Architecture::by_name(name, &[1, 28, 28], 3).unwrap();
+            let rng = |name: &str| ChaCha8Rng::seed_from_u64(name.len() as u64);
+            let params = architecture.initialise(rng).unwrap();
+            let batch = noise(&architecture, 4);
+            networks.push((architecture, params, batch));
+        }
+        for (architecture, params, first) in networks {
+            let (name, then) = (&architecture.name, noise(&architecture, 3));
+            let plain = Sgd::plain(0.1);
+            let mut used =
+                Learner::new(&architecture, &params, Sgd { momentum: 0.9, ..plain }, &Backend::cpu())
+                    .unwrap()
+                    .with_seed([9; 32]);
+            used.set_clip(Some(0.01));
+            let anchor = Some((0.3, used.params().unwrap()));
+            used.correct(&Correction { anchor, ..Correction::default() }).unwrap();
+            used.step(&first).unwrap();
+            used.gradient(&first).unwrap();
+            let left = used.params().unwrap();
+            let before: Vec<u32> = bits(&left);
+            let mut after =
+                Learner::after(Some(used), &architecture, &params, plain, &Backend::cpu()).unwrap();
+            let mut fresh = Learner::new(&architecture, &params, plain, &Backend::cpu()).unwrap();
+            after = after.with_seed(SEED);
+            fresh = fresh.with_seed(SEED);
+            assert_eq!(after.gradient(&then).unwrap(), fresh.gradient(&then).unwrap(), "{name}");
+            for batch in [&first, &then] {
+                assert_eq!(after.step(batch).unwrap(), fresh.step(batch).unwrap(), "{name}");
+            }
+            assert_eq!(bits(&after.params().unwrap()), bits(&fresh.params().unwrap()), "{name}");
+            assert_eq!(bits(&left), before, "what was read from the learner before stays");
+            // Another architecture: nothing of the first is used.
+            let other = Architecture::by_name("linear", &architecture.input, 3).unwrap();
+            let params = other.initialise(|_| ChaCha8Rng::seed_from_u64(1)).unwrap();
+            let other = Learner::after(Some(after), &other, &params, plain, &Backend::cpu()).unwrap();
+            assert_eq!(other.params().unwrap(), params);
+        }
+    }
+
+    fn bits(params: &ParamSet) -> Vec<u32> {
+        params.iter().flat_map(|(_, array)| array.values()).map(|value| value.to_bits()).collect()
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Device {
                         backend: Backend::cpu(),
                         broadcast: self.task.take().expect("a task comes with its payload"),
                     };
-                    let result = work::carry_out(&task, &Handle::default())
+                    let result = work::carry_out(&task, &Handle::default(), None)
                         .map(|mut result| {
                             // Wall time has no place in a world with its own clock.
                             result.report.duration = Duration::ZERO;

@@ -68,7 +68,7 @@ impl Gate {
         let (tell, signs) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let (leave, left) = watch::channel(false);
-        let workshop = Workshop::new(1, 1).expect("the system gives two threads");
+        let workshop = Workshop::of_one(1).expect("the system gives two threads");
         let participant = Participant {
             client: key.public().client(),
             data,
@@ -89,7 +89,7 @@ impl Gate {
                         let (open, opened) = mpsc::channel::<()>();
                         let _ = reach.send((round, open));
                         // The one worker takes jobs in turn: the training is queued behind this.
-                        workshop.submit(move || {
+                        workshop.submit(move |_| {
                             let _ = opened.recv();
                         });
                     }

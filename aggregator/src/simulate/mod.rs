@@ -81,7 +81,7 @@ pub async fn simulate(
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let seed = run.spec().root_seed();
     let identities: Vec<_> = (0..shares.len() as u32).map(|index| run.config().client(index)).collect();
-    let workshop = Workshop::new(threads, 1)?;
+    let workshop = Workshop::of_many(threads)?;
     let (leave, left) = watch::channel(false);
     let mut clients = JoinSet::new();
     let folder = run.directory().clients();

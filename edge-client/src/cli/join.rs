@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         },
         sensors: Sensors::of_device(store.directory()),
         backend: processor::best(),
-        workshop: Workshop::new(1, threads)?,
+        workshop: Workshop::of_one(threads)?,
         at_rest: memory::give_back,
         progress: output.progress().or(supervised.progress()),
         alive: supervised.alive(),

@@ -39,8 +39,9 @@ impl Training {
         let handle = Arc::new(Handle::default());
         self.running = Some(Running { held, handle: handle.clone() });
         let finished = self.finished.clone();
-        workshop.submit(move || {
-            let result = guarded(|| work::carry_out(&task, &handle).map_err(|error| error.to_string()));
+        workshop.submit(move |bench| {
+            let work = || work::carry_out(&task, &handle, bench).map_err(|error| error.to_string());
+            let result = guarded(work);
             let _ = finished.send(Box::new(Finished { handle, result }));
         });
     }

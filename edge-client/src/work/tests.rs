@@ -25,7 +25,7 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
         let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
         let (work, tests) = (Work::TRAIN, TestSamples::none());
         let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
-        let result = carry_out(&task, &Handle::default()).unwrap();
+        let result = carry_out(&task, &Handle::default(), None).unwrap();
         (result.report.samples, result.update)
     };
     let mut all = Vec::new();
@@ -71,7 +71,7 @@ fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
     let client = ClientId::from_bytes([5; 16]);
     let (backend, local) = (Backend::cpu(), Some(kept()).filter(|_| !work.train));
     let task = Task { spec, round: 4, work, client, data, tests, backend, broadcast, local };
-    carry_out(&task, &Handle::default()).unwrap()
+    carry_out(&task, &Handle::default(), None).unwrap()
 }
 
 /// What federated averaging keeps: nothing.

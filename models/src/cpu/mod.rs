@@ -78,7 +78,7 @@ impl Engine {
     /// Replaces all parameters by these, which fit, and forgets what the optimiser kept.
     pub(crate) fn load(&mut self, params: &ParamSet) {
         for (parameter, (_, values)) in self.parameters.iter_mut().zip(params) {
-            parameter.load(values.clone());
+            parameter.load(values);
         }
     }
 

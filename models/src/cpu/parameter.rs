@@ -50,9 +50,10 @@ impl Parameter {
     }
 
     /// Replaces the values and forgets everything else that was learned, corrections included.
-    pub(crate) fn load(&mut self, values: Array) {
-        self.values = values;
+    pub(crate) fn load(&mut self, values: &Array) {
+        self.values.become_like(values);
         self.fresh = false;
+        self.gradient.clear();
         self.velocity.clear();
         (self.anchor, self.shift) = (None, None);
     }

@@ -102,6 +102,18 @@ impl Array {
         }
     }
 
+    /// Becomes `other`: its values are copied into this array's memory if they fit and nobody shares it, and shared otherwise.
+    pub(crate) fn become_like(&mut self, other: &Self) {
+        if self.shape == other.shape
+            && let Values::Own(own) = &mut self.values
+            && let Some(own) = Arc::get_mut(own)
+        {
+            own.copy_from_slice(other.values());
+        } else {
+            self.clone_from(other);
+        }
+    }
+
     /// Replaces each value by `f(own, other's)`; in a memory of its own if a clone or a message shares this one. The shapes are
     /// the same.
     pub(super) fn combine(&mut self, other: &Self, f: impl Fn(f32, f32) -> f32) {
@@ -207,6 +219,20 @@ mod tests {
         assert!(Array::lent(&[2], message.clone()).is_none());
         assert!(Array::lent(&[2], message.slice(1..9)).is_none(), "not aligned");
         assert!(Array::lent(&[2], message.slice(0..9)).is_none(), "not whole");
+    }
+
+    #[test]
+    fn an_array_that_becomes_another_leaves_its_clones_alone() {
+        let other = Array::new([2], vec![3.0, 4.0]).unwrap();
+        let mut own = Array::zeros([2]);
+        let memory = own.values().as_ptr();
+        own.become_like(&other);
+        assert_eq!((&own, own.values().as_ptr()), (&other, memory));
+        let clone = own.clone();
+        own.become_like(&Array::zeros([2]));
+        assert_eq!((own.values(), clone.values()), (&[0.0; 2][..], &[3.0, 4.0][..]));
+        own.become_like(&Array::zeros([1, 2]));
+        assert_eq!(own.shape(), [1, 2]);
     }
 
     #[test]

@@ -56,6 +56,15 @@ pub struct Client<'a> {
     buffers: ParamSet,
     metrics: Metrics,
     id: Option<ClientId>,
+    workbench: Option<&'a mut Workbench>,
+}
+
+/// Where clients train that take turns on one thread: the network of one serves the next, so that its memory is made once and
+/// is in the cache. What a client learns does not depend on who was there before. On a device there is nobody next, and no
+/// workbench.
+#[derive(Debug, Default)]
+pub struct Workbench {
+    learner: Option<Learner>,
 }
 
 /// The samples of one step, as they lie on the device.
@@ -102,7 +111,14 @@ impl<'a> Client<'a> {
             buffers,
             metrics: Metrics::default(),
             id: None,
+            workbench: None,
         }
+    }
+
+    /// The same client at a workbench.
+    #[must_use]
+    pub fn with_workbench(self, workbench: Option<&'a mut Workbench>) -> Self {
+        Self { workbench, ..self }
     }
 
     /// The same client, which knows who it is.
@@ -287,8 +303,7 @@ impl<'a> Client<'a> {
             return Ok(start.into_owned());
         }
         let steps = total / u64::from(training.epochs);
-        let mut learner = Learner::new(&self.spec.architecture, &start, self.sgd_settings(), self.device)?;
-        learner = learner.with_seed(self.dropout_seed());
+        let mut learner = self.learner(&start, self.sgd_settings())?;
         learner.set_clip(training.clip);
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
@@ -303,7 +318,23 @@ impl<'a> Client<'a> {
                 self.advance(loss, total)?;
             }
         }
-        Ok(learner.params()?)
+        let trained = learner.params()?;
+        self.put_away(learner);
+        Ok(trained)
+    }
+
+    /// A learner that starts from these parameters.
+    fn learner(&mut self, start: &ParamSet, sgd: Sgd) -> Result<Learner, ModelError> {
+        let done = self.workbench.as_mut().and_then(|bench| bench.learner.take());
+        let learner = Learner::after(done, &self.spec.architecture, start, sgd, self.device)?;
+        Ok(learner.with_seed(self.dropout_seed()))
+    }
+
+    /// Leaves a learner to whoever trains next, if anybody does.
+    fn put_away(&mut self, learner: Learner) {
+        if let Some(bench) = &mut self.workbench {
+            bench.learner = Some(learner);
+        }
     }
 
     /// The mean gradient of the loss over all of the device's data at `params`: one step of FedSGD. For buffers it holds
@@ -311,8 +342,7 @@ impl<'a> Client<'a> {
     pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
         let samples = self.data.len();
         let start = self.start(params)?;
-        let mut learner = Learner::new(&self.spec.architecture, &start, self.spec.training.sgd, self.device)?;
-        learner = learner.with_seed(self.dropout_seed());
+        let mut learner = self.learner(&start, self.spec.training.sgd)?;
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();
@@ -339,6 +369,7 @@ impl<'a> Client<'a> {
                 };
             }
         }
+        self.put_away(learner);
         Ok(mean)
     }
 

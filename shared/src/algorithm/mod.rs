@@ -114,7 +114,7 @@ use crate::message::Rejection;
 use crate::parcel::Portable;
 use crate::spec::{DataSpec, LabelsAt, RunSpec, Training};
 
-pub use client::{Client, Drawn, TrainError};
+pub use client::{Client, Drawn, TrainError, Workbench};
 pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fafi::{Answering, Fafi, Fusion};

@@ -53,7 +53,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     };
     let handle = Handle::default();
     handle.cancel();
-    Seen::result(&work::carry_out(&task, &handle))
+    Seen::result(&work::carry_out(&task, &handle, None))
 }
 
 fn personalisation() -> Personalisation {

@@ -8,6 +8,7 @@ use std::future::Future;
 use bytes::Bytes;
 use shared::identity::PublicKey;
 use shared::message::{ToClient, ToServer, UpdateHeader, Work};
+use shared::payload::Payload;
 use tokio::sync::mpsc;
 
 /// Client to server. Small, since a channel has room for dozens from the start and most clients wait most of the time.
@@ -16,7 +17,7 @@ pub enum Outgoing {
     /// A message without payload.
     Message(Box<ToServer>),
     /// An update with its payload.
-    Update(Box<UpdateHeader>, Bytes),
+    Update(Box<UpdateHeader>, Payload),
 }
 
 /// Server to client.

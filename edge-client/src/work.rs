@@ -15,6 +15,7 @@ use shared::evaluation;
 use shared::id::ClientId;
 use shared::message::{Metric, Progress, TrainReport, Work};
 use shared::parcel::{Parcel, ParcelError};
+use shared::payload::Payload;
 use shared::personalisation::{self, Device, PersonaliseError};
 use shared::spec::{LabelsAt, RunSpec};
 use tracing::warn;
@@ -83,7 +84,7 @@ pub struct Result {
     /// How it went.
     pub report: TrainReport,
     /// For the server, an encoded parcel.
-    pub update: Bytes,
+    pub update: Payload,
     /// For this client's next round, an encoded parcel.
     pub local: Option<Vec<u8>>,
     /// For this device alone: its personal model, if it has made one, as a [`Personal`] file.
@@ -242,7 +243,7 @@ pub fn carry_out(
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
-    let update = update.to_bytes(task.spec.precision.update).into();
+    let update = update.to_payload(task.spec.precision.update);
     Ok(Result { work: task.work, report, update, local, personal })
 }
 

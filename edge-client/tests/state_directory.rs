@@ -9,6 +9,7 @@ use bytes::Bytes;
 use edge_client::store::{DiskStore, KnownServer, MemoryStore, Store, StoreError};
 use shared::id::RunId;
 use shared::message::{Held, TrainReport};
+use shared::payload::Payload;
 
 const RUN: RunId = RunId::from_bytes([7; 8]);
 
@@ -21,12 +22,11 @@ fn report(samples: u64) -> TrainReport {
 }
 
 fn keep(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {
-    let payload = Bytes::from(format!("payload of round {round}"));
-    store.keep(held(round), &report(u64::from(round)), &payload, local).unwrap();
+    store.keep(held(round), &report(u64::from(round)), &payload(round), local).unwrap();
 }
 
-fn payload(round: u32) -> Bytes {
-    Bytes::from(format!("payload of round {round}"))
+fn payload(round: u32) -> Payload {
+    Bytes::from(format!("payload of round {round}")).into()
 }
 
 /// What a store does, whatever it is made of.

@@ -30,6 +30,7 @@ pub mod id;
 pub mod identity;
 pub mod message;
 pub mod parcel;
+pub mod payload;
 pub mod personalisation;
 pub mod protocol;
 pub mod schedule;

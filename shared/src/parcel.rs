@@ -14,6 +14,8 @@ use models::params::{Mismatch, ParamSet, Precision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::payload::Payload;
+
 /// Metadata key of the scalars.
 const SCALARS: &str = "scalars";
 
@@ -125,13 +127,25 @@ impl Parcel {
         bytes
     }
 
+    /// The parcel as a payload. Tensors that are in memory as they are encoded stay there, shared.
+    #[must_use]
+    pub fn to_payload(&self, precision: Precision) -> Payload {
+        let pieces = codec::to_pieces(&self.tensors, precision, &self.metadata());
+        Payload::new(pieces.expect("no algorithm gives a tensor the one name that is reserved"))
+    }
+
     /// Reads one parcel; `input` must end with it.
     pub fn read_from(input: &mut dyn Read, limits: Limits) -> Result<Self, ParcelError> {
         Self::of(codec::read(input, limits)?)
     }
 
-    /// Reads one parcel, which is the whole message, where it lies: tensors that need no conversion stay in the message
-    /// ([`codec::from_shared`]).
+    /// Reads one parcel, which is the whole payload, where it lies: tensors that need no conversion stay there
+    /// ([`codec::from_pieces`]).
+    pub fn from_payload(payload: &Payload, limits: Limits) -> Result<Self, ParcelError> {
+        Self::of(codec::from_pieces(payload.pieces(), limits)?)
+    }
+
+    /// [`Parcel::from_payload`] of one piece.
     pub fn from_shared(message: &Bytes, limits: Limits) -> Result<Self, ParcelError> {
         Self::of(codec::from_shared(message, limits)?)
     }
@@ -176,6 +190,12 @@ mod tests {
         assert_eq!(got, sent);
         let shared = Parcel::from_shared(&bytes.into(), Limits::default()).expect("own bytes decode");
         assert_eq!(shared, sent);
+        for precision in [Precision::F32, Precision::F16] {
+            let payload = sent.to_payload(precision);
+            assert_eq!(payload.to_bytes(), sent.to_bytes(precision));
+            let got = Parcel::from_payload(&payload, Limits::default()).expect("own bytes decode");
+            assert_eq!(got, sent);
+        }
         assert_eq!(got.scalars::<(u32, f64)>("a pair").expect("own scalars decode"), (7, 0.25));
     }
 

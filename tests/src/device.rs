@@ -162,7 +162,7 @@ impl Device {
                 Action::Send(message) => effects.push(Effect::Deliver(message, None)),
                 Action::Upload(header) => {
                     let payload = self.store.payload().expect("an upload is of a held update");
-                    effects.push(Effect::Deliver(ToServer::Update(header), Some(payload)));
+                    effects.push(Effect::Deliver(ToServer::Update(header), Some(payload.to_bytes())));
                 }
                 Action::Train { round, work, spec } => {
                     let held = Held { run: spec.run, round };

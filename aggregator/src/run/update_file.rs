@@ -2,11 +2,11 @@
 
 use std::io::{ErrorKind, Read};
 
-use bytes::Bytes;
 use models::Limits;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::{Rejection, ToServer, UpdateHeader, reason};
 use shared::parcel::Parcel;
+use shared::payload::Payload;
 
 /// Reads one update. Whatever the bytes are, the outcome is an update or a reason why not.
 pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHeader, Parcel), Rejection> {
@@ -18,11 +18,11 @@ pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHead
 /// [`read`] of a frame whose payload lies apart in memory, and is read there.
 pub(super) fn read_shared(
     mut frame: &[u8],
-    payload: &Bytes,
+    payload: &Payload,
     max_payload: u64,
 ) -> Result<(UpdateHeader, Parcel), Rejection> {
     let (update, limits) = read_header(&mut frame, max_payload)?;
-    let parcel = Parcel::from_shared(payload, limits).map_err(|error| malformed(reason(&error)))?;
+    let parcel = Parcel::from_payload(payload, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, parcel))
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use shared::id::ClientId;
 use shared::message::Rejection;
+use shared::payload::Payload;
 
 use super::error::disk;
 use super::{Run, RunError, update_file};
@@ -22,7 +23,7 @@ pub enum Upload {
         /// Header and message.
         frame: Bytes,
         /// The payload.
-        payload: Bytes,
+        payload: Payload,
     },
 }
 
@@ -38,13 +39,13 @@ impl Run {
         &self,
         client: ClientId,
         frame: &[u8],
-        payload: &[u8],
+        payload: &Payload,
     ) -> Result<PathBuf, RunError> {
         let path = self.directory.spool().join(format!("{client}.upload"));
         let write = || {
             let mut file = self.files.create(&path)?;
             file.write_all(frame)?;
-            file.write_all(payload)?;
+            payload.pieces().iter().try_for_each(|piece| file.write_all(piece))?;
             file.flush()
         };
         patiently(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
@@ -56,7 +57,7 @@ impl Run {
         &mut self,
         round: u32,
         client: ClientId,
-        (frame, payload): (&[u8], &Bytes),
+        (frame, payload): (&[u8], &Payload),
     ) -> Result<(), Rejection> {
         let read = update_file::read_shared(frame, payload, self.max_payload());
         let (header, update) = self.judge(round, read)?;

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use edge_client::link::{ConnectError, Connector, Link, Outgoing};
 use models::{Limits, Precision};
 use shared::data::{DataError, View};
 use shared::parcel::Parcel;
+use shared::payload::Payload;
 use tokio::sync::mpsc;
 
 use crate::attack::{Attack, Attackers};
@@ -93,11 +93,11 @@ impl<C: Connector> Connector for Distorting<C> {
 }
 
 /// The same update, multiplied.
-fn distorted(mut payload: &[u8], Distortion { factor, precision }: Distortion) -> Bytes {
+fn distorted(payload: &Payload, Distortion { factor, precision }: Distortion) -> Payload {
     let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
-    let mut update = Parcel::read_from(&mut payload, limits).expect("a client sends what it has encoded");
+    let mut update = Parcel::from_payload(payload, limits).expect("a client sends what it has encoded");
     update.tensors.scale(factor);
-    update.to_bytes(precision).into()
+    update.to_payload(precision)
 }
 
 /// The same samples with labels `C - 1 - y`. No samples stay none.
@@ -122,8 +122,8 @@ mod tests {
         let update = Parcel { tensors, scalars: vec![7] };
         for precision in [Precision::F32, Precision::F16] {
             let distortion = Distortion { factor: -3.0, precision };
-            let sent = distorted(&update.to_bytes(precision), distortion);
-            let found = Parcel::read_from(&mut &sent[..], Limits::default()).expect("a parcel");
+            let sent = distorted(&update.to_payload(precision), distortion);
+            let found = Parcel::from_payload(&sent, Limits::default()).expect("a parcel");
             assert_eq!(found.tensors.get("w").expect("there").values(), [-4.5, 6.0]);
             assert_eq!(found.scalars, [7]);
             assert_eq!(sent.len(), update.to_bytes(precision).len());

@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle};
 use shared::id::{ClientId, RunId};
 use shared::message::{Held, TrainReport};
+use shared::payload::Payload;
 
 /// The store of one simulated client in one run.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Store for ClientStore {
         self.memory.held()
     }
 
-    fn payload(&mut self) -> Result<Bytes, StoreError> {
+    fn payload(&mut self) -> Result<Payload, StoreError> {
         self.memory.payload()
     }
 
@@ -75,7 +75,7 @@ impl Store for ClientStore {
         &mut self,
         held: Held,
         report: &TrainReport,
-        payload: &Bytes,
+        payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         self.memory.keep(held, report, payload, None)?;
@@ -150,7 +150,7 @@ mod tests {
 
     fn train(store: &mut ClientStore, round: u32, local: &str) {
         let held = Held { run: RUN, round };
-        store.keep(held, &TrainReport::default(), &Bytes::new(), Some(local.as_bytes())).expect("kept");
+        store.keep(held, &TrainReport::default(), &Payload::default(), Some(local.as_bytes())).expect("kept");
         store.forget().expect("forgotten");
     }
 
@@ -186,7 +186,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("clients");
         let mut store = ClientStore::new(&path, CLIENT, 0);
-        store.keep(Held { run: RUN, round: 1 }, &TrainReport::default(), &Bytes::new(), None).expect("kept");
+        store
+            .keep(Held { run: RUN, round: 1 }, &TrainReport::default(), &Payload::default(), None)
+            .expect("kept");
         assert!(store.held().expect("held").is_some() && !path.exists());
     }
 }

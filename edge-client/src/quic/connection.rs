@@ -94,7 +94,7 @@ pub(super) async fn serve(
             match outgoing {
                 Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
                 Outgoing::Update(header, payload) => {
-                    let _ = updates.send((header, payload));
+                    let _ = updates.send((header, payload.to_bytes()));
                 }
             }
         }

@@ -3,10 +3,10 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use shared::id::{ClientId, RunId};
 use shared::identity::SecretKey;
 use shared::message::{Held, TrainReport};
+use shared::payload::Payload;
 
 use super::error::StoreError;
 use super::locals::Locals;
@@ -77,18 +77,18 @@ impl Store for DiskStore {
         Ok(self.outbox.held())
     }
 
-    fn payload(&mut self) -> Result<Bytes, StoreError> {
-        self.outbox.payload()
+    fn payload(&mut self) -> Result<Payload, StoreError> {
+        Ok(self.outbox.payload()?.into())
     }
 
     fn keep(
         &mut self,
         held: Held,
         report: &TrainReport,
-        payload: &Bytes,
+        payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        self.outbox.keep(&self.locals, held, report, payload, local)
+        self.outbox.keep(&self.locals, held, report, &payload.to_bytes(), local)
     }
 
     fn sync_handle(&self) -> SyncHandle {

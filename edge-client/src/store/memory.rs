@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use shared::id::RunId;
 use shared::message::{Held, TrainReport};
+use shared::payload::Payload;
 
 use super::error::StoreError;
 use super::{RUNS_KEPT, Store, SyncHandle};
@@ -12,7 +12,7 @@ use super::{RUNS_KEPT, Store, SyncHandle};
 /// Keeps everything in memory, without copying payloads. It survives lost connections, not the process.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
-    update: Option<(Held, TrainReport, Bytes)>,
+    update: Option<(Held, TrainReport, Payload)>,
     /// The most recently written run last.
     locals: VecDeque<(RunId, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
@@ -37,7 +37,7 @@ impl Store for MemoryStore {
         Ok(self.update.as_ref().map(|&(held, report, _)| (held, report)))
     }
 
-    fn payload(&mut self) -> Result<Bytes, StoreError> {
+    fn payload(&mut self) -> Result<Payload, StoreError> {
         self.update.as_ref().map(|(_, _, payload)| payload.clone()).ok_or(StoreError::NothingHeld)
     }
 
@@ -45,7 +45,7 @@ impl Store for MemoryStore {
         &mut self,
         held: Held,
         report: &TrainReport,
-        payload: &Bytes,
+        payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         self.update = Some((held, *report, payload.clone()));

@@ -45,9 +45,9 @@ mod outbox;
 mod personal;
 mod server;
 
-use bytes::Bytes;
 use shared::id::RunId;
 use shared::message::{Held, TrainReport};
+use shared::payload::Payload;
 
 pub use disk::DiskStore;
 pub use error::StoreError;
@@ -69,7 +69,7 @@ pub trait Store: Send {
     fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError>;
 
     /// The held update's payload, an encoded parcel. [`StoreError::NothingHeld`] if there is none.
-    fn payload(&mut self) -> Result<Bytes, StoreError>;
+    fn payload(&mut self) -> Result<Payload, StoreError>;
 
     /// Keeps an update and, unless it is `None`, what the algorithm keeps from this round to the next in
     /// the update's run: both or neither survive a crash of the process. An update still held is forgotten
@@ -78,7 +78,7 @@ pub trait Store: Send {
         &mut self,
         held: Held,
         report: &TrainReport,
-        payload: &Bytes,
+        payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError>;
 

@@ -98,10 +98,10 @@ fn head_gate_and_split_stay_on_the_device() {
             &ToServer::Update(UpdateHeader { round: 4, report: result.report }),
             result.update.len() as u64,
         )[..],
-        &result.update,
+        &result.update.to_bytes(),
     ]
     .concat();
-    assert_eq!(result.update, Parcel::default().to_bytes(Precision::F32));
+    assert_eq!(result.update.to_bytes(), Parcel::default().to_bytes(Precision::F32));
     let (weights, bias) = personal.model.gate.as_ref().unwrap().parts();
     let head = personal.model.local.iter().flat_map(|(_, array)| array.values());
     let values: Vec<f32> = head.chain(weights).copied().chain([bias]).filter(|&value| value != 0.0).collect();

@@ -130,6 +130,14 @@ impl Array {
         }
     }
 
+    /// The values as they lie in memory, without a copy: what they are in little-endian order, on a machine of that order.
+    pub(super) fn memory(&self) -> Bytes {
+        match &self.values {
+            Values::Own(values) => Bytes::from_owner(Owned(values.clone())),
+            Values::Lent(bytes) => bytes.clone(),
+        }
+    }
+
     /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -149,6 +157,15 @@ impl Array {
             Values::Own(values) => Arc::unwrap_or_clone(values),
             Values::Lent(bytes) => bytemuck::cast_slice(&bytes).to_vec(),
         }
+    }
+}
+
+/// Values that are lent as bytes.
+struct Owned(Arc<Vec<f32>>);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
     }
 }
 

@@ -97,7 +97,7 @@ fn used(folder: &Path) -> Result<(bool, bool), StoreError> {
     let local = store.local(RUN);
     let report = TrainReport::default();
     store.keep(HELD, &report, &b"another"[..].into(), Some(b"state"))?;
-    assert_eq!(store.payload()?, &b"another"[..]);
+    assert_eq!(store.payload()?, b"another"[..].into());
     assert_eq!(store.local(RUN)?.as_deref(), Some(&b"state"[..]));
     drop(store);
     let mut store = DiskStore::open(folder)?;

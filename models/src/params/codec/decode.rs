@@ -130,20 +130,69 @@ pub fn from_shared(
     message: &Bytes,
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    from_pieces(std::slice::from_ref(message), limits)
+}
+
+/// [`from_shared`] of a message in pieces, one after the other. A tensor that is spread over several is copied.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_pieces(
+    pieces: &[Bytes],
+    limits: Limits,
+) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
     let mut buffer = Vec::new();
-    read_with(&message[..], limits, |rest, tensor| {
+    let pieces = Pieces { later: pieces.iter(), piece: None };
+    read_with(pieces, limits, |pieces, tensor| {
         let lent = (tensor.precision == Precision::F32)
-            .then(|| rest.split_at_checked(tensor.count * Precision::F32.bytes()))
+            .then(|| pieces.take(tensor.count * Precision::F32.bytes()))
             .flatten()
-            .and_then(|(data, after)| Some((Array::lent(&tensor.shape, message.slice_ref(data))?, after)));
+            .and_then(|(data, rest)| Some((Array::lent(&tensor.shape, data)?, rest)));
         match lent {
-            Some((array, after)) => {
-                *rest = after;
+            Some((array, rest)) => {
+                pieces.piece = Some(rest);
                 Ok(array)
             }
-            None => read_array(rest, tensor, &mut buffer),
+            None => read_array(pieces, tensor, &mut buffer),
         }
     })
+}
+
+/// A message in pieces while it is read.
+struct Pieces<'a> {
+    later: std::slice::Iter<'a, Bytes>,
+    /// What is left of the piece that is read.
+    piece: Option<Bytes>,
+}
+
+impl Pieces<'_> {
+    /// What is left of the piece that is read; of the next one that is not empty, if nothing is.
+    fn piece(&mut self) -> &Bytes {
+        while self.piece.as_ref().is_none_or(Bytes::is_empty) {
+            match self.later.next() {
+                Some(next) => self.piece = Some(next.clone()),
+                None => break,
+            }
+        }
+        self.piece.get_or_insert_default()
+    }
+
+    /// The next so many bytes where they lie, and what is left of their piece after them; `None` if they are not in one piece.
+    fn take(&mut self, length: usize) -> Option<(Bytes, Bytes)> {
+        let piece = self.piece();
+        (length <= piece.len()).then(|| (piece.slice(..length), piece.slice(length..)))
+    }
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let piece = self.piece();
+        let count = into.len().min(piece.len());
+        into[..count].copy_from_slice(&piece[..count]);
+        let rest = piece.slice(count..);
+        self.piece = Some(rest);
+        Ok(count)
+    }
 }
 
 /// Reads all of `input`, each tensor as `take` does.
@@ -398,7 +447,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::params::codec::{from_bytes, to_bytes};
+    use crate::params::codec::{from_bytes, to_bytes, to_pieces};
 
     type Metadata = BTreeMap<String, String>;
 
@@ -571,12 +620,22 @@ mod tests {
         fn what_is_written_is_read(
             params in param_sets(),
             metadata in prop::collection::btree_map(any::<String>(), any::<String>(), 0..3),
+            cut in any::<prop::sample::Index>(),
         ) {
             let bytes = to_bytes(&params, Precision::F32, &metadata).unwrap();
             let (read, read_metadata) = from_bytes(&bytes, Limits::default()).unwrap();
-            let shared = from_shared(&bytes.into(), Limits::default()).unwrap();
+            let whole = Bytes::from(bytes);
+            let shared = from_shared(&whole, Limits::default()).unwrap();
             prop_assert_eq!((bits(&shared.0), shared.0.layout()), (bits(&params), params.layout()));
             prop_assert_eq!(&shared.1, &metadata);
+            let pieces = to_pieces(&params, Precision::F32, &metadata).unwrap();
+            let joined = from_pieces(&pieces, Limits::default()).unwrap();
+            prop_assert_eq!((bits(&joined.0), joined.0.layout()), (bits(&params), params.layout()));
+            let cut = cut.index(whole.len());
+            let cut = [whole.slice(..cut), Bytes::new(), whole.slice(cut..)];
+            let joined = from_pieces(&cut, Limits::default()).unwrap();
+            prop_assert_eq!((bits(&joined.0), joined.0.layout()), (bits(&params), params.layout()));
+            prop_assert_eq!(pieces.concat(), &whole[..]);
             prop_assert_eq!(read.layout(), params.layout());
             // By bits, because NaN is not equal to itself.
             prop_assert_eq!(bits(&read), bits(&params));

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde_json::Value;
 
-use super::{ALIGNMENT, CHUNK, METADATA_KEY};
+use super::{ALIGNMENT, CHUNK, METADATA_KEY, to_bytes};
 use crate::params::{ParamSet, Precision};
 
 /// The exact number of bytes that [`write()`] writes for these arguments.
@@ -31,10 +32,7 @@ pub fn write(
     metadata: &BTreeMap<String, String>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if params.get(METADATA_KEY).is_some() {
-        let message = format!("no tensor can be called `{METADATA_KEY}`: safetensors reserves the name");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
+    check_names(params)?;
     let header = header(shapes(params), precision, metadata);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
@@ -44,6 +42,32 @@ pub fn write(
         Precision::F16 => write_halves(params, f16::ZERO, f16::to_le_bytes, out),
         Precision::BF16 => write_halves(params, bf16::ZERO, bf16::to_le_bytes, out),
     }
+}
+
+/// What [`write()`] writes, in pieces: values that lie in memory as they are encoded are not copied, but shared.
+///
+/// # Errors
+/// As [`write()`], for a tensor whose name the format reserves.
+pub fn to_pieces(
+    params: &ParamSet,
+    precision: Precision,
+    metadata: &BTreeMap<String, String>,
+) -> io::Result<Vec<Bytes>> {
+    if precision != Precision::F32 || cfg!(not(target_endian = "little")) {
+        return Ok(vec![to_bytes(params, precision, metadata)?.into()]);
+    }
+    check_names(params)?;
+    let mut begin = Vec::new();
+    write_header(shapes(params), metadata, &mut begin)?;
+    Ok(std::iter::once(begin.into()).chain(params.iter().map(|(_, array)| array.memory())).collect())
+}
+
+fn check_names(params: &ParamSet) -> io::Result<()> {
+    if params.get(METADATA_KEY).is_some() {
+        let message = format!("no tensor can be called `{METADATA_KEY}`: safetensors reserves the name");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
 }
 
 /// Writes what stands before the data of tensors of these names and shapes in [`Precision::F32`]. Their values follow in this
@@ -146,7 +170,6 @@ mod tests {
 
     use super::*;
     use crate::params::Array;
-    use crate::params::codec::to_bytes;
 
     fn metadata(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -230,6 +253,8 @@ mod tests {
         let mut params = tiny();
         params.insert("__metadata__", Array::zeros([1]));
         let error = to_bytes(&params, Precision::F32, &BTreeMap::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        let error = to_pieces(&params, Precision::F32, &BTreeMap::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

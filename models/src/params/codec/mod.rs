@@ -13,8 +13,8 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-pub use decode::{DecodeError, from_shared, read};
-pub use encode::{encoded_len, write, write_header, write_values};
+pub use decode::{DecodeError, from_pieces, from_shared, read};
+pub use encode::{encoded_len, to_pieces, write, write_header, write_values};
 pub use stream::{TensorCursor, TensorStream};
 
 use super::{ParamSet, Precision};

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use aggregator::coordinator::{Outcome, PeerId, Resume};
 use aggregator::driver::{FromPeer, Notice, ToPeer, drive};
 use aggregator::files::Disk;
 use aggregator::run::Run;
-use aggregator::run::directory::RunDirectory;
+use aggregator::run::directory::{RunDirectory, upload_of};
 use aggregator::simulate::{Transport, simulate};
 use federation_tests::scenario::Scenario;
 use models::ParamSet;
@@ -154,15 +155,22 @@ async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let root = RunDirectory::new(directory.path().join("run"));
     let run = Run::begin(Arc::new(Disk), root.clone(), scenario.config.clone(), None).unwrap();
-    // Whatever an upload's file is called, it is full before its first byte.
-    for (peer, upload) in (0..1000).flat_map(|peer| (0..2).map(move |upload| (peer, upload))) {
-        let file = root.spool().join(format!("{peer}-{upload}.upload"));
-        std::os::unix::fs::symlink("/dev/full", file).unwrap();
-    }
+    // Whatever an upload's file is called, it is full before its first byte. What is there when the listener starts is no
+    // business of this run, and removed.
+    let clients: Vec<_> = (0..4).map(|index| scenario.config.client(index)).collect();
+    let fill = |spool: &Path| {
+        for (client, upload) in clients.iter().flat_map(|client| (0..500).map(move |upload| (client, upload)))
+        {
+            let file = spool.join(upload_of(*client, &format!("0-{upload}")));
+            std::os::unix::fs::symlink("/dev/full", file).unwrap();
+        }
+    };
     let (_stop, stopped) = watch::channel(false);
     let (mut alarms, mut paused) = (Vec::new(), 0);
     let (rounds, spool) = (root.rounds(), root.spool());
     let mut make_room = |notice: Notice<'_>| match notice {
+        // Nobody has been asked for anything yet.
+        Notice::Opened { round: 1, .. } => fill(&spool),
         Notice::Alarm(text) => alarms.push(text),
         Notice::Status(status) if status.paused => {
             paused += 1;

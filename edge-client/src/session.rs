@@ -33,6 +33,7 @@
 //! | `Training` | not in a state to train | `Idle` | says not now; without a connection the task comes again |
 //! | `Training` | could not train | `Idle` | says failed, now or after the welcome that still wants it |
 //! | `Holding` | receipt | `Idle` | `Forget` |
+//! | `Training` | receipt of what a newer task made it let go of | same | `Tell` |
 //! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
 
@@ -86,6 +87,8 @@ pub struct Session {
     progress: Progress,
     /// Whether the task in training is for the device itself, and nobody learns from it.
     personal: bool,
+    /// The round whose update a newer task has overtaken its receipt of.
+    overtaken: Option<u32>,
     /// What the server asks of the device, on this connection.
     conditions: Eligibility,
     /// How it ends when that is done.
@@ -118,6 +121,7 @@ impl Session {
             report,
             progress: Progress::default(),
             personal: false,
+            overtaken: None,
             conditions: Eligibility::default(),
             leaving: None,
             early: None,
@@ -212,6 +216,7 @@ impl Session {
         self.early = None;
         self.failed = None;
         self.conditions = Eligibility::default();
+        self.overtaken = None;
         let holds = match &self.work {
             Work::Idle => None,
             Work::Training(held) | Work::Holding(held) => Some(*held),
@@ -244,6 +249,8 @@ impl Session {
                 {
                     self.attempts = 0;
                     self.forget(Some(verdict));
+                } else if self.overtaken.take_if(|overtaken| *overtaken == round).is_some() {
+                    self.actions.push_back(Action::Tell { round, verdict });
                 }
             }
             ToClient::Finished { rounds } if self.personal && matches!(self.work, Work::Training(_)) => {
@@ -294,6 +301,11 @@ impl Session {
             return;
         }
         let spec = spec.clone();
+        // The receipt comes on another stream, and may come after this.
+        self.overtaken = match self.work {
+            Work::Holding(current) if current.run == held.run => Some(current.round),
+            _ => None,
+        };
         self.abandon();
         self.work = Work::Training(held);
         self.personal = work.personalise && !work.train;

@@ -189,6 +189,7 @@ impl Device {
                 }
                 Action::Cancel => self.running = None,
                 Action::Forget { .. } => self.store.forget().expect("memory does not fail"),
+                Action::Tell { .. } => {}
                 Action::Disconnect => effects.push(Effect::Cut),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }

@@ -285,6 +285,7 @@ impl Driver {
                         notice(Notice::Receipt { round, verdict });
                     }
                 }
+                Action::Tell { round, verdict } => notice(Notice::Receipt { round, verdict }),
                 // The loop ends with the outcome that follows, and hangs up.
                 Action::Disconnect => {}
                 Action::Finish(outcome) => self.outcome = Some(outcome),

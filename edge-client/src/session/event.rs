@@ -86,6 +86,13 @@ pub enum Action {
         /// What became of it, if the server said so.
         verdict: Option<Verdict>,
     },
+    /// What became of an update that is not held any more: a newer task has overtaken the receipt.
+    Tell {
+        /// Its round.
+        round: u32,
+        /// What became of it.
+        verdict: Verdict,
+    },
     /// Close the connection.
     Disconnect,
     /// Nothing more will happen.

@@ -131,6 +131,7 @@ impl Driver {
                 Action::Forget { round, .. } => {
                     assert_eq!(self.holding.take().map(|(held, _)| held.round), Some(round));
                 }
+                Action::Tell { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,
             }

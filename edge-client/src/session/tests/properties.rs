@@ -43,6 +43,7 @@ impl Books {
                 }
                 Action::Cancel => assert!(self.training.take().is_some()),
                 Action::Forget { round, .. } => assert_eq!(self.holding.take(), Some(round)),
+                Action::Tell { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,
             }

@@ -251,3 +251,15 @@ fn what_is_asked_of_the_device_holds_for_one_connection() {
     bench.give(Event::Connected);
     assert_eq!(*bench.session.conditions(), Eligibility::default());
 }
+
+#[test]
+fn a_receipt_that_a_newer_task_has_overtaken_is_told_all_the_same() {
+    let mut bench = Bench::holding(1);
+    let actions = bench.task(2);
+    assert_eq!(actions, [forget(1, None), train(1, 2)]);
+    let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Accepted };
+    let told = Action::Tell { round: 1, verdict: Verdict::Accepted };
+    assert_eq!(bench.hears(receipt.clone()), [told]);
+    assert_eq!(bench.hears(receipt), [], "once");
+    assert_eq!(bench.session.work(), &Work::Training(held(1, 2)));
+}

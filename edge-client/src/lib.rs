@@ -7,6 +7,7 @@
 //! | [`workshop`] | threads that train |
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
 //! | [`sensors`] | whether the device is in a state to train |
+//! | [`system`] | what the system tells of the device |
 //! | [`link`] | the channels between the driver and a transport |
 //! | [`quic`], [`trust`] | the real transport, and which server it believes |
 //! | [`doctor`] | what keeps this device from taking part |
@@ -32,6 +33,7 @@ pub mod quic;
 pub mod sensors;
 pub mod session;
 pub mod store;
+pub mod system;
 pub mod trust;
 pub mod work;
 pub mod workshop;

@@ -10,10 +10,11 @@ use super::arguments::{DoctorArguments, state_directory};
 use super::error::CliError;
 use super::event::printable;
 use super::values::Target;
-use crate::doctor::{self, Finding, Level, System, samples, server};
+use crate::doctor::{self, Finding, Level, samples, server};
 use crate::link::ConnectError;
 use crate::quic::{QuicConnector, Reached};
 use crate::store::ServerFile;
+use crate::system::System;
 use crate::trust::Trust;
 
 pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {

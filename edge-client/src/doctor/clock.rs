@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use shared::calendar::Date;
 
-use super::{Finding, System};
+use super::Finding;
+use crate::system::System;
 
 const SUBJECT: &str = "clock";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,8 +44,8 @@ fn date(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::Level;
-    use super::super::tests::system;
     use super::*;
+    use crate::system::tests::system;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

@@ -10,8 +10,8 @@
 //! | [`samples`] | the device's data |
 //! | [`server`] | whether the server answers, and what the network is like |
 //!
-//! Everything that the system tells is read from files below [`System::root`], which is `/` but in tests; a system that does
-//! not tell is no finding. Nothing is changed, but for a file that is written to the state directory and removed again.
+//! What the [system](crate::system) does not tell is no finding. Nothing is changed, but for a file that is written to the state
+//! directory and removed again.
 
 pub mod clock;
 pub mod disk;
@@ -21,10 +21,9 @@ pub mod processor;
 pub mod samples;
 pub mod server;
 
-use std::path::PathBuf;
-use std::time::SystemTime;
-
 use serde::Serialize;
+
+use crate::system::System;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -66,48 +65,6 @@ impl Finding {
     }
 }
 
-/// The system that is looked at.
-#[derive(Clone, Debug)]
-pub struct System {
-    /// Where its files are: `/`.
-    pub root: PathBuf,
-    /// The time of day.
-    pub now: SystemTime,
-    /// When this program was built or installed; no right clock is before it.
-    pub built: Option<SystemTime>,
-}
-
-impl System {
-    /// The one that this process runs on.
-    #[must_use]
-    pub fn this() -> Self {
-        let built = std::env::current_exe().and_then(|program| program.metadata()?.modified()).ok();
-        Self { root: PathBuf::from("/"), now: SystemTime::now(), built }
-    }
-
-    /// The content of a file that the system writes, without the line's end; none if there is no such file.
-    fn read(&self, path: &str) -> Option<String> {
-        let text = std::fs::read_to_string(self.root.join(path)).ok()?;
-        Some(text.trim_end().to_owned())
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        self.root.join(path).exists()
-    }
-
-    /// The entries of a directory of the system whose names begin like this, as paths below the root, in their order.
-    fn entries(&self, directory: &str, beginning: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut paths: Vec<String> = names
-            .filter(|name| name.starts_with(beginning))
-            .map(|name| format!("{directory}/{name}"))
-            .collect();
-        paths.sort();
-        paths
-    }
-}
-
 /// All that the system alone can be asked for.
 #[must_use]
 pub fn look_at(system: &System) -> Vec<Finding> {
@@ -135,22 +92,8 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    /// A system whose files are these.
-    pub(super) fn system(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
-        let root = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, content).unwrap();
-        }
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let system = System { root: root.path().to_owned(), now, built: None };
-        (root, system)
-    }
+    use crate::system::tests::system;
 
     #[test]
     fn a_system_that_tells_nothing_is_no_problem() {

@@ -1,13 +1,15 @@
 //! Temperature, voltage and battery.
 
-use super::{Finding, System};
+use super::Finding;
+use crate::system::System;
+use crate::system::power::{Zone, batteries, zones};
 
 /// Devices slow down from about here on.
 const HOT: f64 = 80.0;
 /// Devices switch off not far above.
 const TOO_HOT: f64 = 95.0;
 /// A battery that is emptier than this does not last for a round.
-const EMPTY: u32 = 20;
+const EMPTY: u8 = 20;
 
 /// What the system tells of them, which may be nothing.
 #[must_use]
@@ -18,16 +20,9 @@ pub fn look_at(system: &System) -> Vec<Finding> {
 /// The hottest of the system's zones.
 fn temperature(system: &System) -> Option<Finding> {
     const SUBJECT: &str = "temperature";
-    let zones = system.entries("sys/class/thermal", "thermal_zone").into_iter();
-    let measured = zones.filter_map(|zone| {
-        let millidegrees: f64 = system.read(&format!("{zone}/temp"))?.parse().ok()?;
-        let name = system.read(&format!("{zone}/type")).unwrap_or_default();
-        // Sensors that are switched off say -256 or 0.
-        let degrees = Some(millidegrees / 1000.0).filter(|degrees| (1.0..200.0).contains(degrees))?;
-        Some((degrees, name))
-    });
-    let (degrees, zone) = measured.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let found = format!("{degrees:.0} \u{b0}C ({zone})");
+    let zones = zones(system).into_iter();
+    let Zone { celsius: degrees, name } = zones.max_by(|a, b| a.celsius.total_cmp(&b.celsius))?;
+    let found = format!("{degrees:.0} \u{b0}C ({name})");
     let advice = "cool the device: it slows down to protect itself";
     Some(match degrees {
         TOO_HOT.. => Finding::problem(SUBJECT, found, format!("{advice}, and switches itself off next")),
@@ -52,19 +47,12 @@ fn voltage(system: &System) -> Option<Finding> {
     })
 }
 
-/// The emptiest battery that the device runs from; a mouse's does not count.
+/// The emptiest battery that the device runs from.
 fn battery(system: &System) -> Option<Finding> {
     const SUBJECT: &str = "battery";
-    let supplies = system.entries("sys/class/power_supply", "").into_iter();
-    let batteries = supplies.filter_map(|supply| {
-        let read = |file: &str| system.read(&format!("{supply}/{file}"));
-        if read("type")? != "Battery" || read("scope").is_some_and(|scope| scope == "Device") {
-            return None;
-        }
-        let charge: u32 = read("capacity")?.parse().ok()?;
-        Some((charge, read("status").is_some_and(|status| status == "Discharging")))
-    });
-    let (charge, discharging) = batteries.min()?;
+    let known =
+        batteries(system).into_iter().filter_map(|battery| Some((battery.percent?, battery.discharging)));
+    let (charge, discharging) = known.min()?;
     Some(match (discharging, charge) {
         (true, 0..EMPTY) => Finding::problem(
             SUBJECT,
@@ -83,8 +71,8 @@ fn battery(system: &System) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::Level;
-    use super::super::tests::system;
     use super::*;
+    use crate::system::tests::system;
 
     fn only(files: &[(&str, &str)]) -> Finding {
         let mut findings = look_at(&system(files).1);

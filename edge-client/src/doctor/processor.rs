@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 
 use models::Backend;
 
-use super::{Finding, System};
+use super::Finding;
+use crate::system::System;
 
 /// Files that NVIDIA's drivers make, on servers and on Jetsons.
 const NVIDIA: [&str; 4] = ["proc/driver/nvidia/version", "dev/nvidia0", "dev/nvhost-gpu", "sys/module/nvgpu"];
@@ -61,8 +62,8 @@ fn gpu(system: &System, answer: Option<Result<(), String>>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::Level;
-    use super::super::tests::system;
     use super::*;
+    use crate::system::tests::system;
 
     #[test]
     fn a_board_says_what_it_is_and_else_the_processor_does() {

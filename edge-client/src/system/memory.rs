@@ -1,0 +1,48 @@
+//! What is free for this process.
+
+use super::System;
+
+/// In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// The device's.
+    pub(crate) total: u64,
+    /// What the system could give to programs.
+    pub(crate) available: u64,
+    /// What a limit for this process leaves of that; all of it where there is none.
+    pub(crate) free: u64,
+}
+
+pub(crate) fn memory(system: &System) -> Option<Memory> {
+    let available = meminfo(system, "MemAvailable:")?;
+    let total = meminfo(system, "MemTotal:").unwrap_or(available);
+    let free = limit(system).map_or(available, |left| available.min(left));
+    Some(Memory { total, available, free })
+}
+
+/// A figure of `/proc/meminfo`, in bytes.
+fn meminfo(system: &System, name: &str) -> Option<u64> {
+    let text = system.read("proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// What is left of the least limit of this process's control group and those above it (version 2), if there is one.
+fn limit(system: &System) -> Option<u64> {
+    let groups = system.read("proc/self/cgroup")?;
+    let mut group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mut least = None;
+    loop {
+        let place = format!("sys/fs/cgroup/{group}");
+        let number = |file: &str| system.read(&format!("{place}/{file}"))?.parse::<u64>().ok();
+        if let Some(most) = number("memory.max") {
+            let left = most.saturating_sub(number("memory.current").unwrap_or(0));
+            least = Some(least.map_or(left, |least: u64| least.min(left)));
+        }
+        if group.is_empty() {
+            return least;
+        }
+        group = group.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+}

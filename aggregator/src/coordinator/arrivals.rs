@@ -8,6 +8,7 @@ use shared::message::{
 };
 use shared::spec::LabelsAt;
 
+use super::late::Waiting;
 use super::open_round::{Offer, Stage};
 use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadId};
 
@@ -153,42 +154,38 @@ impl Coordinator {
             return;
         };
         self.heard(now, client);
-        let verdict = match &mut self.state {
-            State::Closing { .. } if round == self.closed + 1 => {
-                match self.offered_late(peer, client, (round, report), upload) {
-                    None => return,
-                    Some(verdict) => verdict,
-                }
+        let next = self.takes_in();
+        let unknown = |current| Offer::Settled(Verdict::Rejected(Rejection::UnknownRound { round, current }));
+        let offer = match &mut self.state {
+            _ if round < next => self.offered_late(client, round, &report),
+            State::Open { round: open } | State::Opening { round: open } if round == next => {
+                open.offer(client, &report, |samples| self.spec.samples_in(round, samples))
             }
-            _ if round <= self.closed => match self.offered_late(peer, client, (round, report), upload) {
-                None => return,
-                Some(verdict) => verdict,
-            },
-            State::Open { round: open } | State::Opening { round: open } if open.number() == round => {
-                match open.offer(client, &report, |samples| self.spec.samples_in(round, samples)) {
-                    Offer::Fold => {
-                        self.actions.push_back(Action::Fold { round, client, report, upload });
-                        return;
-                    }
-                    Offer::Again => {
-                        open.count(&Verdict::Discarded(Discard::Duplicate));
-                        self.actions.push_back(Action::Drop { upload });
-                        return;
-                    }
-                    Offer::Settled(verdict) => verdict,
-                }
-            }
-            State::Gathering { .. } | State::Finished => {
-                Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed })
-            }
-            _ => Verdict::Rejected(Rejection::UnknownRound { round, current: self.closed + 1 }),
+            State::Gathering { .. } | State::Finished => unknown(self.closed),
+            _ => unknown(self.closed + 1),
         };
-        match (&mut self.state, &verdict) {
-            (State::Open { round: open } | State::Opening { round: open }, _) => open.count(&verdict),
+        match offer {
+            Offer::Fold => self.actions.push_back(Action::Fold { round: next, client, report, upload }),
+            Offer::Wait => self.wait(client, Waiting { peer, round, report, upload }),
+            Offer::Again => {
+                self.count(&Verdict::Discarded(Discard::Duplicate));
+                self.actions.push_back(Action::Drop { upload });
+            }
+            Offer::Settled(verdict) => {
+                self.owes_no_more(client, round);
+                self.count(&verdict);
+                self.actions.push_back(Action::Drop { upload });
+                self.send(peer, ToClient::Receipt { round, verdict });
+            }
+        }
+    }
+
+    /// An update that is not folded is part of the open round's tally, or of the next one's.
+    fn count(&mut self, verdict: &Verdict) {
+        match (&mut self.state, verdict) {
+            (State::Open { round } | State::Opening { round }, _) => round.count(verdict),
             (_, Verdict::Rejected(_)) => self.stray_rejected += 1,
             (_, _) => self.stray_discarded += 1,
         }
-        self.actions.push_back(Action::Drop { upload });
-        self.send(peer, ToClient::Receipt { round, verdict });
     }
 }

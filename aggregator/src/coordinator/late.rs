@@ -11,22 +11,33 @@ use shared::id::ClientId;
 use shared::message::{Discard, Hello, TrainReport, Verdict};
 
 use super::open_round::{Behind, Offer, OpenRound, Stage};
-use super::{Action, Coordinator, Owed, PeerId, State, UploadId};
+use super::{Action, Coordinator, Member, Owed, PeerId, State, UploadId};
+
+/// It does not count any more, or never did.
+const LATE: Offer = Offer::Settled(Verdict::Discarded(Discard::Late));
 
 /// A late update that came between two rounds.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    peer: PeerId,
-    round: u32,
-    report: TrainReport,
-    upload: UploadId,
+    pub(super) peer: PeerId,
+    pub(super) round: u32,
+    pub(super) report: TrainReport,
+    pub(super) upload: UploadId,
 }
 
 impl Coordinator {
+    /// The round that takes in what comes next: the open one, or the next to open. A round that is closing takes nothing more in.
+    pub(super) fn takes_in(&self) -> u32 {
+        self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 }
+    }
+
     /// What a client owes, if that would count in the open round or the next to open.
     pub(super) fn behind(&self, client: ClientId) -> Option<Owed> {
-        let owed = self.members.get(&client)?.owes?;
-        self.counts_in(owed.round, self.closed + 1).then_some(owed)
+        self.behind_is(self.members.get(&client)?)
+    }
+
+    fn behind_is(&self, member: &Member) -> Option<Owed> {
+        member.owes.filter(|owed| self.counts_in(owed.round, self.closed + 1))
     }
 
     /// Whether an update of `round` would count in round `open`.
@@ -42,8 +53,9 @@ impl Coordinator {
         if self.policy.late.is_none() {
             return behind;
         }
-        for (client, member) in &self.members {
-            if self.behind(*client).is_some() && !round.has_late(*client) && round.stage(*client).is_none() {
+        let owing = self.members.iter().filter(|(_, member)| self.behind_is(member).is_some());
+        for (client, member) in owing {
+            if !round.has_late(*client) && round.stage(*client).is_none() {
                 *if member.link.is_some() { &mut behind.here } else { &mut behind.away } += 1;
             }
         }
@@ -52,16 +64,15 @@ impl Coordinator {
 
     /// The connected clients that are behind.
     pub(super) fn behind_here(&self) -> usize {
-        self.present().filter(|(client, _)| self.behind(*client).is_some()).count()
+        let here = self.members.values().filter(|member| member.link.is_some());
+        here.filter(|member| self.behind_is(member).is_some()).count()
     }
 
     /// What a client that comes back still owes: what it is known to owe, if it holds that.
     pub(super) fn still_owes(&self, hello: &Hello) -> Option<Owed> {
         let held = hello.holds.filter(|held| held.run == self.spec.run)?.round;
         let owed = self.members.get(&hello.client)?.owes.filter(|owed| owed.round == held)?;
-        // A round that is closing takes nothing more in.
-        let next = self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 };
-        self.counts_in(held, next).then_some(owed)
+        self.counts_in(held, self.takes_in()).then_some(owed)
     }
 
     /// The members whose updates the closing round does without are behind from now on.
@@ -86,55 +97,28 @@ impl Coordinator {
         }
     }
 
-    /// An update of a round that is over, or is closing. `None`: there will be a verdict later.
-    pub(super) fn offered_late(
-        &mut self,
-        peer: PeerId,
-        client: ClientId,
-        (round, report): (u32, TrainReport),
-        upload: UploadId,
-    ) -> Option<Verdict> {
-        let late = Some(Verdict::Discarded(Discard::Late));
+    /// An update of a round that is over, or is closing.
+    pub(super) fn offered_late(&mut self, client: ClientId, round: u32, report: &TrainReport) -> Offer {
         let owes = self.members.get(&client).and_then(|member| member.owes);
-        let Some(owed) = owes.filter(|owed| owed.round == round) else { return late };
-        // A round that is closing takes nothing more in.
-        let next = self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 };
-        if !self.counts_in(round, next) {
-            self.owes_no_more(client, round);
-            return late;
+        let Some(owed) = owes.filter(|owed| owed.round == round) else { return LATE };
+        if !self.counts_in(round, self.takes_in()) {
+            return LATE;
         }
-        let offer = match &mut self.state {
+        match &mut self.state {
             State::Open { round: open } | State::Opening { round: open } => {
                 let spec = &self.spec;
-                open.offer_late(client, owed, &report, |samples| spec.samples_in(round, samples))
+                open.offer_late(client, owed, report, |samples| spec.samples_in(round, samples))
             }
-            State::Gathering { .. } | State::Closing { .. } => {
-                let waiting = Waiting { peer, round, report, upload };
-                if let Some(earlier) = self.waiting.insert(client, waiting) {
-                    self.stray_discarded += 1;
-                    self.actions.push_back(Action::Drop { upload: earlier.upload });
-                }
-                return None;
-            }
-            State::Finished => return late,
-        };
-        match offer {
-            Offer::Fold => {
-                let round = self.closed + 1;
-                self.actions.push_back(Action::Fold { round, client, report, upload });
-                None
-            }
-            Offer::Again => {
-                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state {
-                    open.count(&Verdict::Discarded(Discard::Duplicate));
-                }
-                self.actions.push_back(Action::Drop { upload });
-                None
-            }
-            Offer::Settled(verdict) => {
-                self.owes_no_more(client, round);
-                Some(verdict)
-            }
+            State::Gathering { .. } | State::Closing { .. } => Offer::Wait,
+            State::Finished => LATE,
+        }
+    }
+
+    /// The next round to open will be offered this.
+    pub(super) fn wait(&mut self, client: ClientId, waiting: Waiting) {
+        if let Some(earlier) = self.waiting.insert(client, waiting) {
+            self.stray_discarded += 1;
+            self.actions.push_back(Action::Drop { upload: earlier.upload });
         }
     }
 

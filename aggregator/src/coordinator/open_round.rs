@@ -45,6 +45,8 @@ pub(super) enum Offer {
     Fold,
     /// The member's first is being folded: the one receipt for both has to wait until it is durable.
     Again,
+    /// It is offered again to the next round that opens.
+    Wait,
     /// It needs no folding.
     Settled(Verdict),
 }

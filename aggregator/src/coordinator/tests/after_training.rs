@@ -8,10 +8,8 @@ const TESTS: Work = Work { train: false, evaluate: true, personalise: false };
 
 /// Of three rounds of training two are closed; the clients test the last model.
 fn tested() -> Bench {
-    let mut bench = Bench::new(RoundPolicy { fraction: 0.5, max: Some(1), ..policy(1) });
     let spec = RunSpec { evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
-    bench.coordinator = Coordinator::new(spec, bench.coordinator.policy, after_two(), bench.now);
-    bench
+    Bench::with(spec, RoundPolicy { fraction: 0.5, max: Some(1), ..policy(1) }, after_two())
 }
 
 fn after_two() -> Resume {
@@ -63,8 +61,7 @@ fn enough_ends_the_training_before_all_rounds_are_over() {
     for resume in [Resume { closed: 1, ended: Some(1), ..Resume::default() }, after_two()] {
         let early = resume.ended.is_some();
         let spec = RunSpec { evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
-        let mut bench = Bench::new(policy(1));
-        bench.coordinator = Coordinator::new(spec, policy(1), resume, bench.now);
+        let mut bench = Bench::with(spec, policy(1), resume);
         let opened = opened_for(&bench.joins(1)).expect("a round opens");
         assert_eq!((opened.0, opened.1.train), if early { (2, false) } else { (3, true) });
     }
@@ -103,8 +100,7 @@ fn tests_that_nobody_could_make_do_not_spoil_the_run() {
 #[test]
 fn one_good_round_of_training_is_enough_however_the_tests_go() {
     let spec = RunSpec { rounds: 1, evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
-    let mut bench = Bench::new(policy(1));
-    bench.coordinator = Coordinator::new(spec, policy(1), Resume::default(), bench.now);
+    let mut bench = Bench::with(spec, policy(1), Resume::default());
     bench.joins(1);
     bench.opened(1);
     bench.delivers(1, 1);
@@ -133,9 +129,7 @@ fn a_closing_round_that_everybody_has_left_ends_with_its_time() {
 fn after_a_restart_the_closing_round_needs_no_more_clients_than_without() {
     let spec = RunSpec { evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
     let resume = Resume { closed: 3, roster: shares(&[1, 2, 3]), ..Resume::default() };
-    let mut bench = Bench::new(policy(1));
-    let policy = RoundPolicy { min: 3, ..policy(3) };
-    bench.coordinator = Coordinator::new(spec, policy, resume, bench.now);
+    let mut bench = Bench::with(spec, RoundPolicy { min: 3, ..policy(3) }, resume);
     assert_eq!(bench.joins(1).len(), 1, "the others may come back yet");
     assert_eq!(opened_for(&bench.at(REGATHER)), Some((4, TESTS, 1)));
 }

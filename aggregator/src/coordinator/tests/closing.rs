@@ -235,9 +235,7 @@ fn fruitless(bench: &mut Bench, rounds: std::ops::RangeInclusive<u32>) -> Vec<Ve
 }
 
 fn long_bench() -> Bench {
-    let mut bench = Bench::new(policy(1));
-    bench.coordinator =
-        Coordinator::new(RunSpec { rounds: 9, ..spec() }, policy(1), Resume::default(), bench.now);
+    let mut bench = Bench::with(RunSpec { rounds: 9, ..spec() }, policy(1), Resume::default());
     bench.joins(1);
     bench
 }

@@ -211,9 +211,7 @@ fn a_void_round_says_why_late_updates_were_rejected() {
 fn the_closing_round_is_for_those_that_are_behind_and_that_rest_as_well() {
     let mut spec = spec();
     (spec.rounds, spec.evaluation.every) = (1, 1);
-    let coordinator = Coordinator::new(spec, keeping(3), Resume::default(), Duration::ZERO);
-    let peers = BTreeMap::new();
-    let mut bench = Bench { coordinator, now: Duration::ZERO, peers, next_peer: 0, next_upload: 0 };
+    let mut bench = Bench::with(spec, keeping(3), Resume::default());
     for n in 1..=3 {
         bench.joins(n);
     }

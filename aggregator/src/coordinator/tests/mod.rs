@@ -127,7 +127,11 @@ impl Bench {
     }
 
     fn resume(policy: RoundPolicy, resume: Resume) -> Self {
-        let coordinator = Coordinator::new(spec(), policy, resume, Duration::ZERO);
+        Self::with(spec(), policy, resume)
+    }
+
+    fn with(spec: RunSpec, policy: RoundPolicy, resume: Resume) -> Self {
+        let coordinator = Coordinator::new(spec, policy, resume, Duration::ZERO);
         Self { coordinator, now: Duration::ZERO, peers: BTreeMap::new(), next_peer: 0, next_upload: 0 }
     }
 

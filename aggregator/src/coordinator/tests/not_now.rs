@@ -127,9 +127,7 @@ fn each_is_left_alone_for_as_long() {
 fn a_closing_round_does_not_wait_for_them_beyond_its_time() {
     let mut spec = spec();
     (spec.rounds, spec.evaluation.every) = (1, 1);
-    let coordinator = Coordinator::new(spec, policy(1), Resume::default(), Duration::ZERO);
-    let peers = BTreeMap::new();
-    let mut bench = Bench { coordinator, now: Duration::ZERO, peers, next_peer: 0, next_upload: 0 };
+    let mut bench = Bench::with(spec, policy(1), Resume::default());
     bench.joins(1);
     bench.opened(1);
     bench.delivers(1, 1);

@@ -114,8 +114,7 @@ fn a_void_last_round_says_where_its_reasons_are() {
     if let Some(reopened) = &mut resume.open {
         reopened.opening.round = 1;
     }
-    let mut bench = Bench::new(policy(3));
-    bench.coordinator = Coordinator::new(one, policy(3), resume, bench.now);
+    let mut bench = Bench::with(one, policy(3), resume);
     bench.drain();
     let end = bench.closed(1);
     let [Action::Finish(Outcome::Fruitless { rounds: 1, reasons })] = &end[..] else { panic!("{end:?}") };

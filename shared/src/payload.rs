@@ -68,8 +68,7 @@ impl From<Vec<u8>> for Payload {
 /// Equal bytes, wherever they are cut.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
-        let bytes = |payload: &Self| payload.pieces.iter().flatten().copied().collect::<Vec<u8>>();
-        self.len() == other.len() && bytes(self) == bytes(other)
+        self.len() == other.len() && self.pieces.iter().flatten().eq(other.pieces.iter().flatten())
     }
 }
 

@@ -8,7 +8,6 @@ use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
-use super::opening::{Decision, OpeningRecord};
 use super::{Run, RunError, TestSet, measured};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Owed, Reopened, Resume};
@@ -91,7 +90,12 @@ impl Run {
             let Some(last) = self.read_opening(closed)? else {
                 return Ok(Resume { closed, ended, ..Resume::default() });
             };
-            let (owed, roster) = (self.owed_after(&last), known(last.roster, &last.cohort));
+            // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
+            let closing = last.decision.as_ref().map(|decision| &decision.closing);
+            let late = closing.map_or(BTreeMap::new(), |closing| closing.late.clone());
+            let owed =
+                self.still_owed(last.owed, &last.cohort, &late, closing.map(|closing| (closed, closing)));
+            let roster = known(last.roster, &last.cohort);
             return Ok(Resume { closed, ended, roster, owed, open: None });
         };
         let (work, cohort, owed) = (record.work, record.cohort, record.owed);
@@ -100,12 +104,10 @@ impl Run {
         let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
-        let mut owed = opening.owed.clone();
-        owed.retain(|client, _| !late.contains_key(client) && !opening.cohort.contains_key(client));
         let reopened = Reopened { opening, accepted, late, closing };
-        if let Some(decided) = reopened.decided().filter(|_| self.config.policy.late.is_some()) {
-            owed.extend(missing(&reopened.opening.cohort, decided, closed + 1));
-        }
+        let Reopened { opening, late, .. } = &reopened;
+        let decided = reopened.decided().map(|closing| (closed + 1, closing));
+        let owed = self.still_owed(opening.owed.clone(), &opening.cohort, late, decided);
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
         {
@@ -114,17 +116,20 @@ impl Run {
         Ok(Resume { closed, ended, roster, owed, open: Some(reopened) })
     }
 
-    /// What clients owe after the last closed round, which was opened like this. Those that could not train are among them: what
-    /// they hold, they say when they come back.
-    fn owed_after(&self, record: &OpeningRecord) -> BTreeMap<ClientId, Owed> {
-        // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
-        let mut owed = record.owed.clone();
-        owed.retain(|client, _| !record.cohort.contains_key(client));
-        if let Some(Decision { closing, .. }) =
-            record.decision.as_ref().filter(|_| self.config.policy.late.is_some())
-        {
-            owed.retain(|client, _| !closing.late.contains_key(client));
-            owed.extend(missing(&record.cohort, closing, self.closed));
+    /// What clients owe of what they `owed` when a round with this cohort was opened, now that these `late` updates are in; with
+    /// what the round does without, if it is decided. Those that could not train are among them: what they hold, they say when they
+    /// come back.
+    fn still_owed(
+        &self,
+        mut owed: BTreeMap<ClientId, Owed>,
+        cohort: &BTreeMap<ClientId, u64>,
+        late: &BTreeMap<ClientId, u32>,
+        decided: Option<(u32, &Closing)>,
+    ) -> BTreeMap<ClientId, Owed> {
+        owed.retain(|client, _| !late.contains_key(client) && !cohort.contains_key(client));
+        if let Some((round, closing)) = decided.filter(|_| self.config.policy.late.is_some()) {
+            let missing = cohort.iter().filter(|(client, _)| !closing.contributors.contains(client));
+            owed.extend(missing.map(|(client, &samples)| (*client, Owed { round, samples })));
         }
         owed
     }
@@ -236,16 +241,6 @@ impl Run {
         measured::keep_newest(&mut self.records);
         Ok(())
     }
-}
-
-/// What those of a round's cohort owe that it closes without.
-fn missing(
-    cohort: &BTreeMap<ClientId, u64>,
-    closing: &Closing,
-    round: u32,
-) -> impl Iterator<Item = (ClientId, Owed)> {
-    let missing = cohort.iter().filter(|(client, _)| !closing.contributors.contains(client));
-    missing.map(move |(client, &samples)| (*client, Owed { round, samples }))
 }
 
 /// Everybody who was known when a round was opened, with those who came later and were asked as well.

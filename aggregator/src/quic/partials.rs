@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use models::Limits;
 use sha2::{Digest as _, Sha256};
-use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
-use shared::message::{Partial, ToServer, UpdateHeader};
+use shared::message::{Partial, UpdateHeader};
 use tokio::sync::watch;
 
 use crate::run::directory::uploader_in;
+use crate::run::update_file::read_header;
 
 /// Parts of updates that are kept at a time; of more, the oldest goes.
 pub(super) const MOST: usize = 64;
@@ -228,15 +229,10 @@ impl Part {
     /// asked for a rest.
     fn read(path: &Path, max_payload: u64) -> Option<Self> {
         let mut file = File::open(path).ok()?;
-        let mut head = [0; HEADER_LEN];
-        file.read_exact(&mut head).ok()?;
-        let head = Header::parse(head, max_payload).ok()?;
-        let mut message = vec![0; head.message as usize];
-        file.read_exact(&mut message).ok()?;
-        let Ok(ToServer::Update(header)) = frame::decode(&message) else { return None };
-        let begins = HEADER_LEN as u64 + u64::from(head.message);
-        let bytes = file.metadata().ok()?.len().checked_sub(begins)?.min(head.payload.checked_sub(1)?);
-        let part = Self { header, path: path.to_owned(), begins, bytes, total: head.payload };
+        let (header, Limits { max_bytes: total, .. }) = read_header(&mut file, max_payload).ok()?;
+        let begins = file.stream_position().ok()?;
+        let bytes = file.metadata().ok()?.len().checked_sub(begins)?.min(total.checked_sub(1)?);
+        let part = Self { header, path: path.to_owned(), begins, bytes, total };
         (bytes >= Partial::WORTH as u64).then_some(part)
     }
 
@@ -272,7 +268,8 @@ pub(super) fn remove(part: &Part) {
 mod tests {
     use std::fs;
 
-    use shared::message::TrainReport;
+    use shared::frame;
+    use shared::message::{ToServer, TrainReport};
 
     use super::*;
     use crate::run::directory::upload_of;

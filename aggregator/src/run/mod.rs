@@ -66,7 +66,7 @@ mod recovery;
 pub mod stopping;
 mod stored;
 mod supervised;
-mod update_file;
+pub(crate) mod update_file;
 mod upload;
 
 use std::collections::BTreeMap;

@@ -27,7 +27,7 @@ pub(super) fn read_shared(
 }
 
 /// Reads what stands before an update's payload, and gives the limits that the payload is read with.
-pub(super) fn read_header(
+pub(crate) fn read_header(
     input: &mut dyn Read,
     max_payload: u64,
 ) -> Result<(UpdateHeader, Limits), Rejection> {

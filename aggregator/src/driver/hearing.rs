@@ -5,7 +5,7 @@ use shared::message::ToServer;
 use super::channels::{Arrived, FromPeer, Notice};
 use super::ledger::Done;
 use super::{Driver, Known, name, printable};
-use crate::coordinator::{Event, UploadId};
+use crate::coordinator::{Event, PeerId, UploadId};
 use crate::run::RunError;
 
 impl Driver {
@@ -37,29 +37,16 @@ impl Driver {
                         )));
                     }
                     ToServer::NotNow { round, reason } => {
-                        let name = self.name(peer);
-                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.unready != *round)
-                        {
-                            known.unready = *round;
-                            let (round, client, reason) = (*round, known.client, reason.to_string());
-                            notice(Notice::Remark(format!(
-                                "{name} does not train in round {round} now: {reason}"
-                            )));
-                            notice(Notice::Arrival { round, client, what: Arrived::NotNow(&reason) });
-                        }
+                        let reason = reason.to_string();
+                        let said = format!("does not train in round {round} now: {reason}");
+                        let what = Arrived::NotNow(&reason);
+                        self.hear_why(peer, *round, |known| &mut known.unready, &said, what, notice);
                     }
                     ToServer::Failed { round, reason } => {
-                        let name = self.name(peer);
-                        // Once a round: a peer that says it again and again is not worth a line each time.
-                        if let Some(known) = self.known.get_mut(&peer).filter(|known| known.failed != *round)
-                        {
-                            known.failed = *round;
-                            let (round, client, reason) = (*round, known.client, printable(reason));
-                            notice(Notice::Remark(format!(
-                                "{name} could not train in round {round}: {reason}"
-                            )));
-                            notice(Notice::Arrival { round, client, what: Arrived::Failed(&reason) });
-                        }
+                        let reason = printable(reason);
+                        let said = format!("could not train in round {round}: {reason}");
+                        let what = Arrived::Failed(&reason);
+                        self.hear_why(peer, *round, |known| &mut known.failed, &said, what, notice);
                     }
                     _ => {}
                 }
@@ -103,6 +90,25 @@ impl Driver {
                 }
                 Some(Event::Disconnected { peer })
             }
+        }
+    }
+
+    /// A peer says that it does not train in a round. Told once a round: one that says it again and again is not worth a line
+    /// each time.
+    fn hear_why(
+        &mut self,
+        peer: PeerId,
+        round: u32,
+        last: fn(&mut Known) -> &mut u32,
+        said: &str,
+        what: Arrived<'_>,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) {
+        let name = self.name(peer);
+        let Some(known) = self.known.get_mut(&peer) else { return };
+        if std::mem::replace(last(known), round) != round {
+            notice(Notice::Remark(format!("{name} {said}")));
+            notice(Notice::Arrival { round, client: known.client, what });
         }
     }
 

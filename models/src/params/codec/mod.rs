@@ -7,13 +7,16 @@
 //! The same set, precision and metadata always give the same bytes: tensors, their data and the metadata are in name
 //! order. Both directions stream, 16-bit values through a buffer of 64 KiB, so no second copy of a model is ever in memory.
 
+mod declaration;
 mod decode;
+mod decode_error;
 mod encode;
 mod stream;
 
 use std::collections::BTreeMap;
 
-pub use decode::{DecodeError, from_pieces, from_shared, read};
+pub use decode::{from_pieces, from_shared, read};
+pub use decode_error::DecodeError;
 pub use encode::{encoded_len, to_pieces, write, write_header, write_values};
 pub use stream::{TensorCursor, TensorStream};
 

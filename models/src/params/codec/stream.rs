@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use super::decode::{Declared, declarations, read_values};
+use super::declaration::{Declared, declarations};
+use super::decode::read_values;
 use super::{DecodeError, Limits};
 use crate::params::Precision;
 

@@ -1,0 +1,87 @@
+//! Our own engine against candle's operations.
+
+use std::error::Error as _;
+
+use super::*;
+
+/// Candle's operations on the CPU, and on the CUDA device where there is one: says so where there is none.
+fn other_backends() -> Vec<Backend> {
+    let mut backends = vec![Backend::tensors()];
+    if cfg!(feature = "cuda") {
+        match Backend::cuda() {
+            Ok(cuda) => backends.push(cuda),
+            Err(error) => eprintln!("skipped on CUDA: {error}: {:?}", error.source()),
+        }
+    }
+    backends
+}
+
+/// Compares the loss of a batch and its gradient with those of our own engine.
+fn check_agreement(architecture: &Architecture, params: &ParamSet, batch: &Batch) {
+    let gradient = |backend: &Backend| {
+        let mut learner = Learner::new(architecture, params, Sgd::plain(0.1), backend).unwrap();
+        learner.gradient(batch).unwrap()
+    };
+    let (loss, ours) = gradient(&Backend::cpu());
+    for backend in other_backends() {
+        let subject = format!("{} on {}", architecture.name, backend.name());
+        let (expected, theirs) = gradient(&backend);
+        assert!((loss - expected).abs() < 1e-5, "{subject}: {loss} {expected}");
+        for (name, array) in &theirs {
+            let scale = array.values().iter().fold(0.0f32, |max, value| max.max(value.abs()));
+            for (found, expected) in ours.get(name).unwrap().values().iter().zip(array.values()) {
+                let error = (found - expected).abs();
+                assert!(error <= 1e-4 * scale, "{subject}, {name}: {found} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn both_engines_agree() {
+    for built_in in crate::architecture::BUILT_INS {
+        let architecture = Architecture::by_name(built_in.name, built_in.input, 10).unwrap();
+        if architecture.parameters().unwrap() > 2_000_000 {
+            continue;
+        }
+        let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
+        check_agreement(&architecture, &params, &noise(&architecture, 3));
+    }
+}
+
+#[test]
+fn both_engines_agree_on_what_convolutions_leave_over() {
+    for input in UNEVEN {
+        let (architecture, params, batch) = start(&input, uneven(), vec![linear("c", 3, true)]);
+        check_agreement(&architecture, &params, &batch);
+    }
+}
+
+#[test]
+fn both_engines_learn_alike() {
+    let block = vec![conv("b", 4, 3, 1, 1, false), Layer::BatchNorm { name: "n".into() }, Layer::Relu];
+    let layers = vec![
+        conv("a", 4, 3, 2, 1, true),
+        Layer::Relu,
+        Layer::Residual { body: block, shortcut: vec![] },
+        max_pool(2, 2),
+        Layer::Flatten,
+    ];
+    let (architecture, params, batch) = start(&[2, 9, 8], layers, vec![linear("c", 3, true)]);
+    let sgd = Sgd { rate: 0.05, momentum: 0.9, decay: 0.01 };
+    let train = |backend: &Backend| {
+        let mut learner = Learner::new(&architecture, &params, sgd, backend).unwrap();
+        let losses: Vec<f32> = (0..10).map(|_| learner.step(&batch).unwrap()).collect();
+        (losses, learner.params().unwrap())
+    };
+    let (losses, ours) = train(&Backend::cpu());
+    assert!(losses[9] < losses[0] / 2.0, "{losses:?}");
+    for backend in other_backends() {
+        let (expected, theirs) = train(&backend);
+        for (found, expected) in losses.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-4, "{}: {losses:?} {expected:?}", backend.name());
+        }
+        let distance = ours.clone().difference(&theirs).unwrap().l2_norm();
+        assert!(distance < 1e-4 * ours.l2_norm(), "{}: {distance}", backend.name());
+    }
+}

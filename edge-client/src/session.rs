@@ -37,28 +37,19 @@
 //! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
 
+mod delay;
 mod event;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rand::RngExt as _;
-use rand_chacha::ChaCha8Rng;
 use shared::eligibility::Eligibility;
 use shared::message::{self, Held, Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
-use shared::seed::Seed;
 use shared::spec::RunSpec;
 
+use delay::{Delay, LONGEST_DELAY};
+
 pub use event::{Action, Device, Event, Outcome, Work};
-
-/// The first delay before connecting again.
-const FIRST_DELAY: Duration = Duration::from_millis(250);
-/// The longest delay before connecting again.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
-
-/// A server that has no room for an update cuts the connection on which it is offered: with a short delay after each welcome, a
-/// client would offer it several times a second. A connection that has lasted so long was cut by something else.
-const LASTING: Duration = Duration::from_secs(5);
 
 /// A server may ask for heart-beats no faster than this.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
@@ -97,10 +88,7 @@ pub struct Session {
     early: Option<(u32, message::Work)>,
     /// A task that failed after the hello had declared it held: the server will not send it again.
     failed: Option<(Held, String)>,
-    attempts: u32,
-    /// When the server welcomed it last.
-    welcomed: Duration,
-    jitter: ChaCha8Rng,
+    delay: Delay,
     actions: VecDeque<Action>,
 }
 
@@ -108,12 +96,12 @@ impl Session {
     /// A session that connects at once. `held` is an update that an earlier process left in the store.
     #[must_use]
     pub fn new(device: Device, held: Option<(Held, TrainReport)>, now: Duration) -> Self {
-        let jitter = Seed::root(0).derive_bytes("reconnect", device.client.as_bytes()).rng();
         let (work, report) = match held {
             Some((held, report)) => (Work::Holding(held), report),
             None => (Work::Idle, TrainReport::default()),
         };
         let mut session = Self {
+            delay: Delay::of(device.client),
             device,
             link: Link::Waiting(now),
             spec: None,
@@ -126,9 +114,6 @@ impl Session {
             leaving: None,
             early: None,
             failed: None,
-            attempts: 0,
-            welcomed: Duration::ZERO,
-            jitter,
             actions: VecDeque::new(),
         };
         session.settle(now);
@@ -172,10 +157,10 @@ impl Session {
                 Link::Waiting(_) => {}
                 Link::Leaving(_) => self.link = Link::Leaving(false),
                 link => {
-                    if matches!(link, Link::Joined(_)) && now >= self.welcomed + LASTING {
-                        self.attempts = 0;
+                    if matches!(link, Link::Joined(_)) {
+                        self.delay.connected_until(now);
                     }
-                    self.link = Link::Waiting(now + self.next_delay());
+                    self.link = Link::Waiting(now + self.delay.next());
                 }
             },
             Event::Message(message) => self.message(now, message),
@@ -247,7 +232,7 @@ impl Session {
                 if let Work::Holding(held) = self.work
                     && held.round == round
                 {
-                    self.attempts = 0;
+                    self.delay.shorten();
                     self.forget(Some(verdict));
                 } else if self.overtaken.take_if(|overtaken| *overtaken == round).is_some() {
                     self.actions.push_back(Action::Tell { round, verdict });
@@ -265,14 +250,14 @@ impl Session {
     }
 
     fn welcome(&mut self, now: Duration, spec: Box<RunSpec>, wants: Option<u32>) {
-        self.welcomed = now;
+        self.delay.welcomed(now);
         self.link = Link::Joined(now);
         let wanted = |held: &Held| held.run == spec.run && Some(held.round) == wants;
         match &self.work {
             Work::Holding(held) if wanted(held) => self.upload(held.round),
-            Work::Training(held) if wanted(held) => self.attempts = 0,
+            Work::Training(held) if wanted(held) => self.delay.shorten(),
             _ => {
-                self.attempts = 0;
+                self.delay.shorten();
                 self.abandon();
             }
         }
@@ -406,14 +391,6 @@ impl Session {
             }
             _ => {}
         }
-    }
-
-    /// Doubles with every failed attempt, then half of it is drawn at random, so that a fleet that lost
-    /// its server does not come back in one instant.
-    fn next_delay(&mut self) -> Duration {
-        let full = (FIRST_DELAY * 2u32.saturating_pow(self.attempts.min(16))).min(LONGEST_DELAY);
-        self.attempts += 1;
-        full.mul_f64(self.jitter.random_range(0.5..1.0))
     }
 }
 

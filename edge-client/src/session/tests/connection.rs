@@ -1,5 +1,6 @@
 //! The table of the connection: delays, heart-beats, and how a session ends.
 
+use super::super::delay::{FIRST_DELAY, LASTING};
 use super::*;
 
 #[test]

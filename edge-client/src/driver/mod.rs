@@ -4,8 +4,10 @@
 //! written to the store first and uploaded at once; that it becomes durable goes on beside the upload, since
 //! until then the worst that a power failure costs is the training, which can be repeated.
 
+mod keeping;
 mod notice;
 mod training;
+mod wait;
 
 use std::time::{Duration, Instant};
 
@@ -24,19 +26,13 @@ use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
 use crate::sensors::Sensors;
 use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
-use crate::work::{self, Task, TestSamples};
+use crate::work::{Task, TestSamples};
 use crate::workshop::Workshop;
-use training::{Finished, Training};
+use keeping::Unsaved;
+use training::Training;
+use wait::{attempt, pause, receive, rest, tick};
 
 pub use notice::Notice;
-
-/// Training that took less is repeated after a power failure rather than synced after every round: memory
-/// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
-/// --help` promise as much.
-const WORTH_A_SYNC: Duration = Duration::from_secs(1);
-
-/// How often a full disk is tried again.
-const ROOM_AGAIN: Duration = Duration::from_secs(2);
 
 /// So long after its last round a client counts as at rest.
 const REST: Duration = Duration::from_secs(1);
@@ -156,71 +152,6 @@ pub async fn take_part<C: Connector, S: Store>(
             }
         }
     }
-}
-
-fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
-    notice(Notice::Failed { round, reason: reason.clone() });
-    Event::Trained { round, outcome: Err(reason) }
-}
-
-/// Resolves at the moment; never, without one.
-async fn rest(moment: Option<tokio::time::Instant>) {
-    match moment {
-        None => std::future::pending().await,
-        Some(moment) => tokio::time::sleep_until(moment).await,
-    }
-}
-
-/// Resolves after this time; never, without one.
-async fn pause(time: Option<Duration>) {
-    match time {
-        None => std::future::pending().await,
-        Some(time) => tokio::time::sleep(time).await,
-    }
-}
-
-/// Resolves when the interval says so; never, without one.
-async fn tick(interval: &mut Option<tokio::time::Interval>) {
-    match interval {
-        None => std::future::pending().await,
-        Some(interval) => {
-            interval.tick().await;
-        }
-    }
-}
-
-/// The outcome of an attempt to connect; never, without one under way.
-async fn attempt(
-    connecting: &mut Option<JoinHandle<Result<Link, ConnectError>>>,
-) -> Result<Link, ConnectError> {
-    match connecting {
-        None => std::future::pending().await,
-        Some(attempt) => {
-            let result = attempt.await;
-            *connecting = None;
-            result.unwrap_or_else(|error| Err(ConnectError::Local(error.to_string())))
-        }
-    }
-}
-
-/// The next thing from the server; never, without a connection.
-async fn receive(link: &mut Option<Link>) -> Incoming {
-    match link {
-        None => std::future::pending().await,
-        Some(link) => link
-            .incoming
-            .recv()
-            .await
-            .unwrap_or_else(|| Incoming::Closed { reason: "the connection ended".to_owned() }),
-    }
-}
-
-/// What was trained, and finds no room in the store.
-struct Unsaved {
-    held: Held,
-    result: work::Result,
-    /// When it is tried again.
-    again: tokio::time::Instant,
 }
 
 struct Driver {
@@ -378,63 +309,6 @@ impl Driver {
         };
         self.training.begin(&self.participant.workshop, held, task);
         Ok(())
-    }
-
-    fn trained<S: Store>(
-        &mut self,
-        finished: Finished,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Option<Event> {
-        let (held, result) = self.training.ended(finished)?;
-        match result {
-            Ok(result) => {
-                if let Some(Err(error)) =
-                    result.personal.as_deref().map(|personal| store.keep_personal(held.run, personal))
-                {
-                    // The others have use for the update all the same.
-                    warn!("the personal model of round {} is lost: {error}", held.round);
-                }
-                self.keep(held, result, false, store, notice)
-            }
-            Err(reason) => Some(failed(held.round, reason, notice)),
-        }
-    }
-
-    /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before.
-    fn keep<S: Store>(
-        &mut self,
-        held: Held,
-        result: work::Result,
-        again: bool,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Option<Event> {
-        let round = held.round;
-        match store.keep(held, &result.report, &result.update, result.local.as_deref()) {
-            Ok(()) => {
-                if result.report.duration >= WORTH_A_SYNC {
-                    let sync = store.sync_handle();
-                    tokio::task::spawn_blocking(move || {
-                        if let Err(error) = sync() {
-                            warn!("the update is kept, but not safe from a power failure: {error}");
-                        }
-                    });
-                }
-                let (work, bytes) = (result.work, result.update.len());
-                notice(Notice::Trained { round, work, report: result.report, bytes });
-                Some(Event::Trained { round, outcome: Ok(result.report) })
-            }
-            Err(error) if error.is_full() => {
-                if !again {
-                    notice(Notice::NoRoom { round, reason: error.to_string() });
-                }
-                let again = tokio::time::Instant::now() + ROOM_AGAIN;
-                self.unsaved = Some(Unsaved { held, result, again });
-                None
-            }
-            Err(error) => Some(failed(round, error.to_string(), notice)),
-        }
     }
 
     /// Lets the connection deliver what was sent.

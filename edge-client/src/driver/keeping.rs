@@ -1,0 +1,92 @@
+//! What was trained is kept in the store before anybody hears of it.
+
+use std::time::Duration;
+
+use shared::message::Held;
+use tracing::warn;
+
+use super::training::Finished;
+use super::{Driver, Notice};
+use crate::session::Event;
+use crate::store::Store;
+use crate::work;
+
+/// Training that took less is repeated after a power failure rather than synced after every round: memory
+/// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
+/// --help` promise as much.
+const WORTH_A_SYNC: Duration = Duration::from_secs(1);
+
+/// How often a full disk is tried again.
+const ROOM_AGAIN: Duration = Duration::from_secs(2);
+
+/// What was trained, and finds no room in the store.
+pub(super) struct Unsaved {
+    pub(super) held: Held,
+    pub(super) result: work::Result,
+    /// When it is tried again.
+    pub(super) again: tokio::time::Instant,
+}
+
+impl Driver {
+    pub(super) fn trained<S: Store>(
+        &mut self,
+        finished: Finished,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Option<Event> {
+        let (held, result) = self.training.ended(finished)?;
+        match result {
+            Ok(result) => {
+                if let Some(Err(error)) =
+                    result.personal.as_deref().map(|personal| store.keep_personal(held.run, personal))
+                {
+                    // The others have use for the update all the same.
+                    warn!("the personal model of round {} is lost: {error}", held.round);
+                }
+                self.keep(held, result, false, store, notice)
+            }
+            Err(reason) => Some(failed(held.round, reason, notice)),
+        }
+    }
+
+    /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before.
+    pub(super) fn keep<S: Store>(
+        &mut self,
+        held: Held,
+        result: work::Result,
+        again: bool,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Option<Event> {
+        let round = held.round;
+        match store.keep(held, &result.report, &result.update, result.local.as_deref()) {
+            Ok(()) => {
+                if result.report.duration >= WORTH_A_SYNC {
+                    let sync = store.sync_handle();
+                    tokio::task::spawn_blocking(move || {
+                        if let Err(error) = sync() {
+                            warn!("the update is kept, but not safe from a power failure: {error}");
+                        }
+                    });
+                }
+                let (work, bytes) = (result.work, result.update.len());
+                notice(Notice::Trained { round, work, report: result.report, bytes });
+                Some(Event::Trained { round, outcome: Ok(result.report) })
+            }
+            Err(error) if error.is_full() => {
+                if !again {
+                    notice(Notice::NoRoom { round, reason: error.to_string() });
+                }
+                let again = tokio::time::Instant::now() + ROOM_AGAIN;
+                self.unsaved = Some(Unsaved { held, result, again });
+                None
+            }
+            Err(error) => Some(failed(round, error.to_string(), notice)),
+        }
+    }
+}
+
+fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
+    notice(Notice::Failed { round, reason: reason.clone() });
+    Event::Trained { round, outcome: Err(reason) }
+}

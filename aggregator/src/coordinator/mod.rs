@@ -63,6 +63,7 @@
 
 mod arrivals;
 mod cohort;
+mod course;
 mod event;
 mod late;
 mod open_round;
@@ -78,26 +79,17 @@ use shared::message::{Refusal, Rejection, ToClient, Verdict};
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
-use crate::report::WaitedFor;
 use late::Waiting;
-use open_round::{Next, OpenRound};
+use open_round::OpenRound;
 use roster::{Link, Member};
 
+pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
 pub use event::{Action, Closing, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
 pub use open_round::ASK_AGAIN;
 pub use roster::ROSTER;
 pub use status::{Doing, Status, WaitingFor, Working};
 pub use tally::Tally;
 pub(crate) use tally::is_zero;
-
-/// From so many void rounds in a row on, the operator is told after each: something is wrong with all
-/// clients.
-pub const VOID_ALARM: u32 = 3;
-/// The pause after a void round; it doubles with each further one in a row. Without it, clients that fail at
-/// once would use up a run's rounds in no time.
-const VOID_PAUSE: Duration = Duration::from_secs(1);
-/// The pause grows no longer.
-pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
 
 /// Stands for the reasons of a void round that was decided by an earlier process.
 const RESTARTED: &str =
@@ -327,112 +319,6 @@ impl Coordinator {
         if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
             self.send(link.peer, ToClient::Receipt { round: trained, verdict });
         }
-    }
-
-    fn after_close(&mut self, now: Duration, number: u32, enough: bool) {
-        let State::Closing { void, reasons } = &mut self.state else { return };
-        if number != self.closed + 1 {
-            return;
-        }
-        let reasons = std::mem::take(reasons);
-        // Training that went well is not spoilt by tests that nobody could make.
-        let trained = number <= self.last;
-        if trained {
-            self.void = if *void { self.void + 1 } else { 0 };
-        }
-        self.closed = number;
-        if enough {
-            self.last = self.last.min(number);
-        }
-        if trained && self.void >= self.last {
-            self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
-        } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
-            let pause = self.pause();
-            if self.void >= VOID_ALARM {
-                self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
-            }
-            self.state = State::Gathering {
-                since: now,
-                need: self.policy.of(work).min,
-                known_until: self.regather.max(now),
-                pause_until: now + pause,
-            };
-        } else {
-            self.dismiss(Outcome::Completed);
-        }
-    }
-
-    /// How long to pause after as many void rounds as there were in a row.
-    fn pause(&self) -> Duration {
-        match self.void {
-            0 => Duration::ZERO,
-            void => (VOID_PAUSE * 2u32.saturating_pow((void - 1).min(16))).min(LONGEST_VOID_PAUSE),
-        }
-    }
-
-    /// Moves on as far as the state allows; called after every event, so no condition is missed.
-    fn settle(&mut self, now: Duration) {
-        if self.paused.is_some() {
-            return;
-        }
-        match &self.state {
-            State::Gathering { since, need, known_until, pause_until } => {
-                let connected = self.peers.len();
-                let all_back = connected == self.members.len();
-                let Some(work) = self.spec.work_after(self.closed, self.last) else {
-                    self.dismiss(Outcome::Completed);
-                    return;
-                };
-                if !work.train && connected == 0 && now >= *since + self.policy.time_max {
-                    // The model is there, and nobody comes to test it.
-                    self.dismiss(Outcome::Completed);
-                } else if connected >= (*need).max(1)
-                    && (all_back || now >= *known_until)
-                    && now >= *pause_until
-                {
-                    self.open(now, work);
-                }
-            }
-            State::Open { round } => {
-                let members = &self.members;
-                let here =
-                    |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-                match round.next(now, here, self.expected_late(round)) {
-                    Next::Wait => {}
-                    Next::Close(waited_for) => self.close(false, waited_for),
-                    Next::Recruit { wanted, may_void } => self.recruit(now, wanted, may_void),
-                }
-            }
-            State::Opening { .. } | State::Closing { .. } | State::Finished => {}
-        }
-    }
-
-    fn close(&mut self, void: bool, waited_for: WaitedFor) {
-        let State::Open { round } = &self.state else { return };
-        let members = &self.members;
-        let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-        let mut tally = round.tally(void, waited_for, here);
-        tally.rejected += std::mem::take(&mut self.stray_rejected);
-        tally.discarded += std::mem::take(&mut self.stray_discarded);
-        let reasons = round.reasons();
-        self.leave_behind();
-        let State::Open { round } = &self.state else { return };
-        self.actions.push_back(Action::Close { round: round.number(), tally });
-        self.state = State::Closing { void, reasons };
-    }
-
-    fn dismiss(&mut self, outcome: Outcome) {
-        for peer in self.connected_peers() {
-            self.send(peer, ToClient::Finished { rounds: self.trained() });
-            self.actions.push_back(Action::Disconnect { peer });
-        }
-        self.finish(outcome);
-    }
-
-    fn finish(&mut self, outcome: Outcome) {
-        self.drop_waiting();
-        self.state = State::Finished;
-        self.actions.push_back(Action::Finish(outcome));
     }
 
     fn send(&mut self, peer: PeerId, message: ToClient) {

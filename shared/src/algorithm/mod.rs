@@ -102,6 +102,7 @@ pub mod registry;
 mod round;
 mod scaffold;
 mod server_model;
+mod train_error;
 mod unlabelled;
 
 use models::Architecture;
@@ -114,7 +115,7 @@ use crate::message::Rejection;
 use crate::parcel::Portable;
 use crate::spec::{DataSpec, LabelsAt, RunSpec, Training};
 
-pub use client::{Client, Drawn, TrainError, Workbench};
+pub use client::{Client, Drawn, Workbench};
 pub use combinations::{Axes, Choice, Clash, Refused};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fafi::{Answering, Fafi, Fusion};
@@ -130,6 +131,7 @@ pub use objective::Objective;
 pub use round::{Contribution, Round, Template};
 pub use scaffold::Scaffold;
 pub use server_model::ServerModel;
+pub use train_error::TrainError;
 
 /// A federated algorithm: both halves of it.
 ///

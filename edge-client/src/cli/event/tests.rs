@@ -1,0 +1,111 @@
+use std::time::Duration;
+
+use shared::message::{Discard, Metric, Metrics, Refusal, Rejection, TrainReport, Work};
+use shared::spec::RunSpec;
+
+use super::*;
+
+fn events() -> Vec<Event> {
+    let mut metrics = Metrics::default();
+    metrics[0] = Some(Metric::OwnAccuracy(0.75));
+    let report =
+        TrainReport { samples: 600, steps: 60, loss: 0.25, duration: Duration::from_millis(1500), metrics };
+    let receipt = |verdict| Notice::Receipt { round: 2, verdict };
+    let notices = [
+        Notice::Connected { server: "lab:4433".to_owned() },
+        Notice::Disconnected {
+            server: "lab:4433".to_owned(),
+            reason: "a\nb".to_owned(),
+            retry: Duration::from_millis(250),
+        },
+        Notice::Joined { spec: Box::new(RunSpec::example("fedavg")) },
+        Notice::Training { round: 2, work: Work::TRAIN },
+        Notice::Trained { round: 2, work: Work::TRAIN, report, bytes: 1234 },
+        Notice::Failed { round: 2, reason: "diverged".to_owned() },
+        receipt(Verdict::Accepted),
+        receipt(Verdict::Rejected(Rejection::NotInCohort { round: 2 })),
+        receipt(Verdict::Discarded(Discard::Late)),
+    ];
+    let mut events = vec![
+        Event::Started {
+            client: ClientId::from_bytes([0xab; 16]),
+            format: Format::Csv,
+            skipped: Skipped { count: 7, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
+            samples: 600,
+            shape: vec![1, 28, 28],
+            device: "cpu",
+            threads: 2,
+            state: "s".into(),
+        },
+        Event::Pinned { key: PublicKey::from_bytes([0xcd; 32]), path: "s/server".into() },
+        Event::Connecting { server: "lab:4433".to_owned() },
+    ];
+    events.extend(notices.into_iter().map(Event::Notice));
+    events.extend([
+        Event::Stopping,
+        Event::Ended(Outcome::Completed { rounds: 3 }),
+        Event::Ended(Outcome::Stopped),
+        Event::Ended(Outcome::Refused(Refusal::NoSamples)),
+    ]);
+    events
+}
+
+#[test]
+fn every_event_is_one_object_on_one_line_that_names_it() {
+    let names: Vec<String> = events()
+        .iter()
+        .map(|event| {
+            let line = object(event).expect("all of these are for programs too").to_string();
+            assert!(!line.contains('\n'), "{line}");
+            let object: Value = serde_json::from_str(&line).unwrap();
+            object["event"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let expected = "started pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
+                    stopping completed stopped refused";
+    assert_eq!(names.join(" "), expected);
+}
+
+#[test]
+fn what_the_server_says_does_not_steer_the_terminal() {
+    let reason = "gone\x1b[2J\nround 9: update accepted".to_owned();
+    let server = "lab:4433".to_owned();
+    let event = Event::Notice(Notice::Disconnected { server, reason, retry: Duration::ZERO });
+    let line = printable(&lines(&event).concat());
+    assert!(line.contains("gone\u{fffd}[2J\u{fffd}round 9") && !line.contains(char::is_control), "{line}");
+}
+
+#[test]
+fn the_numbers_are_those_of_the_report() {
+    let all = events();
+    let trained = object(&all[7]);
+    assert_eq!(
+        trained,
+        Some(json!({
+            "event": "trained", "round": 2, "samples": 600, "steps": 60, "loss": 0.25, "seconds": 1.5, "bytes": 1234,
+            "metrics": { "own-accuracy": 0.75 }
+        }))
+    );
+    assert_eq!(
+        lines(&all[7]),
+        ["round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"]
+    );
+    assert_eq!(object(&all[11]).unwrap()["verdict"], "discarded");
+    assert_eq!(lines(&all[9]), ["round 2: update accepted"]);
+    assert_eq!(lines(&all[1])[1..], ["cd".repeat(32)], "on a line of its own");
+    assert_eq!(lines(&all[2]), ["connecting to lab:4433"]);
+    assert_eq!(object(&all[0]).unwrap()["client"], "ab".repeat(16));
+    assert_eq!(object(&all[0]).unwrap()["skipped"], 7);
+    let started = lines(&all[0]);
+    assert!(started[0].contains("from a CSV table"), "{started:?}");
+    assert_eq!(started[1], "left out, since they cannot be used: 7 (x.csv: line 3: has no label; ...)");
+}
+
+#[test]
+fn what_changes_every_moment_is_for_the_screen_alone() {
+    let receiving = Notice::Receiving { round: 2, received: 1, total: 2 };
+    for notice in [receiving, Notice::Progress(shared::message::Progress::default())] {
+        let event = Event::Notice(notice);
+        assert_eq!((lines(&event), object(&event)), (Vec::new(), None));
+    }
+}

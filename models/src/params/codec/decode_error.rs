@@ -27,7 +27,7 @@ pub enum DecodeError {
     HeaderTooLarge {
         /// Bytes that the length field declares.
         declared: u64,
-        /// [`Limits::max_header`], or what is left of [`Limits::max_bytes`].
+        /// [`Limits::max_header`](super::Limits::max_header), or what is left of [`Limits::max_bytes`](super::Limits::max_bytes).
         limit: u64,
     },
     /// The declared data makes the whole larger than accepted.
@@ -35,7 +35,7 @@ pub enum DecodeError {
     TooLarge {
         /// Bytes that the header declares in all.
         declared: u64,
-        /// [`Limits::max_bytes`].
+        /// [`Limits::max_bytes`](super::Limits::max_bytes).
         limit: u64,
     },
     /// There are more tensors than accepted.
@@ -43,7 +43,7 @@ pub enum DecodeError {
     TooManyTensors {
         /// Tensors in the header.
         count: usize,
-        /// [`Limits::max_tensors`].
+        /// [`Limits::max_tensors`](super::Limits::max_tensors).
         limit: usize,
     },
     /// The header is not UTF-8.

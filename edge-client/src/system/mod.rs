@@ -2,8 +2,8 @@
 //!
 //! | module | what is read |
 //! |---|---|
-//! | [`memory`] | what is free for this process |
-//! | [`power`] | temperatures, and whether the device runs on a battery |
+//! | `memory` | what is free for this process |
+//! | `power` | temperatures, and whether the device runs on a battery |
 //!
 //! Everything is read from files below [`System::root`], which is `/` but in tests.
 

@@ -11,7 +11,9 @@ use crate::attack::{Attack, Attackers};
 
 use super::findings::Findings;
 use super::places::Places;
-use super::{ConfigError, DataSet, Lateness, Origin, Raw, RoundPolicy, SimulationTable, StopTable};
+use super::{
+    ConfigError, DataSet, Lateness, Origin, Raw, RoundPolicy, SimulationTable, StopTable, VOID_PAUSE,
+};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
@@ -300,6 +302,7 @@ impl Combinations<'_> {
             start: start as usize,
             regather: seconds(round.regather),
             lost_after: seconds(raw.connection.lost_after),
+            void_pause: VOID_PAUSE,
             late: round.late.keep.then_some(Lateness { rounds: round.late.rounds, power: round.late.power }),
             eligibility: raw.eligibility,
             // A bound that f32 cannot hold is still a bound, not zero.

@@ -60,7 +60,7 @@ pub(crate) use suggest::nearest as nearest_name;
 pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
 pub use personal::{Methods, PersonalisationTable, Way};
-pub use plan::{DataPlan, EvaluatePlan, Lateness, RoundPolicy, ServerPlan, Source, StopPlan};
+pub use plan::{DataPlan, EvaluatePlan, Lateness, RoundPolicy, ServerPlan, Source, StopPlan, VOID_PAUSE};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
     RunTable, ServerTable, SimulationTable, StopTable, TimeTable, TrainingTable, UpdateTable,

@@ -31,6 +31,9 @@ pub struct RoundPolicy {
     pub regather: Duration,
     /// A client without a sign of life for this long is lost.
     pub lost_after: Duration,
+    /// The pause after a void round; it doubles with each further one in a row. Without it, devices that fail at once would use
+    /// up a run's rounds in no time.
+    pub void_pause: Duration,
     /// What becomes of updates that come after their round; `None`: they are discarded.
     pub late: Option<Lateness>,
     /// What is asked of a device whenever it is to train.
@@ -38,6 +41,9 @@ pub struct RoundPolicy {
     /// Greatest absolute value of an acceptable update; finite and positive.
     pub max_abs: f32,
 }
+
+/// [`RoundPolicy::void_pause`] among devices, of which something may change meanwhile.
+pub const VOID_PAUSE: Duration = Duration::from_secs(1);
 
 impl RoundPolicy {
     /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (`McMahan` et al. 2017, Algorithm 1), and never
@@ -173,6 +179,7 @@ mod tests {
             start: 1,
             regather: Duration::from_secs(30),
             lost_after: Duration::from_secs(15),
+            void_pause: VOID_PAUSE,
             late: None,
             eligibility: Eligibility::default(),
             max_abs: 1000.0,

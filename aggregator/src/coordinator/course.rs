@@ -9,13 +9,10 @@ use super::open_round::Next;
 use super::{Action, Coordinator, Outcome, State};
 use crate::report::WaitedFor;
 
-/// From so many void rounds in a row on, the operator is told after each: something is wrong with all
-/// clients.
+/// From so many void rounds in a row on, the operator is told after each: something is wrong with all clients. Where no pause
+/// keeps them apart, ever more rarely.
 pub const VOID_ALARM: u32 = 3;
-/// The pause after a void round; it doubles with each further one in a row. Without it, clients that fail at
-/// once would use up a run's rounds in no time.
-const VOID_PAUSE: Duration = Duration::from_secs(1);
-/// The pause grows no longer.
+/// The pause after void rounds grows no longer.
 pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
 
 impl Coordinator {
@@ -38,7 +35,9 @@ impl Coordinator {
             self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
         } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
             let pause = self.pause();
-            if self.void >= VOID_ALARM {
+            // Where nothing pauses there would be one at every moment.
+            let rare = !self.policy.void_pause.is_zero() || self.void.is_power_of_two();
+            if self.void == VOID_ALARM || self.void > VOID_ALARM && rare {
                 self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
             }
             self.state = State::Gathering {
@@ -56,7 +55,9 @@ impl Coordinator {
     fn pause(&self) -> Duration {
         match self.void {
             0 => Duration::ZERO,
-            void => (VOID_PAUSE * 2u32.saturating_pow((void - 1).min(16))).min(LONGEST_VOID_PAUSE),
+            void => {
+                (self.policy.void_pause * 2u32.saturating_pow((void - 1).min(16))).min(LONGEST_VOID_PAUSE)
+            }
         }
     }
 

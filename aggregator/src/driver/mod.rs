@@ -253,11 +253,14 @@ impl Driver {
                     } else {
                         reasons.join("; ")
                     };
+                    let next = match pause.as_secs() {
+                        0 => "at once".to_owned(),
+                        seconds => format!("in {seconds} s"),
+                    };
                     notice(Notice::Alarm(format!(
-                        "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins in {} s. \
-                         Ctrl-C stops the run, and the same command continues it once the clients are mended",
-                        printable(&reasons),
-                        pause.as_secs()
+                        "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C \
+                         stops the run, and the same command continues it once the clients are mended",
+                        printable(&reasons)
                     )));
                 }
                 Action::Finish(outcome) => self.outcome = Some(outcome),

@@ -224,6 +224,11 @@ impl Run {
         policy.start = policy.start.min(clients.max(1));
     }
 
+    /// The clients are simulated: a void round is not waited out, since nothing about them changes meanwhile.
+    pub fn without_pauses(&mut self) {
+        self.config.policy.void_pause = std::time::Duration::ZERO;
+    }
+
     /// Other threads train as well: the server's own training takes this many and no more.
     pub fn train_own_with(&mut self, threads: usize) {
         self.own_threads = threads.max(1);

@@ -92,6 +92,7 @@ pub async fn simulate(
         |client: ClientId| ClientStore::new(&folder, client, closed + u32::from(accepted.contains(&client)));
     // Every thread of the simulation has a client to train.
     run.train_own_with(1);
+    run.without_pauses();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
     // Every client tests on the same samples, or on its own if the run holds some out.

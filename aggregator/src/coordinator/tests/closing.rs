@@ -261,6 +261,22 @@ fn void_rounds_in_a_row_come_slower_and_slower_and_are_told() {
 }
 
 #[test]
+fn without_a_pause_the_next_round_opens_at_once_and_alarms_grow_rare() {
+    let impatient = RoundPolicy { void_pause: Duration::ZERO, ..policy(1) };
+    let mut bench = Bench::with(RunSpec { rounds: 9, ..spec() }, impatient, Resume::default());
+    bench.joins(1);
+    let alarmed = |round: &u32| {
+        bench.opened(*round);
+        bench.fails(1, *round);
+        let next = bench.closed(*round);
+        assert!(next.iter().any(|action| matches!(action, Action::Open(_))), "{next:?}");
+        next.iter().any(|action| matches!(action, Action::Alarm { .. }))
+    };
+    assert_eq!((1..=8).filter(alarmed).collect::<Vec<_>>(), [3, 4, 8]);
+    assert_eq!(bench.now, Duration::ZERO);
+}
+
+#[test]
 fn a_good_round_forgives_the_void_ones() {
     let mut bench = long_bench();
     fruitless(&mut bench, 1..=3);

@@ -22,7 +22,7 @@ use shared::message::{
 };
 use shared::spec::RunSpec;
 
-use crate::config::RoundPolicy;
+use crate::config::{RoundPolicy, VOID_PAUSE};
 use crate::report::WaitedFor;
 
 use super::*;
@@ -48,6 +48,7 @@ fn policy(start: usize) -> RoundPolicy {
         start,
         regather: REGATHER,
         lost_after: Duration::from_secs(3600),
+        void_pause: VOID_PAUSE,
         late: None,
         eligibility: Eligibility::default(),
         max_abs: 1000.0,

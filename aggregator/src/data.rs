@@ -44,6 +44,8 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
                 return Err(DataError::InFile { path: folder.clone(), problem });
             }
             match limit {
+                // Published sets are in no order; a folder per class or a table may be sorted.
+                Some(limit) if split == Split::Train && config.data.set.is_own() => whole.thin(*limit),
                 Some(limit) if split == Split::Train => whole.limit(*limit),
                 _ => Ok(whole),
             }

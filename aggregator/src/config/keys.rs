@@ -128,7 +128,12 @@ pub const KEYS: &[Key] = &[
         POSITIVE,
         "slices of each client's data, one of which it trains on a round; 1 is all of it",
     ),
-    optional("data.limit", POSITIVE, "all samples (glyphs: 6000)", "training samples to use at most"),
+    optional(
+        "data.limit",
+        POSITIVE,
+        "all samples (glyphs: 6000)",
+        "training samples at most (own sets: evenly spaced)",
+    ),
     key(
         "data.labels",
         Kind::OneOf(&["device", "server"]),

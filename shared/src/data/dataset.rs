@@ -254,6 +254,16 @@ impl Dataset {
         Ok(limited)
     }
 
+    /// `count` samples spread evenly over the set, in their order, or all of them if there are fewer: every part of a sorted set
+    /// has its share. Zero samples are refused.
+    pub fn thin(&self, count: usize) -> Result<Self, DataError> {
+        let (all, count) = (self.len() as u64, count.min(self.len()) as u64);
+        let spread: Vec<usize> = (0..count).map(|place| (place * all / count) as usize).collect();
+        let mut thinned = self.subset(&spread)?;
+        thinned.skipped = self.skipped.clone();
+        Ok(thinned)
+    }
+
     /// Copies the named samples, in the order named. No samples, or one that does not exist, are refused. Who they are by
     /// is no longer known, nor what was left out.
     pub fn subset(&self, indices: &[usize]) -> Result<Self, DataError> {
@@ -337,6 +347,9 @@ mod tests {
         assert_eq!(authored.limit(2).unwrap().authors(), [0, 0]);
         assert!(authored.subset(&[2, 1]).unwrap().authors().is_empty());
         assert!(matches!(data.limit(0), Err(DataError::Empty)));
+        assert_eq!(data.thin(2).unwrap(), data.subset(&[0, data.len() / 2]).unwrap());
+        assert_eq!(data.thin(9).unwrap(), data);
+        assert!(matches!(data.thin(0), Err(DataError::Empty)));
         assert!(matches!(data.subset(&[]), Err(DataError::Empty)));
         assert!(matches!(data.subset(&[0, 3]), Err(DataError::Index { index: 3, samples: 3 })));
         let features = Dataset::features(vec![2], vec![0.5, -1.0, 2.0, 3.0], vec![1, 0], 2).unwrap();

@@ -30,7 +30,12 @@ pub fn file_name(split: Split) -> String {
 /// [`DataError`], which names the file, and the line for a row.
 pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
     let path = existing_file(directory, file_name(split))?;
-    let file = File::open(&path).map_err(|error| DataError::from(error).in_file(&path))?;
+    let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (length, file) = opened.map_err(|error| DataError::from(error).in_file(&path))?;
+    if length > MAX_CONTENT {
+        let problem = DataError::TooLarge { dimensions: vec![length as usize], limit: MAX_CONTENT };
+        return Err(problem.in_file(&path));
+    }
     // Numbers have at least as many bytes as half of an `f32`: memory is bounded by the file.
     read(file.take(MAX_CONTENT), &path, reading)
 }

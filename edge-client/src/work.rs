@@ -266,7 +266,7 @@ fn personalise(
         );
         return Ok(None);
     }
-    let tests = match tests(task) {
+    let tests = match tests_of_personal(task) {
         Ok(tests) => Some(tests),
         Err(error) => {
             warn!("round {}: personal models are not tested here: {error}", task.round);
@@ -314,6 +314,14 @@ fn tests(task: &Task) -> std::result::Result<View, Untested> {
         (task.tests.0)()?
     };
     tests.filter(|tests| !tests.is_empty()).ok_or(Untested::NoSamples)
+}
+
+/// What personal models are tested on: the test split, whose classes are those of all clients, where the device has one.
+fn tests_of_personal(task: &Task) -> std::result::Result<View, Untested> {
+    match (task.tests.0)() {
+        Ok(Some(split)) if !split.is_empty() => Ok(split),
+        _ => tests(task),
+    }
 }
 
 #[cfg(test)]

@@ -198,11 +198,12 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     let Ok(stored) = Raw::layered(Some(&directory.config()), &[]) else {
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
     };
+    let same = stored.wherever() == config.effective.wherever();
     if there(&directory.finished())? {
         let other = || Occupant::Other("is complete".to_owned());
-        return Ok(if stored == config.effective { Occupant::Complete } else { other() });
+        return Ok(if same { Occupant::Complete } else { other() });
     }
-    if stored != config.effective {
+    if !same {
         let closed = newest_checkpoint(files, directory).unwrap_or(0);
         return Ok(Occupant::Other(format!(
             "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"

@@ -157,6 +157,66 @@ fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
 }
 
 #[test]
+fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
+    let lab = Lab::new();
+    lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 1e30"));
+    for time in ["first", "again"] {
+        let ended = lab.compare("out", &[]);
+        assert_eq!(ended.code, Some(4), "{time}: {}", ended.text);
+        let alarmed = ended.text.contains("WARNING: fast, seed 1: 3 rounds in a row");
+        assert_eq!(alarmed, time == "first", "{}", ended.text);
+        for part in ["fast, seed 2: 12 void rounds", "it learned nothing and counts nowhere", "fast, seed 1"]
+        {
+            assert!(ended.text.contains(part), "{time}: {part:?} is not in: {}", ended.text);
+        }
+        let row = ended.text.lines().find(|line| line.starts_with("fast ")).expect("a row");
+        assert!(row.split_whitespace().skip(1).take(2).all(|cell| cell == "-"), "{row}");
+    }
+}
+
+#[test]
+fn a_run_that_a_power_failure_has_damaged_begins_anew() {
+    let lab = Lab::new();
+    assert_eq!(lab.compare("out", &[]).code, Some(0));
+    let before = lab.outcome("out");
+    let state = lab.path("out/runs/fast--1/state");
+    fs::remove_file(state.join("finished")).expect("it was complete");
+    for entry in fs::read_dir(&state).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.to_string_lossy().contains("checkpoint-") {
+            fs::write(&path, "").expect("cut off");
+        }
+    }
+    let mended = lab.compare("out", &[]);
+    assert_eq!(mended.code, Some(0), "{}", mended.text);
+    for part in ["WARNING: fast, seed 1: ", "is damaged", "begins anew", "fast--1-1"] {
+        assert!(mended.text.contains(part), "{part:?} is not in: {}", mended.text);
+    }
+    assert!(lab.outcome("out") == before && lab.path("out/replaced/fast--1-1/state").is_dir());
+}
+
+#[test]
+fn rounds_are_counted_to_what_another_variant_reached_with_the_same_seed() {
+    let lab = Lab::new();
+    lab.write(&EXPERIMENT.replace("target = 0.3", "target = 'slow'"));
+    let ended = lab.compare("out", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    assert!(ended.text.contains("rounds to slow's accuracy"), "{}", ended.text);
+    let text = fs::read_to_string(lab.path("out/results.csv")).expect("a table");
+    let mut rows = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = rows.next().expect("a head");
+    let rows: Vec<_> = rows.map(|row| head.iter().copied().zip(row).collect::<BTreeMap<_, _>>()).collect();
+    for fast in rows.iter().filter(|row| row["variant"] == "fast") {
+        let slow = rows.iter().find(|row| row["variant"] == "slow" && row["seed"] == fast["seed"]);
+        assert_eq!(fast["target"], slow.expect("its pair")["accuracy"]);
+        let number = |name| fast[name].parse::<u64>().expect("a number");
+        assert!(number("rounds_to_target") < 12, "{fast:?}");
+        let ups = [number("bytes_up_to_target"), number("bytes_up")];
+        assert!(0 < ups[0] && ups[0] < ups[1] && ups[1] < number("bytes"), "{fast:?}");
+    }
+}
+
+#[test]
 fn the_shipped_experiments_are_plans() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments");
     let mut seen = 0;

@@ -40,11 +40,12 @@ pub(super) struct CompareArgs {
     /// Runs at a time [default: one per core, as far as memory allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Make runs again whose configuration is not the experiment's any more; the old ones are kept in DIR/replaced
+    /// Make runs again whose configuration is not the experiment's any more or cannot be read; the old ones are kept in
+    /// DIR/replaced
     #[arg(long)]
     replace: bool,
     /// Say what would be run, and run nothing; tables and report are made of what is there
-    #[arg(long)]
+    #[arg(long, conflicts_with = "replace")]
     plan: bool,
     /// Print one JSON object with every number of the tables, and nothing else on standard output
     #[arg(long)]
@@ -86,8 +87,14 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     } else if !left.is_empty() {
         outcome = run_all(&plan, &standing, &left, &runs, arguments.jobs.map(usize::from));
     }
-    conclude(&plan, &out, arguments)?;
-    outcome
+    let fruitless = conclude(&plan, &out, arguments)?;
+    match fruitless.len() {
+        0 => outcome,
+        runs => outcome.and_then(|()| {
+            let text = format!("{} learned nothing: {}", counted(runs, "run"), fruitless.join("; "));
+            Err(Failure::Fruitless(text))
+        }),
+    }
 }
 
 /// Moves runs aside whose configuration has changed, if that is wanted; refuses them otherwise.
@@ -110,8 +117,10 @@ fn settle(
             Standing::Foreign(why) => why.clone(),
             _ => continue,
         };
-        if replace && matches!(standing, Standing::Changed(_)) {
-            aside(run, out)?;
+        if replace {
+            let runs = out.join("runs");
+            run.set_aside(&Disk, &runs)
+                .map_err(|error| Failure::file("set aside", run.directory(&runs).root(), error))?;
             *standing = Standing::Absent;
         } else {
             refused.push(format!("  {}: {why}", run.directory(&out.join("runs")).root().display()));
@@ -130,17 +139,6 @@ fn settle(
         counted(plan.runs.len(), "run"),
         out.join("replaced").display()
     )))
-}
-
-/// Moves a run to a free name among the replaced ones.
-fn aside(run: &Planned, out: &Path) -> Result<(), Failure> {
-    let from = run.directory(&out.join("runs"));
-    let replaced = out.join("replaced");
-    create_dir_durably(&Disk, &replaced).map_err(|error| Failure::file("create", &replaced, error))?;
-    let free = |number: &u32| !replaced.join(format!("{}-{number}", run.config.spec.name)).exists();
-    let number = (1..=u32::MAX).find(free).unwrap_or(u32::MAX);
-    let to = replaced.join(format!("{}-{number}", run.config.spec.name));
-    Disk.rename(from.root(), &to).map_err(|error| Failure::file("move a run to", &to, error))
 }
 
 fn tell_plan(plan: &Plan, standing: &[Standing]) {
@@ -190,6 +188,7 @@ impl Display<'_> {
                     self.remaining(", ")
                 ));
             }
+            Step::Alarm(text) => said = Some(format!("WARNING: {}: {text}", run.title(self.plan))),
             Step::Stopped => self.stopped = true,
             Step::Failed(error) => {
                 self.progress.over(position);
@@ -274,10 +273,17 @@ fn available_memory() -> Option<u64> {
     Some(kilobytes * 1024 / 10 * 8)
 }
 
-/// Writes the report and the tables of whatever is there.
-fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<(), Failure> {
+/// Writes the report and the tables of whatever is there, and names the complete runs that learned nothing.
+fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<String>, Failure> {
     let runs = out.join("runs");
-    let rounds: Rounds = plan.runs.iter().map(|run| recorded(&Disk, run, &runs)).collect();
+    let read = |run: &Planned| match recorded(&Disk, run, &runs) {
+        Ok(rounds) => rounds,
+        Err(why) => {
+            terminal::tell(&format!("WARNING: {} is left out: {why}", run.title(plan)));
+            None
+        }
+    };
+    let rounds: Rounds = plan.runs.iter().map(read).collect();
     let lines = lines(plan, &rounds);
     let mixtures = match plan.experiment.interpolation {
         Some(how) => mixtures(plan, how, &runs).map_err(Failure::environment)?,
@@ -306,8 +312,12 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<(), Fail
         write_durably(&Disk, &path, |file| file.write_all(text.as_bytes()))
             .map_err(|error| Failure::file("write", &path, error))?;
     }
+    let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
+    let fruitless = seeds.filter(|(_, seed)| seed.complete && seed.fruitless());
+    let fruitless = fruitless.map(|(line, seed)| format!("{}, seed {}", line.name, seed.seed)).collect();
     if arguments.json {
-        return terminal::print(&format!("{json}\n"));
+        terminal::print(&format!("{json}\n"))?;
+        return Ok(fruitless);
     }
     let mut text = table(plan, &lines);
     for mixture in &mixtures {
@@ -324,5 +334,6 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<(), Fail
         out.join("report.html").display(),
         out.join("results.csv").display()
     );
-    terminal::print(&text)
+    terminal::print(&text)?;
+    Ok(fruitless)
 }

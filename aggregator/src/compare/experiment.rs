@@ -1,13 +1,17 @@
 //! The experiment file: what is compared, on which seeds, and what it was published with.
 
+mod reading;
+
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
-use serde::Deserialize;
-use toml::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigErrors;
 use crate::config::excerpt::{Document, Excerpt};
+use crate::report::units::percent;
+use reading::Reading;
 
 /// An experiment, read and checked for itself. Its configurations are checked when it is [planned](super::plan).
 #[derive(Debug)]
@@ -18,8 +22,10 @@ pub struct Experiment {
     pub about: String,
     /// The seeds, each of which every variant is run with.
     pub seeds: Vec<u32>,
-    /// Accuracy to count rounds and bytes to, in `[0, 1]`.
-    pub target: Option<f64>,
+    /// What to count rounds and bytes to.
+    pub target: Option<Target>,
+    /// The same without the chosen form: what published rounds were counted to.
+    pub published: Option<Target>,
     /// The variant that the others are compared with.
     pub baseline: Option<String>,
     /// What all runs share; the chosen form last.
@@ -34,6 +40,36 @@ pub struct Experiment {
     pub interpolation: Option<Interpolation>,
     /// The file as it stands.
     pub text: String,
+}
+
+/// What rounds and bytes are counted to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Target {
+    /// An accuracy, in `(0, 1]`.
+    Accuracy(f64),
+    /// The final accuracy of this variant with the same seed.
+    Of(String),
+}
+
+impl Target {
+    /// The variant whose accuracy it is.
+    #[must_use]
+    pub fn variant(&self) -> Option<&String> {
+        match self {
+            Self::Accuracy(_) => None,
+            Self::Of(variant) => Some(variant),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accuracy(accuracy) => f.write_str(&percent(*accuracy)),
+            Self::Of(variant) => write!(f, "{variant}'s accuracy"),
+        }
+    }
 }
 
 /// One thing that is compared with others.
@@ -59,10 +95,12 @@ pub struct Axis {
 pub struct Point {
     /// Its name.
     pub name: String,
-    /// What it changes.
-    pub layer: Excerpt,
+    /// What it changes; the chosen form's own changes to it last.
+    pub layers: Vec<Excerpt>,
     /// Its own target.
-    pub target: Option<f64>,
+    pub target: Option<Target>,
+    /// The same without the chosen form.
+    pub published: Option<Target>,
 }
 
 /// What was published, by the names of the variants in their cells: `iid/fedavg`.
@@ -165,25 +203,40 @@ impl Experiment {
                 variant.layers.extend(document.excerpt(&[&path[..], &[variant.name.as_str()]].concat(), &[]));
             }
         }
+        if own("target").is_some() {
+            axes.iter_mut().flat_map(|axis| &mut axis.points).for_each(|point| point.target = None);
+        }
         if let Some(grid) = own("grid") {
             for name in document.names(&grid) {
                 let path = [&grid[..], &[&name]].concat();
                 let Some(axis) = axes.iter_mut().find(|axis| axis.name == name) else {
                     return Err(read.wrong(&path, format!("the grid has no axis `{name}`")));
                 };
-                read.restrict(&mut axis.points, |point| &point.name, Some(path))?;
+                read.restrict(&mut axis.points, |point| &point.name, Some(path.clone()))?;
+                for point in &mut axis.points {
+                    let path = [&path[..], &[point.name.as_str()]].concat();
+                    point.layers.extend(document.excerpt(&path, &["target"]));
+                    point.target = read.target(&[&path[..], &["target"]].concat())?.or(point.target.take());
+                }
             }
         }
-        if own("target").is_some() {
-            axes.iter_mut().flat_map(|axis| &mut axis.points).for_each(|point| point.target = None);
-        }
+        let known = |what: &str, named: Option<&String>, path: &[&str]| match named {
+            Some(named) if !variants.iter().any(|variant| variant.name == *named) => {
+                let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+                let reason = format!("the {what} `{named}` is none of the variants {}", names.join(", "));
+                Err(read.wrong(path, reason))
+            }
+            _ => Ok(()),
+        };
         let baseline = read.text(&["baseline"])?;
-        if let Some(baseline) = &baseline
-            && !variants.iter().any(|variant| variant.name == *baseline)
-        {
-            let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
-            let reason = format!("the baseline `{baseline}` is none of the variants {}", names.join(", "));
-            return Err(read.wrong(&["baseline"], reason));
+        known("baseline", baseline.as_ref(), &["baseline"])?;
+        let target = read.target(&key("target"))?;
+        known("target", target.as_ref().and_then(Target::variant), &key("target"))?;
+        for axis in &axes {
+            for Point { name, target, .. } in &axis.points {
+                let path = ["grid", &axis.name, name, "target"];
+                known("target", target.as_ref().and_then(Target::variant), &path)?;
+            }
         }
         Ok(Self {
             title: read.text(&["title"])?.unwrap_or_else(|| {
@@ -194,7 +247,8 @@ impl Experiment {
             }),
             about: read.text(&["about"])?.unwrap_or_default().trim().to_owned(),
             seeds: read.seeds(&key("seeds"))?,
-            target: read.target(&key("target"))?,
+            target,
+            published: read.target(&["target"])?,
             baseline,
             base,
             axes,
@@ -203,181 +257,5 @@ impl Experiment {
             interpolation: read.typed(INTERPOLATE)?,
             text: document.text().to_owned(),
         })
-    }
-}
-
-struct Reading<'a> {
-    document: &'a Document,
-}
-
-impl Reading<'_> {
-    fn wrong(&self, path: &[&str], reason: impl Into<String>) -> ExperimentError {
-        ExperimentError::Content { place: self.document.place(path), reason: reason.into() }
-    }
-
-    fn value(&self, path: &[&str]) -> Option<&Value> {
-        let (last, tables) = path.split_last()?;
-        let table = tables.iter().try_fold(self.document.table(), |table, name| table.get(*name)?.as_table());
-        table?.get(*last)
-    }
-
-    fn text(&self, path: &[&str]) -> Result<Option<String>, ExperimentError> {
-        match self.value(path) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => {
-                Err(self.wrong(path, format!("`{}` is {other}, and should be a text", path.join("."))))
-            }
-        }
-    }
-
-    /// A count, which means the seeds 1, 2, 3 and so on, or a list of seeds.
-    fn seeds(&self, path: &[&str]) -> Result<Vec<u32>, ExperimentError> {
-        let wrong = || {
-            self.wrong(path, "`seeds` is a number of seeds from 1 to 1000, or a list of different seeds that are not negative")
-        };
-        let Some(value) = self.value(path) else { return Ok(vec![1, 2, 3]) };
-        let seeds: Vec<u32> = match value {
-            Value::Integer(count @ 1..=1000) => (1..=*count as u32).collect(),
-            Value::Array(list) => {
-                let seed = |value: &Value| value.as_integer().and_then(|seed| u32::try_from(seed).ok());
-                list.iter().map(|value| seed(value).ok_or_else(wrong)).collect::<Result<_, _>>()?
-            }
-            _ => return Err(wrong()),
-        };
-        let mut distinct = seeds.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        if seeds.is_empty() || distinct.len() < seeds.len() { Err(wrong()) } else { Ok(seeds) }
-    }
-
-    fn target(&self, path: &[&str]) -> Result<Option<f64>, ExperimentError> {
-        match self.value(path) {
-            None => Ok(None),
-            Some(Value::Float(target)) if *target > 0.0 && *target <= 1.0 => Ok(Some(*target)),
-            Some(_) => {
-                Err(self.wrong(path, "`target` is an accuracy greater than 0 and at most 1, such as 0.97"))
-            }
-        }
-    }
-
-    fn typed<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ExperimentError> {
-        let Some(value) = self.document.table().get(name) else { return Ok(None) };
-        let typed = value.clone().try_into();
-        typed.map(Some).map_err(|error: toml::de::Error| {
-            self.wrong(&[name], format!("[{name}]: {}", error.message().replace('\n', " ")))
-        })
-    }
-
-    fn variants(&self) -> Result<Vec<Variant>, ExperimentError> {
-        let names = self.document.names(&["variants"]);
-        if names.is_empty() {
-            let reason =
-                "there is nothing to compare: add [variants.NAME] tables with what tells the variants apart";
-            return Err(self.wrong(&["variants"], reason));
-        }
-        let variant = |name: String| {
-            let path = ["variants", &name];
-            self.name(&name, &path)?;
-            let layer = self.document.excerpt(&path, &[]);
-            let layer =
-                layer.ok_or_else(|| self.wrong(&path, format!("`variants.{name}` should be a table")))?;
-            Ok(Variant { name, layers: vec![layer] })
-        };
-        names.into_iter().map(variant).collect()
-    }
-
-    fn axes(&self) -> Result<Vec<Axis>, ExperimentError> {
-        let axis = |name: String| {
-            let path = ["grid", &name];
-            let points = match self.value(&path) {
-                Some(Value::Array(values)) => self.values(&name, values)?,
-                Some(Value::Table(_)) => self.points(&name)?,
-                _ => {
-                    let reason = format!(
-                        "`grid.{name}` is a table of named points, or, where {name} is a quoted key of the configuration, a \
-                         list of its values"
-                    );
-                    return Err(self.wrong(&path, reason));
-                }
-            };
-            if points.is_empty() {
-                return Err(self.wrong(&path, format!("`grid.{name}` has no points")));
-            }
-            Ok(Axis { name, points })
-        };
-        self.document.names(&["grid"]).into_iter().map(axis).collect()
-    }
-
-    fn points(&self, axis: &str) -> Result<Vec<Point>, ExperimentError> {
-        let point = |name: String| {
-            let path = ["grid", axis, &name];
-            self.name(&name, &path)?;
-            let layer = self.document.excerpt(&path, &["target"]);
-            let layer =
-                layer.ok_or_else(|| self.wrong(&path, format!("`grid.{axis}.{name}` should be a table")))?;
-            let target = self.target(&["grid", axis, &name, "target"])?;
-            Ok(Point { name, layer, target })
-        };
-        self.document.names(&["grid", axis]).into_iter().map(point).collect()
-    }
-
-    /// The points of an axis that is a key of the configuration with a list of values.
-    fn values(&self, key: &str, values: &[Value]) -> Result<Vec<Point>, ExperimentError> {
-        let path = ["grid", key];
-        let point = |value: &Value| {
-            let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let name = format!("{}={shown}", key.rsplit('.').next().unwrap_or(key));
-            self.name(&name, &path)?;
-            Ok(Point { layer: self.document.setting(&path, key, value.clone()), name, target: None })
-        };
-        values.iter().map(point).collect()
-    }
-
-    /// Names become parts of names of folders.
-    fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
-        let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if begins && name.len() <= 30 && name.chars().all(fits) && !name.contains("--") {
-            return Ok(());
-        }
-        let reason = format!(
-            "{name:?} is no name for a folder: use 1 to 30 letters, digits and any of - _ . = +, beginning with a letter or \
-             digit and without --; a table [grid.AXIS] names its points"
-        );
-        Err(self.wrong(path, reason))
-    }
-
-    /// Leaves only those that the list or the table at `path` names, if there is one.
-    fn restrict<T>(
-        &self,
-        items: &mut Vec<T>,
-        name: impl Fn(&T) -> &String,
-        path: Option<Vec<&str>>,
-    ) -> Result<(), ExperimentError> {
-        let Some(path) = path else { return Ok(()) };
-        let wrong = |what: String| {
-            let names: Vec<&str> = items.iter().map(|item| name(item).as_str()).collect();
-            self.wrong(&path, format!("{what}; there are {}", names.join(", ")))
-        };
-        let named: Vec<String> = match self.value(&path) {
-            Some(Value::Array(list)) => list
-                .iter()
-                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-                .collect(),
-            Some(Value::Table(table)) if table.values().all(Value::is_table) => {
-                table.keys().cloned().collect()
-            }
-            _ => return Err(wrong("a list of names, or a table by names, is needed here".to_owned())),
-        };
-        if let Some(other) = named.iter().find(|named| !items.iter().any(|item| name(item) == *named)) {
-            return Err(wrong(format!("`{other}` is none of them")));
-        }
-        let chosen: Vec<&str> = named.iter().map(String::as_str).collect();
-        if chosen.is_empty() {
-            return Err(wrong("none is left".to_owned()));
-        }
-        items.retain(|item| chosen.contains(&name(item).as_str()));
-        Ok(())
     }
 }

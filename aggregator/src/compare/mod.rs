@@ -11,7 +11,8 @@
 //! title = "FedAvg against FedSGD"        # what it is about
 //! about = "Rounds to 97 % on MNIST."     # at more length; optional
 //! seeds = 3                              # 1, 2 and 3; or a list
-//! target = 0.97                          # accuracy to count rounds and bytes to; optional
+//! target = 0.97                          # accuracy to count rounds and bytes to, or a variant whose final accuracy
+//!                                        # with the same seed it is; optional
 //! baseline = "fedsgd"                    # the variant that the others are compared with; optional
 //!
 //! [base]                                 # what all runs share: any keys of the configuration
@@ -82,6 +83,7 @@
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
+//! | [`troubles`] | what went wrong |
 //! | [`table`], [`page`] | for terminals and spreadsheets, for browsers |
 //! | [`interpolation`] | mixtures of two final models |
 
@@ -94,3 +96,4 @@ pub mod progress;
 pub mod results;
 pub mod runs;
 pub mod table;
+pub mod troubles;

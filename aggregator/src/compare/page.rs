@@ -5,12 +5,12 @@ use shared::message::Metric;
 
 use super::interpolation::Mixture;
 use super::personal;
-use super::plan::Plan;
-use super::results::{Line, Rounds, curve, measured};
-use super::table::{accuracy, metric, paper, points, to_target};
+use super::plan::{Plan, Target};
+use super::results::{Line, Rounds, curve, measured, shown};
+use super::table::{accuracy, metric, points, to_target, traffic};
 use crate::report::chart::{Floor, Line as Curve, Lines, Strip, Strips};
 use crate::report::html::document;
-use crate::report::units::{bytes, percent};
+use crate::report::units::percent;
 
 /// Colours of the style sheet; further variants begin again with the first.
 const COLOURS: usize = 8;
@@ -85,14 +85,17 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
         }
         .draw()
     };
-    let target = setting.target.map(|target| (100.0 * target, format!("target {}", percent(target))));
+    let target = match &setting.target {
+        Some(Target::Accuracy(target)) => Some((100.0 * target, format!("target {}", percent(*target)))),
+        _ => None,
+    };
     let accuracies =
         chart("Test accuracy", "%", Floor::Data, Some(100.0), target, |round| Some(100.0 * round.accuracy?));
     let losses = chart("Test loss", "", Floor::Zero, None, None, |round| round.loss);
     html! {
         section.card {
             h2 { (title) }
-            div.scroll { (table(found, &of_cell, setting.target)) }
+            div.scroll { (table(found, &of_cell, setting.target.as_ref())) }
             (personal::page(found.plan, &of_cell))
             (personal::picture(found.plan, found.rounds, &of_cell))
             div.charts {
@@ -128,15 +131,13 @@ fn own_tests(found: &Found<'_>, title: &str, lines: &[&Line]) -> Markup {
 
 /// In percent, what the clients of all seeds of a line found when they tested last.
 fn at_the_end(found: &Found<'_>, line: &Line, name: &str) -> Vec<f64> {
-    let runs = found.plan.runs.iter().zip(found.rounds);
-    let of_line = runs.filter(|(run, _)| run.cell == line.cell && run.variant == line.variant);
-    let newest =
-        of_line.filter_map(|(_, rounds)| rounds.as_ref()?.iter().rfind(|round| !round.clients.is_empty()));
+    let runs = shown(found.plan, found.rounds, line).into_iter();
+    let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
     let found = newest.flat_map(|round| round.clients.values().filter_map(|found| found.get(name)));
     found.map(|share| 100.0 * share).collect()
 }
 
-fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
+fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup {
     let plan = found.plan;
     let mut measured = measured(lines.iter().copied());
     measured.retain(|name| !personal::is_personal(name));
@@ -148,10 +149,10 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
                     th scope="col" { "final accuracy" }
                     @if let Some(baseline) = &plan.experiment.baseline { th scope="col" { "against " (baseline) } }
                     @if let Some(target) = target {
-                        th scope="col" { "rounds to " (percent(target)) }
-                        th scope="col" { "bytes to it" }
+                        th scope="col" { "rounds to " (target) }
+                        th scope="col" { "bytes to it (up)" }
                     }
-                    th scope="col" { "bytes in all" }
+                    th scope="col" { "bytes in all (up)" }
                     th scope="col" { "paper" }
                     @for name in &measured { th scope="col" { (name) } }
                 }
@@ -162,23 +163,24 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<f64>) -> Markup {
                         th scope="row" { (plan.experiment.variants[line.variant].name) }
                         td { (accuracy(line)) }
                         @if let Some(baseline) = plan.baseline() {
-                            td { @if baseline == line.variant { "baseline" } @else { (points(line.difference)) } }
+                            td { @if baseline == line.variant { "baseline" } @else { (points(line)) } }
                         }
                         @if target.is_some() {
                             td { (to_target(line)) }
-                            td { (line.bytes.map_or_else(String::new, |mean| bytes(mean.mean as u64))) }
+                            td { (traffic(line.until)) }
                         }
-                        td { (line.traffic.map_or_else(String::new, |mean| bytes(mean.mean as u64))) }
-                        td { (paper(line).unwrap_or_default()) }
+                        td { (traffic(line.traffic)) }
+                        td { (plan.published(line.cell, line.variant).unwrap_or_default()) }
                         @for name in &measured { td { (metric(line, name)) } }
                     }
                 }
             }
         }
-        @if !plan.experiment.paper.source.is_empty() && lines.iter().any(|line| paper(line).is_some()) {
+        @if !plan.experiment.paper.source.is_empty() && lines.iter().any(|line| plan.published(line.cell, line.variant).is_some()) {
             p.note { "Paper: " (plan.experiment.paper.source) }
         }
-        p.note { "Means over seeds +- sample standard deviation. Differences are paired by seed, in points of accuracy." }
+        p.note { "Means over seeds +- sample standard deviation. Differences are paired by seed, in points of accuracy. Bytes: in both \
+             directions, and in brackets what clients have sent." }
     }
 }
 
@@ -189,7 +191,9 @@ fn runs(found: &Found<'_>) -> Markup {
     html! {
         table {
             thead { tr {
-                @for column in ["run", "seed", "rounds", "final accuracy", "best accuracy", "rounds to target"] {
+                @for column in
+                    ["run", "seed", "rounds", "final accuracy", "best accuracy", "rounds to target", "troubles"]
+                {
                     th scope="col" { (column) }
                 }
             } }
@@ -202,6 +206,7 @@ fn runs(found: &Found<'_>) -> Markup {
                         td { (share(seed.accuracy)) }
                         td { (share(seed.best)) }
                         td { (seed.reached.map_or_else(|| "-".to_owned(), |(round, _)| round.to_string())) }
+                        td { (seed.troubles.text()) @if seed.complete && seed.fruitless() { "; counts nowhere" } }
                     }
                 }
             }

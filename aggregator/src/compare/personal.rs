@@ -2,10 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::plan::{Plan, Planned};
-use super::results::{Line, Mean, Rounds};
+use super::plan::Plan;
+use super::results::{Line, Mean, Rounds, shown};
 use super::table::{aligned, spread};
-use crate::report::RoundRecord;
 use crate::report::chart::{Strip, Strips};
 
 /// What stands after a model's name in what clients measured of it.
@@ -118,17 +117,9 @@ struct Spread {
 fn spreads(plan: &Plan, rounds: &Rounds, lines: &[&Line]) -> Vec<Spread> {
     let mut spreads = Vec::new();
     for line in lines {
-        let of_line = |run: &&Planned| run.cell == line.cell && run.variant == line.variant;
-        let runs = plan.runs.iter().zip(rounds).filter(|(run, _)| of_line(run));
-        let newest =
-            |rounds: &'_ Vec<RoundRecord>| rounds.iter().rposition(|round| !round.clients.is_empty());
-        let clients: Vec<_> = runs
-            .filter_map(|(_, rounds)| {
-                let rounds = rounds.as_ref()?;
-                Some(rounds[newest(rounds)?].clients.values())
-            })
-            .flatten()
-            .collect();
+        let runs = shown(plan, rounds, line).into_iter();
+        let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
+        let clients: Vec<_> = newest.flat_map(|round| round.clients.values()).collect();
         for (of, model) in MODELS {
             let name = format!("{of}{}", FIGURES[0]);
             let pairs =

@@ -1,15 +1,20 @@
 //! All runs of an experiment, each with its whole configuration, before the first one begins.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
 use toml::Value;
 
+pub use super::experiment::Target;
 use super::experiment::{Experiment, ExperimentError, Point};
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw};
-use crate::files::FileLayer;
+use crate::files::{FileLayer, create_dir_durably};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
+
+/// Names of runs are names of folders.
+const LONGEST_NAME: usize = 60;
 
 /// An experiment with all its runs.
 #[derive(Debug)]
@@ -27,8 +32,10 @@ pub struct Plan {
 pub struct Cell {
     /// Its points' names, `/` between them; empty without a grid.
     pub name: String,
-    /// Accuracy to count rounds and bytes to.
-    pub target: Option<f64>,
+    /// What to count rounds and bytes to.
+    pub target: Option<Target>,
+    /// What published rounds were counted to: the same without the chosen form.
+    pub published: Option<Target>,
 }
 
 /// One run.
@@ -90,7 +97,7 @@ impl Planned {
             Ok(stored) => stored,
             Err(error) => return Standing::Foreign(format!("its configuration cannot be read: {error}")),
         };
-        let differences = excerpt::differences(&stored, &self.config.effective);
+        let differences = excerpt::differences(&stored.wherever(), &self.config.effective.wherever());
         if !differences.is_empty() {
             Standing::Changed(differences)
         } else if there(directory.finished()) {
@@ -98,6 +105,21 @@ impl Planned {
         } else {
             Standing::Unfinished(newest_checkpoint(files, &directory).unwrap_or(0))
         }
+    }
+}
+
+impl Planned {
+    /// Moves its directory among the `runs` to a free name in `replaced` beside them, and says where.
+    pub fn set_aside(&self, files: &dyn FileLayer, runs: &Path) -> io::Result<PathBuf> {
+        let replaced = runs.with_file_name("replaced");
+        create_dir_durably(files, &replaced)?;
+        let place = |number: u32| replaced.join(format!("{}-{number}", self.config.spec.name));
+        let mut number = 1;
+        while files.length(&place(number))?.is_some() {
+            number += 1;
+        }
+        files.rename(self.directory(runs).root(), &place(number))?;
+        Ok(place(number))
     }
 }
 
@@ -110,14 +132,24 @@ impl Plan {
         let mut mistakes = Mistakes::default();
         for (cell, points) in points.iter().enumerate() {
             let name = points.iter().map(|point| point.name.as_str()).collect::<Vec<_>>().join("/");
-            let target = points.iter().rev().find_map(|point| point.target).or(plan.experiment.target);
-            plan.cells.push(Cell { name, target });
+            let own = points.iter().rev().find_map(|point| point.target.clone());
+            let target = own.or_else(|| plan.experiment.target.clone());
+            let own = points.iter().rev().find_map(|point| point.published.clone());
+            let published = own.or_else(|| plan.experiment.published.clone());
+            plan.cells.push(Cell { name, target, published });
             for variant in 0..plan.experiment.variants.len() {
                 let mut layers: Vec<Excerpt> = plan.experiment.base.clone();
-                layers.extend(points.iter().map(|point| point.layer.clone()));
+                layers.extend(points.iter().flat_map(|point| point.layers.iter().cloned()));
                 layers.extend(plan.experiment.variants[variant].layers.iter().cloned());
                 for &seed in &plan.experiment.seeds {
                     let name = plan.run_name(cell, variant, seed);
+                    if name.len() > LONGEST_NAME {
+                        let place = "[grid] and [variants]".to_owned();
+                        let reason = format!(
+                            "the run `{name}` would have a name of more than {LONGEST_NAME} letters: shorten those of its points or its variant"
+                        );
+                        return Err(ExperimentError::Content { place, reason });
+                    }
                     match configuration(&layers, overrides, &name, seed) {
                         Ok(config) => plan.runs.push(Planned { cell, variant, seed, config }),
                         Err(errors) => mistakes.add(errors),
@@ -142,12 +174,30 @@ impl Plan {
     /// The position of the baseline among the variants.
     #[must_use]
     pub fn baseline(&self) -> Option<usize> {
-        let name = self.experiment.baseline.as_ref()?;
-        self.experiment.variants.iter().position(|variant| variant.name == *name)
+        self.variant(self.experiment.baseline.as_ref()?)
+    }
+
+    /// The position of this variant.
+    #[must_use]
+    pub fn variant(&self, name: &str) -> Option<usize> {
+        self.experiment.variants.iter().position(|variant| variant.name == name)
     }
 
     fn run_name(&self, cell: usize, variant: usize, seed: u32) -> String {
         format!("{}--{seed}", self.name(cell, variant).replace('/', "--"))
+    }
+
+    /// What was published, in words, with what its rounds were counted to if ours are counted to something else.
+    #[must_use]
+    pub fn published(&self, cell: usize, variant: usize) -> Option<String> {
+        let (name, paper) = (self.name(cell, variant), &self.experiment.paper);
+        let Cell { target, published, .. } = &self.cells[cell];
+        let other = published.as_ref().filter(|published| target.as_ref() != Some(published));
+        let to = other.map_or_else(String::new, |target| format!(" to {target}"));
+        let accuracy = paper.accuracy.get(&name).map(|accuracy| format!("{accuracy} %"));
+        let rounds = paper.rounds.get(&name).map(|rounds| format!("{rounds} rounds{to}"));
+        let both: Vec<String> = accuracy.into_iter().chain(rounds).collect();
+        (!both.is_empty()).then(|| both.join(", "))
     }
 
     /// A published number of something that is nowhere in the experiment is a misprint. A form may leave things out.
@@ -252,6 +302,10 @@ grid.partition = ["skewed"]
 [forms.full]
 seeds = [7, 3, 9]
 
+[forms.small.grid.partition.skewed]
+data.clients = 5
+target = "fast"
+
 [forms.one]
 target = 0.8
 
@@ -271,8 +325,8 @@ rounds = { "iid/batch=8/slow" = 12 }
         let names: Vec<&str> = plan.cells.iter().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names, ["iid/batch=8", "iid/batch=16", "skewed/batch=8", "skewed/batch=16"]);
         assert_eq!(
-            plan.cells.iter().map(|cell| cell.target).collect::<Vec<_>>(),
-            [Some(0.9), Some(0.9), Some(0.5), Some(0.5)]
+            plan.cells.iter().map(|cell| cell.target.clone()).collect::<Vec<_>>(),
+            [0.9, 0.9, 0.5, 0.5].map(|target| Some(Target::Accuracy(target)))
         );
         let run = &plan.runs[13];
         assert_eq!(run.title(&plan), "skewed/batch=8/slow, seed 3");
@@ -286,13 +340,21 @@ rounds = { "iid/batch=8/slow" = 12 }
         let plan = plan(WHOLE, "reduced").expect("a plan");
         assert_eq!((plan.cells.len(), plan.runs.len()), (2, 2 * 2 * 2));
         assert!(plan.runs.iter().all(|run| run.config.effective.data.limit == Some(600)));
-        assert_eq!(plan.cells[0].target, Some(0.5), "the skewed cell's own");
+        assert_eq!(plan.cells[0].target, Some(Target::Accuracy(0.5)), "the skewed cell's own");
         let plan = super::tests::plan(WHOLE, "one").expect("a plan");
-        assert!(plan.cells.iter().all(|cell| cell.target == Some(0.8)), "the form's, whatever the cells say");
+        assert!(
+            plan.cells.iter().all(|cell| cell.target == Some(Target::Accuracy(0.8))),
+            "the form's, whatever the cells say"
+        );
         assert_eq!(plan.experiment.variants.len(), 1);
+        assert_eq!(plan.published(0, 0).as_deref(), Some("12 rounds to 90.0 %"), "the form counts to 80 %");
         assert!(plan.runs.iter().all(|run| run.config.spec.rounds == 2));
+        let plan = super::tests::plan(WHOLE, "small").expect("a plan");
+        assert_eq!(plan.cells.len(), 2, "the skewed ones");
+        assert!(plan.cells.iter().all(|cell| cell.target == Some(Target::Of("fast".to_owned()))));
+        assert!(plan.runs.iter().all(|run| run.config.effective.data.clients == 5));
         let error = super::tests::plan(WHOLE, "tiny").expect_err("no such form").to_string();
-        assert!(error.contains("`tiny`") && error.contains("reduced, full, one"), "{error}");
+        assert!(error.contains("`tiny`") && error.contains("reduced, full, small, one"), "{error}");
     }
 
     #[test]
@@ -303,6 +365,8 @@ rounds = { "iid/batch=8/slow" = 12 }
             ("seeds = 0\n[variants.x]", &["letters.toml:1", "1 to 1000"]),
             ("seeds = [1, 1]\n[variants.x]", &["different seeds"]),
             ("target = 97\n[variants.x]", &["0.97"]),
+            ("target = 'y'\n[variants.x]", &["letters.toml:1", "the target `y`", "none of the variants x"]),
+            ("[variants.x]\n[grid]\n'run.rounds' = [2, 2]", &["letters.toml:3", "`rounds=2`", "twice"]),
             ("baseline = 'y'\n[variants.x]", &["`y`", "none of the variants x"]),
             ("[variants.\"a b\"]", &["letters.toml:1", "no name for a folder"]),
             (

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::plan::Plan;
-use crate::report::RoundRecord;
+use super::plan::{Plan, Target};
+use super::troubles::Troubles;
+use crate::report::{RoundRecord, of_a_model};
 use crate::run::stopping;
 
 /// The rounds of every planned run that has any, in the order of the plan.
@@ -54,20 +55,31 @@ pub struct Line {
     pub difference: Option<Mean>,
     /// Rounds to the target, over the seeds that reached it.
     pub rounds: Option<Mean>,
-    /// Bytes in both directions until then.
-    pub bytes: Option<Mean>,
-    /// Bytes in both directions, all rounds.
-    pub traffic: Option<Mean>,
-    /// What clients measured, by name: of their training the mean over the rounds, of the models that they tested the last.
+    /// Bytes until then.
+    pub until: Option<Traffic<Mean>>,
+    /// Bytes of all rounds.
+    pub traffic: Option<Traffic<Mean>>,
+    /// What was measured, by name: of training the mean over the rounds, of models the last.
     pub metrics: BTreeMap<String, Mean>,
-    /// Every seed for itself.
+    /// Every seed for itself, of those that have begun.
     pub seeds: Vec<Seed>,
+    /// How many seeds there are to be.
+    pub planned: usize,
     /// What was published: rounds to the target.
     pub paper_rounds: Option<f64>,
     /// What was published: final accuracy in percent.
     pub paper_accuracy: Option<f64>,
     /// What was published of what clients measured, by name, in percent.
     pub paper_metrics: BTreeMap<String, f64>,
+}
+
+/// Bytes, from the server's side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic<T> {
+    /// Sent to clients.
+    pub down: T,
+    /// Received from them.
+    pub up: T,
 }
 
 /// One run.
@@ -85,21 +97,27 @@ pub struct Seed {
     pub accuracy: Option<f64>,
     /// The best accuracy measured.
     pub best: Option<f64>,
-    /// The first round that reached the target, and the bytes in both directions until then.
-    pub reached: Option<(u32, u64)>,
-    /// Bytes in both directions, all rounds.
-    pub bytes: u64,
-    /// What clients measured, by name: of their training the mean over the rounds, of the models that they tested the last.
+    /// The accuracy to count rounds and bytes to.
+    pub target: Option<f64>,
+    /// The first round that reached the target, and the bytes until then.
+    pub reached: Option<(u32, Traffic<u64>)>,
+    /// Bytes of all rounds.
+    pub traffic: Traffic<u64>,
+    /// What was measured, by name: of training the mean over the rounds, of models the last.
     pub metrics: BTreeMap<String, f64>,
+    /// What went wrong.
+    pub troubles: Troubles,
 }
 
 impl Seed {
     fn of(run: &super::plan::Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
         let tested = || rounds.iter().filter_map(|round| Some((round.round, round.accuracy?)));
-        let both = |round: &RoundRecord| round.bytes_down.saturating_add(round.bytes_up);
         let until = |last: u32| {
             let rounds = rounds.iter().take_while(|round| round.round <= last);
-            rounds.fold(0_u64, |sum, round| sum.saturating_add(both(round)))
+            rounds.fold(Traffic::default(), |sum: Traffic<u64>, round| Traffic {
+                down: sum.down.saturating_add(round.bytes_down),
+                up: sum.up.saturating_add(round.bytes_up),
+            })
         };
         let first = target.and_then(|target| tested().find(|&(_, accuracy)| accuracy >= target));
         let config = &run.config;
@@ -112,10 +130,24 @@ impl Seed {
             complete: config.spec.work_after(closed, last).is_none(),
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
             best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
+            target,
             reached: first.map(|(round, _)| (round, until(round))),
-            bytes: until(u32::MAX),
+            traffic: until(u32::MAX),
             metrics: metrics(rounds),
+            troubles: Troubles::of(rounds, config.policy.min),
         }
+    }
+
+    /// Whether it belongs into the means: it is complete, and anything was learned.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.complete && !self.fruitless()
+    }
+
+    /// Whether no round had enough updates, so that the model is what it was in the beginning.
+    #[must_use]
+    pub fn fruitless(&self) -> bool {
+        self.rounds > 0 && self.troubles.void >= self.rounds
     }
 }
 
@@ -124,7 +156,7 @@ fn metrics(rounds: &[RoundRecord]) -> BTreeMap<String, f64> {
     for round in rounds {
         for (name, &value) in &round.metrics {
             let values = values.entry(name).or_default();
-            if round.clients.values().any(|client| client.contains_key(name)) {
+            if of_a_model(name) || round.clients.values().any(|client| client.contains_key(name)) {
                 values.clear();
             }
             values.push(value);
@@ -140,26 +172,44 @@ pub(super) fn measured<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSe
     seeds.flat_map(|seed| seed.metrics.keys().map(String::as_str)).collect()
 }
 
-/// Every variant in every cell. Only complete runs count in the means; those that are not are listed with their seeds.
+/// Every variant in every cell. Only [complete runs that learned anything](Seed::counts) count in the means; all are listed with
+/// their seeds.
 #[must_use]
 pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     let mut lines = Vec::new();
     for (cell, setting) in plan.cells.iter().enumerate() {
-        let seeds = |variant: usize| -> Vec<Seed> {
+        let counted = |variant: usize, target: &dyn Fn(u32) -> Option<f64>| -> Vec<Seed> {
             let of_line = |(run, _): &(&super::plan::Planned, _)| run.cell == cell && run.variant == variant;
             let runs = plan.runs.iter().zip(rounds).filter(of_line);
-            runs.filter_map(|(run, rounds)| Some(Seed::of(run, rounds.as_ref()?, setting.target))).collect()
+            runs.filter_map(|(run, rounds)| Some(Seed::of(run, rounds.as_ref()?, target(run.seed)))).collect()
         };
+        let example: Vec<Seed> = match &setting.target {
+            Some(Target::Of(variant)) => plan.variant(variant).map(|variant| counted(variant, &|_| None)),
+            _ => None,
+        }
+        .unwrap_or_default();
+        let target = |seed: u32| match &setting.target {
+            Some(Target::Accuracy(accuracy)) => Some(*accuracy),
+            Some(Target::Of(_)) => {
+                example.iter().find(|other| other.seed == seed && other.counts())?.accuracy
+            }
+            None => None,
+        };
+        let seeds = |variant: usize| counted(variant, &target);
         let baseline: Vec<Seed> = plan.baseline().map(seeds).unwrap_or_default();
         for variant in 0..plan.experiment.variants.len() {
             let seeds = seeds(variant);
             let name = plan.name(cell, variant);
-            let complete: Vec<&Seed> = seeds.iter().filter(|seed| seed.complete).collect();
+            let complete: Vec<&Seed> = seeds.iter().filter(|seed| seed.counts()).collect();
             let mean = |value: &dyn Fn(&Seed) -> Option<f64>| {
                 Mean::of(&complete.iter().filter_map(|seed| value(seed)).collect::<Vec<_>>())
             };
+            let traffic = |value: &dyn Fn(&Seed) -> Option<Traffic<u64>>| {
+                let down = mean(&|seed| Some(value(seed)?.down as f64))?;
+                Some(Traffic { down, up: mean(&|seed| Some(value(seed)?.up as f64))? })
+            };
             let against = |seed: &Seed| {
-                let paired = baseline.iter().find(|other| other.seed == seed.seed && other.complete)?;
+                let paired = baseline.iter().find(|other| other.seed == seed.seed && other.counts())?;
                 Some(seed.accuracy? - paired.accuracy?)
             };
             let names: BTreeSet<&str> =
@@ -172,18 +222,33 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 best: mean(&|seed| seed.best),
                 difference: if plan.baseline() == Some(variant) { None } else { mean(&against) },
                 rounds: mean(&|seed| seed.reached.map(|(round, _)| f64::from(round))),
-                bytes: mean(&|seed| seed.reached.map(|(_, bytes)| bytes as f64)),
-                traffic: mean(&|seed| Some(seed.bytes as f64)),
+                until: traffic(&|seed| seed.reached.map(|(_, traffic)| traffic)),
+                traffic: traffic(&|seed| Some(seed.traffic)),
                 metrics: names.into_iter().filter_map(metric).collect(),
                 paper_rounds: plan.experiment.paper.rounds.get(&name).copied(),
                 paper_accuracy: plan.experiment.paper.accuracy.get(&name).copied(),
                 paper_metrics: plan.experiment.paper.metrics.get(&name).cloned().unwrap_or_default(),
+                planned: plan.experiment.seeds.len(),
                 name,
                 seeds,
             });
         }
     }
     lines
+}
+
+/// The runs of a line that its pictures are made of: those that count in its means or, where there is none yet, those that have
+/// begun.
+#[must_use]
+pub fn shown<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a [RoundRecord]> {
+    let of_line =
+        |(run, _): &(&super::plan::Planned, _)| run.cell == line.cell && run.variant == line.variant;
+    let runs = plan.runs.iter().zip(rounds).filter(of_line);
+    let begun = runs.filter_map(|(run, rounds)| Some((run.seed, rounds.as_deref()?)));
+    let begun: Vec<_> = begun.filter(|(_, rounds)| !rounds.is_empty()).collect();
+    let counts = |number: u32| line.seeds.iter().any(|seed| seed.seed == number && seed.counts());
+    let none = !begun.iter().any(|(seed, _)| counts(*seed));
+    begun.into_iter().filter(|(seed, _)| none || counts(*seed)).map(|(_, rounds)| rounds).collect()
 }
 
 /// The mean accuracy over the seeds, round by round, of the rounds in which all runs that were tested at all then or later
@@ -195,13 +260,7 @@ pub fn curve(
     line: &Line,
     value: fn(&RoundRecord) -> Option<f64>,
 ) -> Vec<(u32, f64)> {
-    let runs: Vec<&Vec<RoundRecord>> = plan
-        .runs
-        .iter()
-        .zip(rounds)
-        .filter(|(run, _)| run.cell == line.cell && run.variant == line.variant)
-        .filter_map(|(_, rounds)| rounds.as_ref())
-        .collect();
+    let runs = shown(plan, rounds, line);
     let Some(first) = runs.first() else { return Vec::new() };
     let at = |number: u32| -> Option<f64> {
         let values = runs.iter().map(|run| value(run.iter().find(|round| round.round == number)?));

@@ -2,6 +2,7 @@
 //! leaves continuable.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,8 +15,8 @@ use super::plan::{Plan, Planned, Standing};
 use crate::coordinator::Outcome;
 use crate::data;
 use crate::driver::Notice;
-use crate::files::FileLayer;
 use crate::files::unsynced::Unsynced;
+use crate::files::{Disk, FileLayer};
 use crate::report::{Report, RoundRecord, jsonl, render};
 use crate::simulate::{SimulateError, Transport, simulate};
 use crate::start::{StartError, start_on};
@@ -35,12 +36,25 @@ pub enum RunFailure {
     /// The system gives no runtime.
     #[error("{0}")]
     Runtime(std::io::Error),
+    /// What is damaged cannot be moved away.
+    #[error("it is damaged, and cannot be moved to where replaced runs are kept: {0}")]
+    Aside(std::io::Error),
     /// It came to nothing.
     #[error("{0} rounds in a row had no acceptable update ({1})")]
     Fruitless(u32, String),
     /// Another process took its directory meanwhile.
     #[error("its directory was taken meanwhile: {0}")]
     Taken(String),
+}
+
+impl RunFailure {
+    /// What is damaged, if that is why.
+    fn damage(&self) -> Option<String> {
+        match self {
+            Self::Start(StartError::Run(error)) | Self::Simulate(SimulateError::Run(error)) => error.damage(),
+            _ => None,
+        }
+    }
 }
 
 /// What happens while runs go on. Told from the threads of the runs.
@@ -50,6 +64,8 @@ pub enum Step<'a> {
     Begun(u32),
     /// A round closed, so long after the one before (or the beginning).
     Round(&'a RoundRecord, Duration),
+    /// Something is wrong with it, and it goes on.
+    Alarm(&'a str),
     /// The run is complete.
     Done,
     /// Ctrl-C: the run can be continued.
@@ -68,13 +84,18 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// As many runs at a time as there are cores and as fit into `memory` bytes, and the cores divided among them.
+    /// As many runs at a time as there are cores and as fit into `memory` bytes with the threads that each of them then has: the
+    /// cores are divided among them. If not even one fits with all cores, it has as many threads as fit, and at least one.
     #[must_use]
     pub fn over(cores: usize, memory: Option<u64>, runs: &[&Planned]) -> Self {
-        let largest = runs.iter().map(|run| need(run, 1)).max().unwrap_or(1);
-        let fit = memory.map_or(usize::MAX, |memory| (memory / largest.max(1)) as usize);
-        let jobs = cores.min(fit).min(runs.len()).max(1);
-        Self { jobs, threads: cores.div_ceil(jobs) }
+        let fits = |spread: &Self| {
+            let largest = runs.iter().map(|run| need(run, spread.threads as u64)).max().unwrap_or(0);
+            memory.is_none_or(|memory| (spread.jobs as u64).saturating_mul(largest) <= memory)
+        };
+        let most = cores.min(runs.len()).max(1);
+        let several = (1..=most).rev().map(|jobs| Self { jobs, threads: cores.div_ceil(jobs) });
+        let one = (1..cores).rev().map(|threads| Self { jobs: 1, threads });
+        several.chain(one).find(fits).unwrap_or(Self { jobs: 1, threads: 1 })
     }
 }
 
@@ -86,7 +107,11 @@ fn need(run: &Planned, threads: u64) -> u64 {
     // A text that has no fixed size is small.
     let samples = config.data.set.training_samples().unwrap_or(20_000) as u64;
     let model = 4 * config.spec.architecture.parameters().unwrap_or(0) as u64;
-    let batch = u64::from(config.spec.training.batch.clamp(1, 1000));
+    // All samples of a client at once are taken a thousand at a time.
+    let batch = u64::from(match config.spec.training.batch {
+        0 => 1000,
+        batch => batch.min(1000),
+    });
     let activations = 64 * 4 * batch * sample as u64;
     samples * sample as u64 + 12 * model + threads * (6 * model + activations) + (64 << 20)
 }
@@ -110,7 +135,7 @@ pub fn work(
                     let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
                     let Some(position) = next else { break };
                     let mut told = |step: &Step<'_>| tell(position, step);
-                    match run(&plan.runs[position], runs, spread.threads, stop.clone(), &mut told) {
+                    match run_or_repeat(&plan.runs[position], runs, spread.threads, stop, &mut told) {
                         Ok(true) => told(&Step::Done),
                         Ok(false) => told(&Step::Stopped),
                         Err(error) => {
@@ -123,6 +148,24 @@ pub fn work(
         }
     });
     !failed.load(Ordering::Relaxed)
+}
+
+/// [`run`]. Nothing of a run is ever synced: one that is damaged, as by a power failure, begins anew.
+fn run_or_repeat(
+    planned: &Planned,
+    runs: &Path,
+    threads: usize,
+    stop: &watch::Receiver<bool>,
+    tell: &mut (dyn FnMut(&Step<'_>) + Send),
+) -> Result<bool, RunFailure> {
+    let outcome = run(planned, runs, threads, stop.clone(), tell);
+    let Some(damage) = outcome.as_ref().err().and_then(RunFailure::damage) else { return outcome };
+    let kept = planned.set_aside(&Disk, runs).map_err(RunFailure::Aside)?;
+    tell(&Step::Alarm(&format!(
+        "{damage}; it begins anew, and what was there is kept as {}",
+        kept.display()
+    )));
+    run(planned, runs, threads, stop.clone(), tell)
 }
 
 /// Whether the run is complete, and was not stopped.
@@ -148,11 +191,13 @@ fn run(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
     let mut since = Instant::now();
-    let mut notice = |notice: Notice<'_>| {
-        if let Notice::Round(record) = notice {
+    let mut notice = |notice: Notice<'_>| match notice {
+        Notice::Round(record) => {
             tell(&Step::Round(record, since.elapsed()));
             since = Instant::now();
         }
+        Notice::Alarm(text) => tell(&Step::Alarm(&text)),
+        _ => {}
     };
     let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut notice);
     let (mut run, outcome) = runtime.block_on(simulated)?;
@@ -180,13 +225,24 @@ fn run(
 }
 
 /// The rounds that a run has on disk, if it has begun. A half-written last line is not there yet.
-#[must_use]
-pub fn recorded(files: &dyn FileLayer, planned: &Planned, runs: &Path) -> Option<Vec<RoundRecord>> {
+///
+/// # Errors
+/// Why the rounds of a run that has begun cannot be read.
+pub fn recorded(
+    files: &dyn FileLayer,
+    planned: &Planned,
+    runs: &Path,
+) -> Result<Option<Vec<RoundRecord>>, String> {
     if !matches!(planned.standing(files, runs), Standing::Done | Standing::Unfinished(_)) {
-        return None;
+        return Ok(None);
     }
+    let path = planned.directory(runs).rounds();
+    let why = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
     let mut text = String::new();
-    let mut file = files.open(&planned.directory(runs).rounds()).ok()?;
-    file.read_to_string(&mut text).ok()?;
-    jsonl::read(&text).ok().map(|rounds| rounds.records)
+    match files.open(&path) {
+        Ok(mut file) => file.read_to_string(&mut text).map_err(|error| why(&error))?,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(why(&error)),
+    };
+    jsonl::read(&text).map(|rounds| Some(rounds.records)).map_err(|error| why(&error))
 }

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use super::personal;
 use super::plan::Plan;
-use super::results::{Line, Mean, measured};
-use crate::report::units::{bytes, percent};
+use super::results::{Line, Mean, Traffic, measured};
+use crate::report::units::bytes;
 
 /// One table per cell.
 ///
 /// ```text
-/// iid                 final accuracy   against fedsgd   rounds to 97.0 %   bytes to it     paper
-/// fedsgd               91.2 +- 0.3 %         baseline       none of 3
-/// fedavg-b10           97.1 +- 0.1 %    +5.9 +- 0.2        53 +- 2         84.1 MB     87 rounds
+/// iid          final accuracy   against fedsgd   rounds to 97.0 %    bytes to it (up)          bytes (up)       paper
+/// fedsgd        91.2 +- 0.3 %         baseline          none of 3                       318 MB (159.2 MB)
+/// fedavg-b10    97.1 +- 0.1 %      +5.9 +- 0.2            53 +- 2   84.1 MB (42.1 MB)    159 MB (79.7 MB)   87 rounds
 /// ```
 #[must_use]
 pub fn table(plan: &Plan, lines: &[Line]) -> String {
@@ -24,12 +24,11 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
         if let Some(baseline) = &plan.experiment.baseline {
             header.push(format!("against {baseline}"));
         }
-        if let Some(target) = setting.target {
-            header.extend([format!("rounds to {}", percent(target)), "bytes to it".to_owned()]);
-        } else {
-            header.push("bytes".to_owned());
+        if let Some(target) = &setting.target {
+            header.extend([format!("rounds to {target}"), "bytes to it (up)".to_owned()]);
         }
-        let published = of_cell().any(|line| paper(line).is_some());
+        header.push("bytes (up)".to_owned());
+        let published = of_cell().any(|line| plan.published(cell, line.variant).is_some());
         if published {
             header.push("paper".to_owned());
         }
@@ -40,22 +39,14 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
         for line in of_cell() {
             let mut row = vec![plan.experiment.variants[line.variant].name.clone(), accuracy(line)];
             if let Some(baseline) = plan.baseline() {
-                row.push(if baseline == line.variant {
-                    "baseline".to_owned()
-                } else {
-                    points(line.difference)
-                });
+                row.push(if baseline == line.variant { "baseline".to_owned() } else { points(line) });
             }
             if setting.target.is_some() {
-                row.extend([
-                    to_target(line),
-                    line.bytes.map_or_else(String::new, |mean| bytes(mean.mean as u64)),
-                ]);
-            } else {
-                row.push(line.traffic.map_or_else(String::new, |mean| bytes(mean.mean as u64)));
+                row.extend([to_target(line), traffic(line.until)]);
             }
+            row.push(traffic(line.traffic));
             if published {
-                row.push(paper(line).unwrap_or_default());
+                row.push(plan.published(cell, line.variant).unwrap_or_default());
             }
             row.extend(measured.iter().map(|name| metric(line, name)));
             rows.push(row);
@@ -79,26 +70,43 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
             ""
         }
     );
+    for (run, troubles) in troubled(lines) {
+        let _ = writeln!(text, "{run}: {troubles}.");
+    }
     if !plan.experiment.paper.source.is_empty() {
         let _ = writeln!(text, "Paper: {}.", plan.experiment.paper.source.trim_end_matches('.'));
     }
     text
 }
 
-/// `97.1 +- 0.1 %`.
+/// `97.1 +- 0.1 %`, `97.2 % (1 of 3)`.
 pub(super) fn accuracy(line: &Line) -> String {
     let Some(mean) = line.accuracy else { return "-".to_owned() };
-    format!("{} %", spread(mean, 100.0, 1, false))
+    format!("{} %{}", spread(mean, 100.0, 1, false), of_seeds(mean, line))
 }
 
-/// `+5.9 +- 0.2`, in points.
-pub(super) fn points(difference: Option<Mean>) -> String {
-    difference.map_or_else(|| "-".to_owned(), |mean| spread(mean, 100.0, 1, true))
+/// `+5.9 +- 0.2`, in points; `+5.9 (1 of 3)`.
+pub(super) fn points(line: &Line) -> String {
+    let text = |mean| format!("{}{}", spread(mean, 100.0, 1, true), of_seeds(mean, line));
+    line.difference.map_or_else(|| "-".to_owned(), text)
+}
+
+/// Over how many seeds a mean is, if not over all.
+fn of_seeds(mean: Mean, line: &Line) -> String {
+    if mean.seeds == line.planned { String::new() } else { format!(" ({} of {})", mean.seeds, line.planned) }
+}
+
+/// `84.1 MB (42.1 MB)`: in both directions, and what clients have sent of it.
+pub(super) fn traffic(traffic: Option<Traffic<Mean>>) -> String {
+    let text = |Traffic { down, up }: Traffic<Mean>| {
+        format!("{} ({})", bytes((down.mean + up.mean) as u64), bytes(up.mean as u64))
+    };
+    traffic.map_or_else(String::new, text)
 }
 
 /// `53 +- 2`, `53 +- 2 (2 of 3)`, `none of 3`.
 pub(super) fn to_target(line: &Line) -> String {
-    let runs = line.seeds.iter().filter(|seed| seed.complete).count();
+    let runs = line.seeds.iter().filter(|seed| seed.counts()).count();
     match line.rounds {
         None if runs == 0 => "-".to_owned(),
         None => format!("none of {runs}"),
@@ -110,14 +118,6 @@ pub(super) fn to_target(line: &Line) -> String {
 /// `0.871 +- 0.012`, the mean over rounds and seeds of what clients measured.
 pub(super) fn metric(line: &Line, name: &str) -> String {
     line.metrics.get(name).map_or_else(|| "-".to_owned(), |&mean| spread(mean, 1.0, 3, false))
-}
-
-/// What was published, in words.
-pub(super) fn paper(line: &Line) -> Option<String> {
-    let accuracy = line.paper_accuracy.map(|accuracy| format!("{accuracy} %"));
-    let rounds = line.paper_rounds.map(|rounds| format!("{rounds} rounds"));
-    let both: Vec<String> = accuracy.into_iter().chain(rounds).collect();
-    (!both.is_empty()).then(|| both.join(", "))
 }
 
 pub(super) fn spread(mean: Mean, unit: f64, decimals: usize, signed: bool) -> String {
@@ -148,12 +148,24 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The runs in which anything went wrong, and what.
+pub(super) fn troubled(lines: &[Line]) -> impl Iterator<Item = (String, String)> {
+    let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
+    seeds.filter_map(|(line, seed)| {
+        let mut text = seed.troubles.text();
+        if seed.complete && seed.fruitless() {
+            text.push_str("; it learned nothing and counts nowhere");
+        }
+        (!text.is_empty()).then(|| (format!("{}, seed {}", line.name, seed.seed), text))
+    })
+}
+
 /// One line per run: `results.csv`. The last columns are what clients measured, if they did.
 #[must_use]
 pub fn csv(plan: &Plan, lines: &[Line]) -> String {
     let measured = measured(lines);
     let mut text = "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,\
-                    bytes_to_target,bytes"
+                    bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,collapsed"
         .to_owned();
     for name in &measured {
         text.extend([",", *name]);
@@ -161,14 +173,14 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
     text.push('\n');
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     for line in lines {
-        let setting = &plan.cells[line.cell];
         for seed in &line.seeds {
-            let (rounds, bytes) = seed.reached.unzip();
+            let (rounds, until) = seed.reached.unzip();
+            let sum = |traffic: Traffic<u64>| traffic.down.saturating_add(traffic.up).to_string();
             // Names have no commas and no quotation marks.
             let _ = write!(
                 text,
-                "{},{},{},{},{},{},{},{},{},{},{},{}",
-                setting.name,
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                plan.cells[line.cell].name,
                 plan.experiment.variants[line.variant].name,
                 seed.seed,
                 seed.run,
@@ -176,10 +188,16 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
                 seed.rounds,
                 number(seed.accuracy),
                 number(seed.best),
-                number(setting.target),
+                number(seed.target),
                 rounds.map_or_else(String::new, |rounds| rounds.to_string()),
-                bytes.map_or_else(String::new, |bytes| bytes.to_string()),
-                seed.bytes
+                until.map_or_else(String::new, sum),
+                until.map_or_else(String::new, |until| until.up.to_string()),
+                sum(seed.traffic),
+                seed.traffic.up,
+                seed.troubles.void,
+                seed.troubles.rejected,
+                seed.troubles.failed,
+                seed.troubles.collapsed
             );
             for name in &measured {
                 let _ = write!(text, ",{}", number(seed.metrics.get(*name).copied()));

@@ -1,10 +1,13 @@
 //! The tables that say what the samples are: which data set, and how a network sees it.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use shared::data::{Augmentation, Edge, OnError, Partition, cifar, glyphs, text};
 use shared::spec::LabelsAt;
+
+use super::Raw;
 
 /// `[data]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,6 +104,17 @@ pub enum DataSet {
     Safetensors,
 }
 
+impl Raw {
+    /// This, but for where the folder of all data sets was when it was read: one that is published is the same wherever it lies.
+    #[must_use]
+    pub fn wherever(&self) -> Self {
+        let mut raw = self.clone();
+        let set = raw.data.set;
+        raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));
+        raw
+    }
+}
+
 impl DataSet {
     /// Every data set.
     pub const ALL: [Self; 9] = [
@@ -114,6 +128,12 @@ impl DataSet {
         Self::Csv,
         Self::Safetensors,
     ];
+
+    /// Whether it is whatever the user has, in one of the formats for that, and not a published set.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::Images | Self::Csv | Self::Safetensors)
+    }
 
     /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
     #[must_use]

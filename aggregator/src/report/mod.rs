@@ -23,5 +23,5 @@ pub mod summary;
 pub(crate) mod units;
 
 pub use html::{Report, render};
-pub use record::{RoundRecord, WaitedFor};
+pub use record::{RoundRecord, WaitedFor, of_a_model};
 pub use summary::Summary;

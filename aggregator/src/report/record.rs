@@ -71,6 +71,14 @@ pub struct RoundRecord {
     pub diverged: bool,
 }
 
+/// Whether one of [`RoundRecord::metrics`] is measured of the model that the round leaves, and not of the training in it.
+#[must_use]
+pub fn of_a_model(metric: &str) -> bool {
+    metric.starts_with("fused-")
+        || ["best-member", "mean-member", "members", "global-class-coverage", "global-entropy"]
+            .contains(&metric)
+}
+
 /// What a round waited for until it closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

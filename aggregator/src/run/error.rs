@@ -79,6 +79,20 @@ pub enum RunError {
     Registry(#[from] RegistryError),
 }
 
+impl RunError {
+    /// What is damaged, if that is the trouble: whoever can make the run again need not mend it.
+    #[must_use]
+    pub fn damage(&self) -> Option<String> {
+        match self {
+            Self::Damaged { path, reason } | Self::Rounds { path, reason } => {
+                Some(format!("{} is damaged ({reason})", path.display()))
+            }
+            Self::Checkpoint(error) => Some(format!("the checkpoint is damaged ({error})")),
+            _ => None,
+        }
+    }
+}
+
 /// For `map_err`: says what was tried on which file.
 pub(crate) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.to_owned();

@@ -7,7 +7,7 @@ use super::interpolation::Mixture;
 use super::personal;
 use super::plan::{Plan, Target};
 use super::results::{Line, Rounds, curve, measured, shown};
-use super::table::{accuracy, metric, points, to_target, traffic};
+use super::table::{accuracy, metric, points, to_target, traffic, troubled};
 use crate::report::chart::{Floor, Line as Curve, Lines, Strip, Strips};
 use crate::report::html::document;
 use crate::report::units::percent;
@@ -99,7 +99,9 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             (personal::page(found.plan, &of_cell))
             (personal::picture(found.plan, found.rounds, &of_cell))
             div.charts {
-                @for chart in [accuracies, losses].into_iter().flatten() { div { (chart) } }
+                @for (name, chart) in [("Test accuracy", accuracies), ("Test loss", losses)] {
+                    @if let Some(chart) = chart { div { h3 { (name) } (chart) } }
+                }
             }
             (own_tests(found, title, &of_cell))
         }
@@ -179,6 +181,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup 
         @if !plan.experiment.paper.source.is_empty() && lines.iter().any(|line| plan.published(line.cell, line.variant).is_some()) {
             p.note { "Paper: " (plan.experiment.paper.source) }
         }
+        @for (run, troubles) in troubled(lines.iter().copied()) { p.note { (run) ": " (troubles) "." } }
         p.note { "Means over seeds +- sample standard deviation. Differences are paired by seed, in points of accuracy. Bytes: in both \
              directions, and in brackets what clients have sent." }
     }

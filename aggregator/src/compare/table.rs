@@ -149,8 +149,10 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> String {
 }
 
 /// The runs in which anything went wrong, and what.
-pub(super) fn troubled(lines: &[Line]) -> impl Iterator<Item = (String, String)> {
-    let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
+pub(super) fn troubled<'a>(
+    lines: impl IntoIterator<Item = &'a Line>,
+) -> impl Iterator<Item = (String, String)> {
+    let seeds = lines.into_iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
     seeds.filter_map(|(line, seed)| {
         let mut text = seed.troubles.text();
         if seed.complete && seed.fruitless() {

@@ -50,7 +50,7 @@ pub enum Rejection {
     },
     /// A value is larger than any honest update's.
     #[error(
-        "tensor `{tensor}` holds a value of magnitude {found}, more than the {limit} that this round takes: training diverged on the device"
+        "tensor `{tensor}` holds a value of magnitude {found:.3e}, more than the {limit} that this round takes: training diverged on the device"
     )]
     TooLarge {
         /// The tensor.

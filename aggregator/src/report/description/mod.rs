@@ -7,6 +7,7 @@ use serde::Serialize;
 use shared::data::Dataset;
 
 use super::html::partition;
+use super::units::counted;
 use crate::config::Config;
 
 pub use page::page;
@@ -31,6 +32,8 @@ pub struct Description {
     pub partition: String,
     /// The seed that it comes from.
     pub seed: u64,
+    /// A client trains on one of so many slices of its samples in a round; 1: on all of them.
+    pub slices: u32,
     /// Every client's number of samples of each class, in the order of the clients.
     pub clients: Vec<Vec<usize>>,
     /// The clients in figures.
@@ -114,9 +117,22 @@ impl Description {
             labels_each: train.labels_each(),
             partition: partition(&config.data.partition),
             seed: config.spec.seed,
+            slices: config.spec.training.slices,
             figures: Figures::of(&clients),
             clients,
         }
+    }
+
+    /// How the samples of the client in the middle come, if not all at once.
+    fn stream(&self) -> Option<String> {
+        let slices = self.slices as usize;
+        let most = (self.figures.samples.median / self.labels_each.max(1)).div_ceil(slices.max(1));
+        (slices > 1).then(|| {
+            format!(
+                "one of {slices} slices a round, half of the clients at most {} in each",
+                counted(most, "sample")
+            )
+        })
     }
 }
 
@@ -134,6 +150,7 @@ mod tests {
             labels_each: 1,
             partition: "sorted by label, 2 shards per client".to_owned(),
             seed: 1,
+            slices: 1,
             figures: Figures::of(&clients),
             clients,
         }

@@ -32,6 +32,9 @@ pub fn page(description: &Description) -> String {
                     grouped(figures.classes.median),
                     format!("{} to {}", figures.classes.min, figures.classes.max),
                 ))
+                @if let Some(stream) = description.stream() {
+                    (figure("Slices", description.slices.to_string(), stream))
+                }
                 (figure("Label skew", format!("{:.2}", figures.skew), "0 is IID".to_owned()))
                 @if figures.absent > 0 {
                     (figure("Absent clients", grouped(figures.absent), "without a sample".to_owned()))

@@ -45,11 +45,15 @@ pub fn text(description: &Description, columns: usize) -> String {
     }
     let _ = writeln!(
         text,
-        "samples per client {}; classes per client {}; label skew {:.2} (0 is IID)\n",
+        "samples per client {}; classes per client {}; label skew {:.2} (0 is IID)",
         range(figures.samples),
         range(figures.classes),
         figures.skew
     );
+    if let Some(stream) = description.stream() {
+        let _ = writeln!(text, "a client trains on {stream}");
+    }
+    text.push('\n');
     text.push_str(&picture(description, columns));
     let hidden = description.clients.len().saturating_sub(DRAWN);
     if hidden > 0 {
@@ -122,6 +126,14 @@ client samples                  0  1  2
      2       0                  ·· ·· ··
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn slices_are_told_of() {
+        let sliced = Description { slices: 10, ..description(vec![vec![600, 5], vec![5, 600]]) };
+        assert!(text(&sliced, 80).contains(
+            "\na client trains on one of 10 slices a round, half of the clients at most 61 samples"
+        ));
     }
 
     #[test]

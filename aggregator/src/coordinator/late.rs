@@ -47,6 +47,14 @@ impl Coordinator {
         late.is_some_and(|late| late > 0) && trains()
     }
 
+    /// Whether it matters what a client says of this round: of the open one or the next to open, the one that closed last, and
+    /// those whose late updates count. Of any other round clients may make up what they like.
+    #[must_use]
+    pub fn concerns(&self, round: u32) -> bool {
+        let open = self.closed + 1;
+        round > 0 && (round == open || round == self.closed || self.counts_in(round, open))
+    }
+
     /// The clients of which the open round may still hear.
     pub(super) fn expected_late(&self, round: &OpenRound) -> Behind {
         let mut behind = Behind::default();

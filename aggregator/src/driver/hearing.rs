@@ -4,6 +4,7 @@ use shared::message::ToServer;
 
 use super::channels::{Arrived, FromPeer, Notice};
 use super::ledger::Done;
+use super::said::Worth;
 use super::{Driver, Known, name, printable};
 use crate::coordinator::{Event, PeerId, UploadId};
 use crate::run::RunError;
@@ -23,30 +24,26 @@ impl Driver {
                 self.traffic.up += bytes;
                 match &message {
                     ToServer::Hello(hello) => {
-                        self.known.entry(peer).or_insert(Known {
-                            client: hello.client,
-                            failed: 0,
-                            unready: 0,
-                            unspooled: false,
-                        });
-                        let software = printable(&hello.software);
-                        notice(Notice::Remark(format!(
-                            "{} says hello with {} samples ({software})",
-                            self.name(peer),
-                            hello.samples
-                        )));
+                        let client = hello.client;
+                        let told = self.said.comes(client);
+                        self.known.entry(peer).or_insert(Known { client, told, unspooled: false });
+                        if told {
+                            let (name, software) = (self.name(peer), printable(&hello.software));
+                            let samples = hello.samples;
+                            notice(Notice::Remark(format!(
+                                "{name} says hello with {samples} samples ({software})"
+                            )));
+                        }
                     }
                     ToServer::NotNow { round, reason } => {
                         let reason = reason.to_string();
                         let said = format!("does not train in round {round} now: {reason}");
-                        let what = Arrived::NotNow(&reason);
-                        self.hear_why(peer, *round, |known| &mut known.unready, &said, what, notice);
+                        self.hear_why(peer, *round, &said, Arrived::NotNow(&reason), notice);
                     }
                     ToServer::Failed { round, reason } => {
                         let reason = printable(reason);
                         let said = format!("could not train in round {round}: {reason}");
-                        let what = Arrived::Failed(&reason);
-                        self.hear_why(peer, *round, |known| &mut known.failed, &said, what, notice);
+                        self.hear_why(peer, *round, &said, Arrived::Failed(&reason), notice);
                     }
                     _ => {}
                 }
@@ -83,32 +80,38 @@ impl Driver {
             }
             FromPeer::Disconnected { peer, reason } => {
                 self.commands.remove(&peer);
-                let known = self.known.remove(&peer);
-                if known.as_ref().is_none_or(|known| !known.unspooled) {
-                    let name = name(peer, known.as_ref());
-                    notice(Notice::Remark(format!("{name} disconnected: {}", printable(&reason))));
+                let reason = printable(&reason);
+                match self.known.remove(&peer) {
+                    Some(known) if known.told && !known.unspooled => {
+                        let name = name(peer, Some(&known));
+                        notice(Notice::Remark(format!("{name} disconnected: {reason}")));
+                    }
+                    Some(_) => {}
+                    None => {
+                        notice(Notice::Remark(format!("{} disconnected: {reason}", name(peer, None))));
+                    }
                 }
                 Some(Event::Disconnected { peer })
             }
         }
     }
 
-    /// A peer says that it does not train in a round. Told once a round: one that says it again and again is not worth a line
-    /// each time.
+    /// A peer says that it does not train in a round.
     fn hear_why(
         &mut self,
         peer: PeerId,
         round: u32,
-        last: fn(&mut Known) -> &mut u32,
         said: &str,
         what: Arrived<'_>,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
     ) {
-        let name = self.name(peer);
-        let Some(known) = self.known.get_mut(&peer) else { return };
-        if std::mem::replace(last(known), round) != round {
-            notice(Notice::Remark(format!("{name} {said}")));
-            notice(Notice::Arrival { round, client: known.client, what });
+        let Some(client) = self.known.get(&peer).map(|known| known.client) else { return };
+        let worth = self.worth(client, round, what);
+        if worth != Worth::Counted {
+            notice(Notice::Remark(format!("{} {said}", self.name(peer))));
+        }
+        if worth == Worth::Written {
+            notice(Notice::Arrival { round, client, what });
         }
     }
 
@@ -132,7 +135,12 @@ impl Driver {
                 notice(Notice::Arrival { round, client, what });
                 Some(Event::Folded { round, client, outcome })
             }
-            Done::Closed { round, enough } => Some(Event::Closed { round, enough }),
+            Done::Closed { round, enough } => {
+                if let Some(remark) = self.said.close(round) {
+                    notice(Notice::Remark(remark));
+                }
+                Some(Event::Closed { round, enough })
+            }
             Done::Settled(record) => {
                 notice(Notice::Round(&record));
                 if record.collapsed {

@@ -9,6 +9,7 @@ mod farewell;
 mod hearing;
 mod ledger;
 mod room;
+mod said;
 mod turned_away;
 mod watched;
 
@@ -27,6 +28,7 @@ use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
 use room::Room;
+use said::{Said, Worth};
 use turned_away::TurnedAway;
 use watched::Watched;
 
@@ -146,10 +148,8 @@ pub async fn drive(
 /// What an operator is told about a peer.
 struct Known {
     client: ClientId,
-    /// The round that it last said it could not train in.
-    failed: u32,
-    /// The round that it last said it could not train in now.
-    unready: u32,
+    /// Its coming was told, and its going will be.
+    told: bool,
     /// It goes for a reason that the operator was told when others went for it.
     unspooled: bool,
 }
@@ -172,6 +172,7 @@ struct Driver {
     /// A client whose rejected update somebody was told of already, when it was looked into.
     judged: Option<ClientId>,
     turned_away: TurnedAway,
+    said: Said,
     outcome: Option<Outcome>,
 }
 
@@ -199,6 +200,7 @@ impl Driver {
             cohort: 0,
             judged: None,
             turned_away: TurnedAway::default(),
+            said: Said::default(),
             outcome: None,
         }
     }
@@ -208,15 +210,13 @@ impl Driver {
             debug!(?action);
             match action {
                 Action::Send { peer, message } => {
-                    if let ToClient::Receipt { round, verdict: Verdict::Rejected(rejection) } = &message {
-                        let rejection = printable(&rejection.to_string());
-                        let name = self.name(peer);
-                        notice(Notice::Remark(format!(
-                            "{name}: update of round {round} rejected: {rejection}"
-                        )));
+                    if let ToClient::Receipt { round, verdict } = &message {
+                        self.tell_receipt(peer, *round, verdict, notice);
                     }
-                    self.tell_receipt(peer, &message, notice);
-                    if let ToClient::Refused(refusal) = &message {
+                    let told = self.known.get(&peer).is_none_or(|known| known.told);
+                    if let ToClient::Refused(refusal) = &message
+                        && told
+                    {
                         notice(Notice::Remark(format!("{} refused: {refusal}", self.name(peer))));
                     }
                     self.traffic.down += frame::encode(&message, 0).len() as u64;
@@ -270,26 +270,37 @@ impl Driver {
         self.judged = None;
     }
 
-    /// Tells of an update that was not looked into, for what its client is told of it.
+    /// Tells of an update that does not count, for what its client is told of it.
     fn tell_receipt(
         &mut self,
         peer: PeerId,
-        message: &ToClient,
+        round: u32,
+        verdict: &Verdict,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
     ) {
-        let (ToClient::Receipt { round, verdict }, Some(known)) = (message, self.known.get(&peer)) else {
-            return;
-        };
-        let (round, client) = (*round, known.client);
-        let reason = match verdict {
+        let Some(client) = self.known.get(&peer).map(|known| known.client) else { return };
+        let (rejected, reason) = match verdict {
             Verdict::Accepted => return,
-            Verdict::Rejected(_) if self.judged == Some(client) => return,
-            Verdict::Rejected(rejection) => rejection.to_string(),
-            Verdict::Discarded(discard) => discard.to_string(),
+            Verdict::Rejected(rejection) => (true, rejection.to_string()),
+            Verdict::Discarded(discard) => (false, discard.to_string()),
         };
-        let rejected = matches!(verdict, Verdict::Rejected(_));
         let what = if rejected { Arrived::Rejected(&reason) } else { Arrived::Discarded(&reason) };
-        notice(Notice::Arrival { round, client, what });
+        // What was looked into was asked for, and is written down already.
+        let judged = rejected && self.judged == Some(client);
+        let worth = if judged { Worth::Told } else { self.worth(client, round, what) };
+        if worth == Worth::Told || worth == Worth::Written && rejected {
+            let (name, reason) = (self.name(peer), printable(&reason));
+            notice(Notice::Remark(format!("{name}: update of round {round} {}: {reason}", what.name())));
+        }
+        if worth == Worth::Written {
+            notice(Notice::Arrival { round, client, what });
+        }
+    }
+
+    /// What it is worth that a device says, or sends, this of a round.
+    fn worth(&mut self, client: ClientId, round: u32, what: Arrived<'_>) -> Worth {
+        let matters = self.coordinator.concerns(round);
+        self.said.says(client, what.name(), round, matters)
     }
 
     /// A peer that is gone has dropped its receiver; what was meant for it is moot.

@@ -54,11 +54,11 @@ pub struct StoredArrival {
     pub round: u32,
     /// The device.
     pub device: String,
-    /// `accepted`, `rejected`, `discarded`, `failed`.
+    /// `accepted`, `rejected`, `discarded`, `failed`, `not-now`.
     pub verdict: String,
     /// When last, if somebody could say.
     pub at: Option<i64>,
-    /// How often.
+    /// How often it was written down: what a device says again and again is not, each time.
     pub times: u32,
     /// The last reason.
     pub reason: Option<String>,

@@ -66,7 +66,7 @@ impl Hosted {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             runtime.expect("the system gives two threads").block_on(async {
                 let mut notice = |notice: Notice<'_>| {
-                    if let Notice::Remark(text) | Notice::Alarm(text) = notice {
+                    if let Notice::Remark(text) | Notice::Aside(text) | Notice::Alarm(text) = notice {
                         let _ = remark.send(text);
                     }
                 };

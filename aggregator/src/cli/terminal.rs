@@ -144,8 +144,12 @@ impl Display {
                 });
                 self.bar.set_position(u64::from(record.round));
             }
-            Notice::Remark(text) if self.remarks => self.bar.suspend(|| tell(text)),
-            Notice::Remark(_) | Notice::Alive | Notice::Opened { .. } | Notice::Arrival { .. } => {}
+            Notice::Remark(text) | Notice::Aside(text) if self.remarks => self.bar.suspend(|| tell(text)),
+            Notice::Remark(_)
+            | Notice::Aside(_)
+            | Notice::Alive
+            | Notice::Opened { .. }
+            | Notice::Arrival { .. } => {}
             Notice::Alarm(text) => self.bar.suspend(|| tell(&format!("WARNING: {text}"))),
         }
     }

@@ -158,6 +158,9 @@ pub enum Notice<'a> {
     Alive,
     /// A round was closed.
     Round(&'a RoundRecord),
+    /// Something that an operator may want to see, and that any number of strangers can bring about: it is shown, and not
+    /// written down.
+    Aside(String),
     /// Something an operator should know.
     Remark(String),
     /// Something an operator must know: the run comes to nothing unless somebody does something.

@@ -1,6 +1,9 @@
 //! What peers and the ledger say: who is told of it, and what the coordinator makes of it.
 
+use std::time::Instant;
+
 use shared::message::ToServer;
+use tracing::debug;
 
 use super::channels::{Arrived, FromPeer, Notice};
 use super::ledger::Done;
@@ -88,7 +91,11 @@ impl Driver {
                     }
                     Some(_) => {}
                     None => {
-                        notice(Notice::Remark(format!("{} disconnected: {reason}", name(peer, None))));
+                        debug!(peer = peer.0, "it was never let in, and is gone: {reason}");
+                        self.strangers.ended(reason);
+                        if let Some(text) = self.strangers.due(Instant::now()) {
+                            notice(Notice::Aside(text));
+                        }
                     }
                 }
                 Some(Event::Disconnected { peer })

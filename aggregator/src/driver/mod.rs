@@ -10,6 +10,7 @@ mod hearing;
 mod ledger;
 mod room;
 mod said;
+mod strangers;
 mod turned_away;
 mod watched;
 
@@ -29,6 +30,7 @@ use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
 use ledger::{Done, Job, keep_ledger};
 use room::Room;
 use said::{Said, Worth};
+use strangers::Strangers;
 use turned_away::TurnedAway;
 use watched::Watched;
 
@@ -172,6 +174,7 @@ struct Driver {
     /// A client whose rejected update somebody was told of already, when it was looked into.
     judged: Option<ClientId>,
     turned_away: TurnedAway,
+    strangers: Strangers,
     said: Said,
     outcome: Option<Outcome>,
 }
@@ -200,6 +203,7 @@ impl Driver {
             cohort: 0,
             judged: None,
             turned_away: TurnedAway::default(),
+            strangers: Strangers::default(),
             said: Said::default(),
             outcome: None,
         }
@@ -323,12 +327,15 @@ impl Driver {
         name(peer, self.known.get(&peer))
     }
 
-    /// Tells that the run gets on, if it does. That is no event.
+    /// Tells that the run gets on, if it does, and what has waited to be told. That is no event.
     fn keep_alive(
         &mut self,
         own: Option<(u64, u64)>,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
     ) -> Option<Event> {
+        if let Some(text) = self.strangers.due(Instant::now()) {
+            notice(Notice::Aside(text));
+        }
         // Waiting for room, nothing is stuck: ending the process would not help.
         if self.ledger.gets_on(own) || self.room.is_paused() {
             notice(Notice::Alive);

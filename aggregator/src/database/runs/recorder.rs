@@ -75,8 +75,8 @@ impl Recorder {
             }
             Notice::Remark(text) => Entry::Said { alarm: false, text: text.clone() },
             Notice::Alarm(text) => Entry::Said { alarm: true, text: text.clone() },
-            // The book has it.
-            Notice::Round(_) | Notice::Alive => return,
+            // The book has rounds; and what anybody may bring about pushes nothing out of what is kept.
+            Notice::Round(_) | Notice::Alive | Notice::Aside(_) => return,
         };
         self.tell(entry);
     }

@@ -1,0 +1,72 @@
+//! What is made up fills neither the log nor the database.
+
+use std::net::SocketAddr;
+
+use aggregator::database::Database;
+use federation_tests::gate::Gate;
+use federation_tests::lab::Lab;
+use federation_tests::raw_peer::{RawPeer, hello, update_header};
+use shared::eligibility::Unready;
+use shared::frame;
+use shared::message::{ToServer, Verdict};
+
+use super::{SAMPLES, SHAPE, stranger_key};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
+    const FLOOD: u32 = 1000;
+    /// A few lines for each of three peers, and one for each of two rounds.
+    const LINES: usize = 60;
+    let lab = Lab::new(2, &["run.rounds=1", "data.limit=20"]);
+    let server = lab.serve();
+    let gates = [lab.gate(0), lab.gate(1)];
+    let held: Vec<_> = gates.iter().map(Gate::held).collect();
+    let address: SocketAddr = lab.address().parse().unwrap();
+    // Strangers that are never let in come and go meanwhile.
+    for _ in 0..20 {
+        let mut mute = RawPeer::connect(address, lab.key(), &stranger_key(8)).await;
+        mute.say(b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n").await;
+        mute.reason().await;
+    }
+    let client = stranger_key(7).public().client();
+    let mut liar = RawPeer::connect(address, lab.key(), &stranger_key(7)).await;
+    liar.join(hello(client, SAMPLES, &SHAPE, 10)).await;
+    for number in 0..FLOOD {
+        let reason = "no reason at all ".repeat(20);
+        let failed = |round| frame::encode(&ToServer::Failed { round, reason: reason.clone() }, 0);
+        let not_now = |round| frame::encode(&ToServer::NotNow { round, reason: Unready::Battery }, 0);
+        for said in [failed(number), failed(1), not_now(number), not_now(1)] {
+            liar.say(&said).await;
+        }
+    }
+    for round in 2..40 {
+        liar.update(update_header(round, SAMPLES), b"rubbish").await;
+        assert!(matches!(liar.verdict(round).await, Verdict::Rejected(_)));
+    }
+    liar.say(&frame::encode(&ToServer::Goodbye, 0)).await;
+    for held in held {
+        held.open();
+    }
+    for gate in &gates {
+        assert_eq!(gate.receipt(1), Verdict::Accepted);
+    }
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let lines = ended.text.lines().count();
+    assert!(lines < LINES, "{lines} lines: {}", ended.text);
+    let more = format!("client {} said", client.short());
+    let counted = |line: &str| line.contains(&more) && line.contains("more things");
+    assert_eq!(ended.text.lines().filter(|line| counted(line)).count(), 1, "{}", ended.text);
+
+    let database = Database::open_existing(&lab.path("identity")).unwrap().unwrap();
+    let run = database.runs().unwrap().remove(0).run;
+    let arrivals = |round| database.arrivals(&run, round).unwrap();
+    let liars: Vec<_> = arrivals(1).into_iter().filter(|of| of.device == client.to_string()).collect();
+    let liars: Vec<_> = liars.iter().map(|of| (of.verdict.as_str(), of.times)).collect();
+    assert_eq!(liars, [("failed", 1), ("not-now", 1)]);
+    // Round 2 would be the next one, of which it may as well speak.
+    assert_eq!((3..=FLOOD).map(|round| arrivals(round).len()).sum::<usize>(), 0);
+    let events = database.events(&run, u32::MAX).unwrap();
+    assert!(events.len() < LINES, "{} events", events.len());
+    assert!(!events.iter().any(|event| event.text.contains("this protocol")), "{events:#?}");
+}

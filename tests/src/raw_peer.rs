@@ -87,6 +87,20 @@ impl RawPeer {
         key: &SecretKey,
         transport: TransportConfig,
     ) -> Result<Self, ConnectionError> {
+        Self::connect_offering(vec![version.name().to_vec()], address, pin, key, transport).await
+    }
+
+    /// The same with any names of protocols.
+    ///
+    /// # Panics
+    /// As [`connect_as`](Self::connect_as).
+    pub async fn connect_offering(
+        names: Vec<Vec<u8>>,
+        address: SocketAddr,
+        pin: PublicKey,
+        key: &SecretKey,
+        transport: TransportConfig,
+    ) -> Result<Self, ConnectionError> {
         let provider = Arc::new(tls::provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -94,7 +108,7 @@ impl RawPeer {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Trust::new(Some(pin))))
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(key))));
-        config.alpn_protocols = vec![version.name().to_vec()];
+        config.alpn_protocols = names;
         let crypto = QuicClientConfig::try_from(config).expect("TLS 1.3 has the ciphers of QUIC");
         let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let mut config = ClientConfig::new(Arc::new(crypto));

@@ -1,5 +1,6 @@
 //! What passes between the driver, the peers' tasks, and whoever watches.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use shared::id::ClientId;
@@ -71,6 +72,11 @@ pub enum FromPeer {
     TurnedAway {
         /// How many there are.
         places: usize,
+    },
+    /// A handshake found no version of the protocol that both sides speak.
+    Foreign {
+        /// Where whoever speaks another one is.
+        address: IpAddr,
     },
     /// The connection is gone.
     Disconnected {

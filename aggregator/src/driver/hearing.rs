@@ -81,6 +81,12 @@ impl Driver {
                 )));
                 None
             }
+            FromPeer::Foreign { address } => {
+                if let Some(remark) = self.strangers.foreign(address) {
+                    notice(Notice::Remark(remark));
+                }
+                None
+            }
             FromPeer::Disconnected { peer, reason } => {
                 self.commands.remove(&peer);
                 let reason = printable(&reason);

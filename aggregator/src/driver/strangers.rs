@@ -1,9 +1,16 @@
 //! What the operator is told of connections that no device was let in on. Anybody on the network can make them.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use shared::protocol::Protocol;
 
 /// Connections that end before a device says hello are told of so often, together.
 const PACE: Duration = Duration::from_secs(60);
+
+/// So many addresses are named at which something speaks another version.
+const ADDRESSES: usize = 32;
 
 /// What came and is not known.
 #[derive(Debug, Default)]
@@ -12,6 +19,7 @@ pub(super) struct Strangers {
     told: Option<Instant>,
     /// Those since then, and why the last of them ended.
     untold: Option<(u64, String)>,
+    foreign: BTreeSet<IpAddr>,
 }
 
 impl Strangers {
@@ -34,6 +42,25 @@ impl Strangers {
                 "{count} connections ended before any device was let in on them, the last one: {reason}"
             ),
         })
+    }
+
+    /// Something that speaks another version of the protocol is at this address: what is to be said of it, if anything.
+    pub(super) fn foreign(&mut self, address: IpAddr) -> Option<String> {
+        if self.foreign.len() > ADDRESSES || !self.foreign.insert(address) {
+            return None;
+        }
+        if self.foreign.len() > ADDRESSES {
+            let more = "more addresses than can be listed speak no version of the protocol that this server does; of further \
+                        ones nothing is said";
+            return Some(more.to_owned());
+        }
+        let spoken: Vec<_> =
+            Protocol::SPOKEN.iter().map(|version| String::from_utf8_lossy(version.name())).collect();
+        Some(format!(
+            "whatever is at {address} speaks no version of the protocol that this server does ({}): if it is a device, update \
+             its edge-client, or this aggregator if that is the older one (this is said once of an address)",
+            spoken.join(", ")
+        ))
     }
 }
 
@@ -58,5 +85,19 @@ mod tests {
         let told = strangers.due(start + PACE).expect("a minute is over");
         assert!(told.starts_with("1000 connections") && told.ends_with("reason 999"), "{told}");
         assert_eq!(strangers.due(start + 9 * PACE), None, "nothing is told twice");
+    }
+
+    #[test]
+    fn an_address_that_speaks_something_else_is_told_of_once_and_not_of_any_number() {
+        let mut strangers = Strangers::default();
+        let address = |n: u32| IpAddr::from(n.to_be_bytes());
+        let told = strangers.foreign(address(0x0102_0304)).expect("told");
+        assert!(
+            told.contains("1.2.3.4") && told.contains("federation/4") && told.contains("update"),
+            "{told}"
+        );
+        assert_eq!(strangers.foreign(address(0x0102_0304)), None);
+        let said = (0..5000).filter_map(|n| strangers.foreign(address(n))).count();
+        assert_eq!(said, ADDRESSES, "and once that there are more");
     }
 }

@@ -22,8 +22,8 @@ use std::time::{Duration, SystemTime};
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
-    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Incoming, ServerConfig, TransportConfig,
-    VarInt,
+    ConnectionError, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Incoming, ServerConfig,
+    TransportConfig, TransportErrorCode, VarInt,
 };
 use ring::hmac;
 use shared::identity::tls::{self, AnyKey, ServerKeys};
@@ -213,6 +213,7 @@ async fn serve(
     _place: OwnedSemaphorePermit,
 ) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    let address = incoming.remote_address().ip();
     let connection = match incoming.accept_with(config) {
         Ok(connecting) => tokio::time::timeout(GREETING, connecting).await,
         Err(error) => Ok(Err(error)),
@@ -222,9 +223,21 @@ async fn serve(
             let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
             Peer::new(id, connection, driver, limits, gate).run(stranger).await;
         }
-        Ok(Err(error)) => debug!("a handshake failed: {error}"),
+        Ok(Err(error)) => {
+            debug!("a handshake failed: {error}");
+            if is_foreign(&error) {
+                let _ = driver.send(FromPeer::Foreign { address });
+            }
+        }
         Err(_) => debug!("a handshake took too long"),
     }
+}
+
+/// Whether the handshake failed for want of a version that both sides speak.
+fn is_foreign(error: &ConnectionError) -> bool {
+    /// `no_application_protocol` (RFC 7301, section 3.2).
+    const NO_COMMON_VERSION: u8 = 120;
+    matches!(error, ConnectionError::TransportError(error) if error.code == TransportErrorCode::crypto(NO_COMMON_VERSION))
 }
 
 /// How often it is looked whether a device was revoked, or the server has a new key.

@@ -6,11 +6,12 @@ use aggregator::database::Database;
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
+use quinn::{ConnectionError, TransportConfig};
 use shared::eligibility::Unready;
 use shared::frame;
 use shared::message::{ToServer, Verdict};
 
-use super::{SAMPLES, SHAPE, stranger_key};
+use super::{SAMPLES, SHAPE, assert_finished, honest, hosted, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
@@ -69,4 +70,23 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     let events = database.events(&run, u32::MAX).unwrap();
     assert!(events.len() < LINES, "{} events", events.len());
     assert!(!events.iter().any(|event| event.text.contains("this protocol")), "{events:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_speaks_another_version_is_told_of_once() {
+    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&hosted);
+    let held = gates.iter().map(Gate::held).collect();
+    for _ in 0..3 {
+        let names = vec![b"federation/1".to_vec(), b"h3".to_vec()];
+        let key = stranger_key(7);
+        let transport = TransportConfig::default();
+        let refused = RawPeer::connect_offering(names, hosted.address(), hosted.pin(), &key, transport).await;
+        assert!(matches!(refused, Err(ConnectionError::ConnectionClosed(_))), "there is no such version");
+    }
+    let spoken = ["127.0.0.1", "speaks no version", "federation/4", "update"];
+    hosted.remark(&spoken);
+    let again = hosted.said().iter().filter(|said| said.contains(spoken[1])).count();
+    assert_eq!(again, 0, "it was said once");
+    assert_finished(hosted, &gates, held, 1);
 }

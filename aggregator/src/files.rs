@@ -3,6 +3,7 @@
 //! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
 //! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
 
+pub mod ownership;
 pub mod patient;
 #[cfg(feature = "simulate")]
 pub mod unsynced;
@@ -11,6 +12,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use ownership::{hand_over, hand_over_directory};
 use patient::{Attentive, patiently};
 
 /// The file operations that durable steps consist of.
@@ -189,7 +191,9 @@ pub fn private(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    let file = options.open(path)?;
+    hand_over(&file, path);
+    Ok(file)
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
@@ -201,7 +205,9 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 
 impl FileLayer for Disk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
-        Ok(Box::new(DiskFile(BufWriter::with_capacity(1 << 16, File::create(path)?))))
+        let file = File::create(path)?;
+        hand_over(&file, path);
+        Ok(Box::new(DiskFile(BufWriter::with_capacity(1 << 16, file))))
     }
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
@@ -212,6 +218,9 @@ impl FileLayer for Disk {
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::options().create(true).append(true).open(path)?;
         let before = file.metadata()?.len();
+        if before == 0 {
+            hand_over(&file, path);
+        }
         let appended = file.write_all(bytes).and_then(|()| file.sync_all());
         if appended.is_err() {
             // Cutting off needs no room. If it fails as well, a restart cuts the line off.
@@ -253,7 +262,11 @@ impl FileLayer for Disk {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        let missing = path.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        let missing: Vec<_> = missing.take_while(|folder| !folder.exists()).collect();
+        fs::create_dir_all(path)?;
+        missing.into_iter().rev().for_each(hand_over_directory);
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -266,6 +279,7 @@ impl FileLayer for Disk {
 
     fn lock(&self, path: &Path) -> Result<File, TryLockError> {
         let file = File::options().create(true).append(true).open(path).map_err(TryLockError::Error)?;
+        hand_over(&file, path);
         file.try_lock()?;
         Ok(file)
     }

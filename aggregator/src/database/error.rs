@@ -4,12 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use rustix::fs::{Access, access};
+
+use crate::files::ownership::advice;
 
 /// Why the database cannot be used. The operator's to mend.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// The file cannot be made or looked at.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), advice(path, source))]
     File {
         /// What was tried.
         action: &'static str,
@@ -92,6 +95,13 @@ pub(super) fn failed(action: &'static str, path: &Path) -> impl Fn(rusqlite::Err
                 DatabaseError::Damaged { path, reason: source.to_string() }
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => DatabaseError::Locked { path },
+            // What SQLite does not say: that the file is not for this user.
+            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+                match access(&path, Access::READ_OK | Access::WRITE_OK) {
+                    Err(denied) => DatabaseError::File { action, path, source: denied.into() },
+                    Ok(()) => DatabaseError::Query { action, path, source },
+                }
+            }
             Some(ErrorCode::DiskFull) => DatabaseError::Full { action, path },
             _ => DatabaseError::Query { action, path, source },
         }

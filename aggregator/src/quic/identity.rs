@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
 
+use crate::files::ownership::advice;
 use crate::files::{Disk, FileLayer, create_dir_durably, parent, partial};
 
 /// The key that the server is known by.
@@ -34,7 +35,7 @@ struct Former {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), advice(path, source))]
     File {
         /// What was tried.
         action: &'static str,

@@ -20,6 +20,7 @@ use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
 use super::partials::{self, Begun, Part, Partials};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
+use crate::files::ownership::hand_over;
 use crate::run::Upload;
 use crate::run::directory::upload_of;
 
@@ -142,6 +143,7 @@ impl Peer {
         let part = incoming.part.as_mut().expect("an update that is coming in has a file");
         let mut file = if part.bytes == 0 {
             let mut file = File::create(&part.path).map_err(PeerError::Spool)?;
+            hand_over(&file, &part.path);
             let frame = frame::encode(&ToServer::Update(part.header), part.total);
             file.write_all(&frame).map_err(PeerError::Spool)?;
             file

@@ -4,6 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::time::Duration;
 
+use crate::files::ownership::hand_over;
 use crate::run::directory::RunDirectory;
 
 /// Several may ask at the same time, and each holds the lock for a moment.
@@ -17,6 +18,7 @@ impl Presence {
     /// This process serves the run. Whoever just asks is waited for, which takes a moment.
     pub fn of(directory: &RunDirectory) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(directory.presence())?;
+        hand_over(&file, &directory.presence());
         file.lock_shared()?;
         Ok(Self(file))
     }

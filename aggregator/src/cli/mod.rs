@@ -1,5 +1,6 @@
 //! The command line: what a person types, and what the process answers.
 
+mod addresses;
 #[cfg(feature = "simulate")]
 mod compare;
 mod describe;

@@ -70,8 +70,8 @@ Examples:
   aggregator status --run glyphs-fedavg-2 --json";
 pub(super) const TICKET: &str = "\
 The ticket goes to standard output, and with it, on a terminal, a code for a camera. Whoever has it can let a device in: pass it \
-on as you would a password. The server need not run. Its addresses are those of this machine, with the port that \
-`aggregator serve` listened on last; devices behind a router or in another network need --address.
+on as you would a password. The server need not run. Its addresses are those that this machine has in all its networks, at most \
+eight, with the port that `aggregator serve` listened on last; devices behind a router or in another network need --address.
 
 Examples:
   aggregator ticket                                  one device, within a day

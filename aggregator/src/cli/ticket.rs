@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -12,6 +12,7 @@ use shared::identity::PublicKey;
 use shared::ticket::{MAX_ADDRESS, MAX_ADDRESSES, Ticket, TicketSecret};
 
 use super::LabArgs;
+use super::addresses;
 use super::exit::Failure;
 use super::terminal;
 use crate::database::devices::{Issued, Listening};
@@ -144,33 +145,19 @@ fn list(good: &[Issued], now: SystemTime, json: bool) -> Result<(), Failure> {
 fn own_addresses(listening: Option<SocketAddr>) -> Result<Vec<String>, Failure> {
     let port = listening.map_or(PORT, |address| address.port());
     let bound = listening.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    let own = if bound.is_unspecified() {
-        // Addresses that stand for any machine far away (RFC 5737, RFC 3849): nothing is sent there.
-        let far: [SocketAddr; 2] = [
-            (Ipv4Addr::new(192, 0, 2, 1), 9).into(),
-            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
-        ];
-        let far = far.into_iter().filter(|far| far.is_ipv4() || bound.is_ipv6());
-        far.filter_map(towards).filter(|own| !own.is_loopback()).collect()
-    } else {
-        vec![bound]
+    let (own, why) = match bound {
+        one if !one.is_unspecified() => (vec![one], String::new()),
+        all => match addresses::own(all.is_ipv6()) {
+            Ok(own) => (own, String::new()),
+            Err(error) => (Vec::new(), format!(" (its interfaces cannot be listed: {error})")),
+        },
     };
     if own.is_empty() {
-        return Err(Failure::Environment(
-            "this machine has no network address that devices could reach it at: say which with --address HOST:PORT"
-                .to_owned(),
-        ));
+        return Err(Failure::Environment(format!(
+            "this machine has no network address that devices could reach it at{why}: say which with --address HOST:PORT"
+        )));
     }
     Ok(own.into_iter().map(|own| SocketAddr::from((own, port)).to_string()).collect())
-}
-
-/// The address that this machine would send from.
-fn towards(far: SocketAddr) -> Option<IpAddr> {
-    let any: SocketAddr =
-        if far.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(far).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }
 
 fn reachable(text: &str) -> Result<String, String> {

@@ -22,8 +22,13 @@ fn ticket(lab: &Lab, more: &[&str]) -> String {
     let address = lab.address();
     let ended = aggregator(lab, &[&["ticket", "--address", &address, "--json"], more].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.text);
-    let object: Value = serde_json::from_str(ended.text.lines().next().unwrap()).unwrap();
-    object["ticket"].as_str().unwrap().to_owned()
+    printed(&ended)["ticket"].as_str().unwrap().to_owned()
+}
+
+/// What a command has printed for programs: beside it, it may have told people something.
+fn printed(ended: &Ended) -> Value {
+    let object = ended.text.lines().find(|line| line.starts_with('{'));
+    serde_json::from_str(object.unwrap_or_else(|| panic!("{}", ended.text))).unwrap()
 }
 
 /// A device that is given these arguments, and otherwise what every device of the lab has.
@@ -124,8 +129,9 @@ fn a_bad_ticket_is_refused_on_the_right_side() {
 
     // Of another server: the device says so, and shows it nothing.
     let elsewhere = Lab::new(2, &[]);
-    let foreign = aggregator(&elsewhere, &["ticket", "--address", &address, "--json"]).text;
-    let foreign: Value = serde_json::from_str(foreign.lines().next().unwrap()).unwrap();
+    let foreign = aggregator(&elsewhere, &["ticket", "--address", &address, "--json"]);
+    assert!(foreign.text.contains("there was no server in"), "{}", foreign.text);
+    let foreign = printed(&foreign);
     let ended = device(&lab, 0, &[foreign["ticket"].as_str().unwrap()]).wait();
     assert_refused(&ended, &["another server answers there"]);
     assert_eq!(listed(&lab).len(), 1, "of whoever was refused nothing is kept");

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -22,6 +23,9 @@ use crate::report::units::seconds;
 
 /// Where `serve` listens unless it is told.
 const PORT: u16 = 4433;
+
+/// Where the service of the package has its runs.
+const PACKAGED: &str = "/var/lib/aggregator";
 
 #[derive(Debug, Args)]
 pub(super) struct TicketArgs {
@@ -68,6 +72,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
             }
         };
     }
+    let known = ServerIdentity::load(&directory).map_err(Failure::environment)?.is_some();
     let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
     let database = Database::open(&directory).map_err(Failure::environment)?;
     let addresses = if arguments.addresses.is_empty() {
@@ -84,7 +89,28 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let secret = TicketSecret::from_bytes(bytes);
     let issued = Issued::make(&database, secret, arguments.uses, arguments.expires, now)
         .map_err(Failure::environment)?;
-    print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)
+    print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)?;
+    if !known {
+        terminal::tell(&newly_made(&directory, Path::new(PACKAGED)));
+    }
+    Ok(())
+}
+
+/// What to say where a ticket has made the server that it is of.
+fn newly_made(directory: &Path, packaged: &Path) -> String {
+    let mut said = format!(
+        "WARNING: there was no server in {}: its key was made just now. The ticket is good for a server that is started with \
+         this --runs (or --identity), and for no other: is that yours?",
+        directory.display()
+    );
+    if packaged.exists() && !directory.starts_with(packaged) {
+        let packaged = packaged.display();
+        let _ = write!(
+            said,
+            " The service of the package has its own: `sudo -u aggregator aggregator ticket --runs {packaged}`"
+        );
+    }
+    said
 }
 
 fn print(ticket: &Ticket, issued: &Issued, arguments: &TicketArgs) -> Result<(), Failure> {
@@ -208,6 +234,18 @@ mod tests {
         {
             assert!(reachable(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn whoever_makes_a_server_by_the_way_is_told_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, packaged) = (folder.path().join("here/identity"), folder.path().join("packaged"));
+        let said = newly_made(&here, &packaged);
+        assert!(said.contains(here.to_str().unwrap()) && !said.contains("package"), "{said}");
+        std::fs::create_dir(&packaged).unwrap();
+        let said = newly_made(&here, &packaged);
+        assert!(said.contains(&format!("--runs {}", packaged.display())), "{said}");
+        assert!(!newly_made(&packaged.join("identity"), &packaged).contains("sudo"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ The ticket goes to standard output, and with it, on a terminal, a code for a cam
 on as you would a password. The server need not run. Its addresses are those that this machine has in all its networks, at most \
 eight, with the port that `aggregator serve` listened on last; devices behind a router or in another network need --address.
 
-The first ticket makes the server's key if there is none, which is said: give the --runs or \
+It expires by this machine's clock. The first ticket makes the server's key if there is none, which is said: give the --runs or \
 --identity of the server, and where that is a service, its user, as in `sudo -u aggregator aggregator ticket --runs \
 /var/lib/aggregator`.
 

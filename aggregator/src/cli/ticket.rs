@@ -27,6 +27,10 @@ const PORT: u16 = 4433;
 /// Where the service of the package has its runs.
 const PACKAGED: &str = "/var/lib/aggregator";
 
+/// No clock that is right shows a moment before this one, 1 May 2026, in milliseconds since 1970. A moment in the source and
+/// not that of the build: the same source gives the same program.
+const WRITTEN: i64 = 1_777_593_600_000;
+
 #[derive(Debug, Args)]
 pub(super) struct TicketArgs {
     #[command(flatten)]
@@ -87,11 +91,15 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::environment(format!("no random numbers: {error}")))?;
     let secret = TicketSecret::from_bytes(bytes);
+    let newest = Issued::newest(&database).map_err(Failure::environment)?;
     let issued = Issued::make(&database, secret, arguments.uses, arguments.expires, now)
         .map_err(Failure::environment)?;
     print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)?;
     if !known {
         terminal::tell(&newly_made(&directory, Path::new(PACKAGED)));
+    }
+    if let Some(doubt) = doubt_of_the_clock(issued.made, newest) {
+        terminal::tell(&doubt);
     }
     Ok(())
 }
@@ -111,6 +119,22 @@ fn newly_made(directory: &Path, packaged: &Path) -> String {
         );
     }
     said
+}
+
+/// What to say of a clock by which this ticket was made before this program was written, or before the `newest` one until now:
+/// the ticket expires by the clock of the day on which a device shows it.
+fn doubt_of_the_clock(made: i64, newest: Option<i64>) -> Option<String> {
+    let before = if made < WRITTEN {
+        "this program was written"
+    } else if newest.is_some_and(|newest| made < newest) {
+        "the last ticket was made"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "WARNING: by the clock of this machine it is a time before {before}. When the clock is set, the ticket may expire early \
+         or at once: set it now (`timedatectl`), and make another ticket"
+    ))
 }
 
 fn print(ticket: &Ticket, issued: &Issued, arguments: &TicketArgs) -> Result<(), Failure> {
@@ -246,6 +270,14 @@ mod tests {
         let said = newly_made(&here, &packaged);
         assert!(said.contains(&format!("--runs {}", packaged.display())), "{said}");
         assert!(!newly_made(&packaged.join("identity"), &packaged).contains("sudo"));
+    }
+
+    #[test]
+    fn a_clock_that_cannot_be_right_is_told_of() {
+        assert_eq!(doubt_of_the_clock(WRITTEN, None), None);
+        assert_eq!(doubt_of_the_clock(WRITTEN + 1, Some(WRITTEN)), None);
+        assert!(doubt_of_the_clock(0, None).unwrap().contains("program was written"));
+        assert!(doubt_of_the_clock(WRITTEN + 1, Some(WRITTEN + 2)).unwrap().contains("last ticket"));
     }
 
     #[test]

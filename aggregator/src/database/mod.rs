@@ -8,7 +8,8 @@
 //! Several processes use it at the same time: one that serves writes, and those that only look (`aggregator status`, say)
 //! read meanwhile, for which it keeps a write-ahead log (files of the same name with `-wal` and `-shm` behind it). A
 //! transaction that is committed survives a power failure (`synchronous = FULL`). Times are milliseconds since 1970
-//! in UTC by the clock of this machine; nothing but what is shown depends on them.
+//! in UTC by the clock of this machine. What is shown depends on them, until when a ticket lets devices in, and which
+//! one is forgotten of too many devices that wait for approval. Nothing is deleted for its age.
 //!
 //! The files of a run (`runs/NAME/state`, `rounds.jsonl`) remain what the run continues from: a database that cannot
 //! be written, or is lost, costs no round.

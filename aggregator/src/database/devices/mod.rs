@@ -1,7 +1,9 @@
 //! Devices and tickets: who may take part.
 
+mod listening;
+
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -14,10 +16,16 @@ use shared::ticket::TicketSecret;
 use super::{Database, DatabaseError, moment};
 use crate::enrolment::Policy;
 
+pub use listening::Listening;
+
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
 /// Devices that wait for approval at a time; of more, the one that came first is forgotten. Anybody can be one.
 const MOST_WAITING: i64 = 1000;
+
+/// The newest tickets, which are remembered whatever the clock says, so that one that has expired is told from one that never
+/// was.
+const REMEMBERED: i64 = 1000;
 
 /// How a device stands with this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -300,7 +308,8 @@ pub struct Issued {
 }
 
 impl Issued {
-    /// Makes a ticket with this secret, for so many devices. Those that have long expired are forgotten.
+    /// Makes a ticket with this secret, for so many devices. Of more than a thousand the older ones are forgotten that let nobody
+    /// in any more: not by their age, since a clock that is wrong for a day makes all of them old.
     pub fn make(
         database: &Database,
         secret: TicketSecret,
@@ -308,18 +317,25 @@ impl Issued {
         lasts: Duration,
         now: SystemTime,
     ) -> Result<Self, DatabaseError> {
-        /// How long an expired ticket is told from one that never was.
-        const MEMORY: Duration = Duration::from_secs(90 * 24 * 3600);
         let (made, expires) = (moment(now), moment(now + lasts));
         database.write("make a ticket in", |transaction| {
-            let old = made - i64::try_from(MEMORY.as_millis()).unwrap_or(i64::MAX);
-            transaction.execute("DELETE FROM tickets WHERE expires < ?1", [old])?;
             transaction.execute(
                 "INSERT INTO tickets (digest, uses, remaining, made, expires) VALUES (?1, ?2, ?2, ?3, ?4)",
                 params![secret.digest(), uses, made, expires],
             )?;
             let number = transaction.last_insert_rowid();
+            transaction.execute(
+                "DELETE FROM tickets WHERE number <= ?1 AND (expires <= ?2 OR remaining <= 0)",
+                params![number - REMEMBERED, made],
+            )?;
             Ok(Self { number, uses: uses.into(), left: uses.into(), made, expires })
+        })
+    }
+
+    /// When the newest one was made.
+    pub fn newest(database: &Database) -> Result<Option<i64>, DatabaseError> {
+        database.read("look for the newest ticket in", |connection| {
+            connection.query_row("SELECT max(made) FROM tickets", [], |row| row.get(0))
         })
     }
 
@@ -347,31 +363,6 @@ impl Issued {
         database.write("withdraw a ticket from", |transaction| {
             Ok(transaction.execute("DELETE FROM tickets WHERE number = ?1", [number])? > 0)
         })
-    }
-}
-
-/// Where the server listened last.
-pub struct Listening;
-
-impl Listening {
-    /// Notes it.
-    pub fn note(database: &Database, address: SocketAddr) -> Result<(), DatabaseError> {
-        database.write("note the address in", |transaction| {
-            transaction.execute(
-                "INSERT INTO listening (one, address) VALUES (1, ?1)
-                 ON CONFLICT (one) DO UPDATE SET address = excluded.address",
-                [address.to_string()],
-            )?;
-            Ok(())
-        })
-    }
-
-    /// What was noted last.
-    pub fn last(database: &Database) -> Result<Option<SocketAddr>, DatabaseError> {
-        let found: Option<String> = database.read("look for the address in", |connection| {
-            connection.query_row("SELECT address FROM listening", [], |row| row.get(0)).optional()
-        })?;
-        Ok(found.and_then(|address| address.parse().ok()))
     }
 }
 

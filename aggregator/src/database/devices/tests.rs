@@ -159,3 +159,27 @@ fn what_another_process_changes_is_noticed() {
     Device::stand(&other, key(1).client(), Standing::Revoked).unwrap();
     assert_ne!(lab.database.foreign_changes().unwrap(), before);
 }
+
+#[test]
+fn a_clock_that_is_wrong_for_a_while_costs_no_ticket() {
+    let mut lab = lab();
+    let of = |n: u32| TicketSecret::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 4]));
+    Issued::make(&lab.database, of(0), 1, 1000 * DAY, lab.now).unwrap();
+    // Ten years ahead, and back.
+    let right = lab.now;
+    lab.now += 3650 * DAY;
+    Issued::make(&lab.database, of(1), 1, DAY, lab.now).unwrap();
+    lab.now = right;
+    assert_eq!(lab.left(), 2);
+    let weigh =
+        |device, n| Device::weigh(&lab.database, key(device), Some(of(n)), Policy::Ticket, lab.now).unwrap();
+    assert_eq!(weigh(1, 0), Weighed::In);
+    assert_eq!(Issued::newest(&lab.database).unwrap(), Some(moment(right + 3650 * DAY)));
+    // Only so many are remembered of those that let nobody in, and all of the others.
+    for n in 2..1010 {
+        Issued::make(&lab.database, of(n), 1, DAY, lab.now).unwrap();
+    }
+    assert_eq!(weigh(2, 0), refused(Refusal::TicketUnknown), "it was used up, and is the first of many");
+    assert_eq!(weigh(2, 2), Weighed::In, "old ones that are good stay");
+    assert_eq!(weigh(3, 1), Weighed::In);
+}

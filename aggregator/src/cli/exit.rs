@@ -89,6 +89,9 @@ impl From<StartError> for Failure {
     }
 }
 
+/// The exit code of a process that is told a second time to stop, and does so at once: that of a shell for `SIGINT`.
+pub(super) const AT_ONCE: i32 = 130;
+
 /// The process's exit code, as documented in `aggregator --help`.
 #[must_use]
 pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
@@ -105,6 +108,18 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_exit_code_is_documented() {
+        let documented = |code: i32| {
+            let says = |line: &str| {
+                line.strip_prefix("  ").is_some_and(|line| line.starts_with(&format!("{code}  ")))
+            };
+            super::super::texts::AFTER_HELP.lines().any(says)
+        };
+        assert!((0..=5).all(documented) && documented(AT_ONCE));
+        assert!(!documented(6));
+    }
 
     #[test]
     fn what_clients_said_neither_steers_the_terminal_nor_fills_it() {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
-use super::exit::Failure;
+use super::exit::{AT_ONCE, Failure};
 use crate::driver::Notice;
 use crate::report::{RoundRecord, console, jsonl};
 
@@ -171,7 +171,7 @@ pub(super) fn stop_on_signal() -> watch::Receiver<bool> {
         tell("stopping; once more to stop at once");
         let _ = stop.send(true);
         signal().await;
-        std::process::exit(130);
+        std::process::exit(AT_ONCE);
     });
     stopped
 }

@@ -27,7 +27,8 @@ Exit codes:
   2  the command line or the configuration is wrong
   3  something on this machine is in the way: disk, data, port, identity
   4  the run ended without success: no client delivered an acceptable update
-  5  `aggregator status`: the run is not over, and no process serves it";
+  5  `aggregator status`: the run is not over, and no process serves it
+  130  stopped at once, with Ctrl-C or SIGTERM a second time (continue with the same command)";
 
 #[cfg(feature = "simulate")]
 pub(super) const SIMULATE: &str = "\

@@ -95,6 +95,16 @@ for file; do
     holds 'keeps the configuration' grep -q 'changed here' "/etc/default/$package"
     holds 'keeps the state' grep -q learnt "/var/lib/$package/kept"
 
+    # Where systemd is at work, an upgrade neither waits for the service nor fails with it.
+    mkdir -p /run/systemd/system /tmp/bin
+    printf '#!/bin/sh\necho "$@" >>/tmp/asked\nexit 1\n' >/tmp/bin/systemctl
+    chmod +x /tmp/bin/systemctl
+    : >/tmp/asked
+    holds 'upgrades with a service in trouble' \
+        env "PATH=/tmp/bin:$PATH" "/var/lib/dpkg/info/$package.postinst" configure 0
+    holds 'has it started again' grep -qx -e "--no-block try-restart $package.service" /tmp/asked
+    rm -r /run/systemd/system
+
     holds 'is removed' dpkg --remove "$package"
     fails 'takes the program along' test -e "/usr/bin/$package"
     fails 'leaves no link to a unit that is gone' \

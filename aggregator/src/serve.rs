@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -107,10 +109,14 @@ pub async fn serve(
     }
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
+    // Whoever stops a run goes on with it, also with what is there of unfinished uploads.
+    let over = Arc::<AtomicBool>::default();
+    let listener = listener.keeping_parts_unless(over.clone());
     let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
     // It holds the run: boxed, it is moved about as a pointer.
     match Box::pin(drive(run, resume, from_peers, stop, notice)).await {
         Ok(Ended { run, outcome, latecomers }) => {
+            over.store(outcome != Outcome::Stopped, Ordering::Relaxed);
             Ok(Served { run, outcome, door: Door { latecomers, accepting } })
         }
         Err(error) => {

@@ -9,7 +9,7 @@ use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
 use federation_tests::keys::device_key;
 use federation_tests::lab::Lab;
-use federation_tests::process::until;
+use federation_tests::process::{Process, until};
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::relay::Relay;
 use federation_tests::scenario::Scenario;
@@ -111,6 +111,19 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_was_killed_goes_on_with_what_it_had_of_an_update() {
+    a_server_goes_on_with_what_it_had_of_an_update(Process::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn and_so_does_one_that_was_stopped() {
+    a_server_goes_on_with_what_it_had_of_an_update(|server| {
+        server.interrupt();
+        assert_eq!(server.wait().code, Some(0));
+    })
+    .await;
+}
+
+async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
     let lab = Lab::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20"]);
     let mut server = lab.serve();
     let address = lab.address().parse().unwrap();
@@ -129,7 +142,7 @@ async fn a_server_that_was_killed_goes_on_with_what_it_had_of_an_update() {
         let files = fs::read_dir(&spool).unwrap().filter_map(|entry| entry.ok()?.metadata().ok());
         files.map(|file| file.len()).sum::<u64>() >= part as u64
     });
-    server.kill();
+    end(server);
     server = lab.serve();
 
     let mut again = RawPeer::connect(address, lab.key(), &device_key(0)).await;

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn new(spool: PathBuf, max_payload: u64, patience: Duration, connections: usize) -> Self {
+    pub(super) fn new(spool: PathBuf, max_payload: u64, patience: Duration, connections: usize, over: Arc<AtomicBool>) -> Self {
         Self {
             spool,
             max_payload,
@@ -95,7 +95,7 @@ impl Limits {
             strangers: Arc::new(Semaphore::new(STRANGERS.min(connections))),
             addresses: Arc::default(),
             uploads: Semaphore::new(UPLOADS),
-            partials: Partials::default(),
+            partials: Partials::new(over),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn one_address_does_not_take_all_places() {
-        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1000);
+        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1000, Arc::default());
         let [greedy, neighbour] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| text.parse().unwrap());
         let other = "192.0.2.7".parse().unwrap();
         let mut here: Vec<_> =
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn whoever_has_a_turn_must_hurry_while_others_wait() {
-        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1);
+        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1, Arc::default());
         assert_eq!(limits.progress(100 << 20), PROGRESS);
         limits.waiting.store(1, Ordering::Relaxed);
         assert_eq!(limits.progress(100 << 20) * SPANS, 100 << 20);

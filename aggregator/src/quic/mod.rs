@@ -16,7 +16,7 @@ mod upload;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use quinn::congestion::CubicConfig;
@@ -78,6 +78,8 @@ pub struct Listener {
     directory: Option<PathBuf>,
     patience: Duration,
     places: Option<usize>,
+    /// Whether the run is over for good.
+    over: Arc<AtomicBool>,
 }
 
 /// Who is let in, and which keys they are shown.
@@ -124,7 +126,17 @@ impl Listener {
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
             .map_err(|source| ListenError::Bind { address, source })?;
         let (identity, gate) = (identity.clone(), Gate { admission: Arc::new(admission), keys });
-        Ok(Self { endpoint, config, gate, identity, directory: None, patience: lost_after, places: None })
+        let over = Arc::new(AtomicBool::new(true));
+        Ok(Self {
+            endpoint,
+            config,
+            gate,
+            identity,
+            directory: None,
+            patience: lost_after,
+            places: None,
+            over,
+        })
     }
 
     /// Looks into `directory` for a new key of the server every now and then.
@@ -137,6 +149,13 @@ impl Listener {
     #[must_use]
     pub fn with_places(self, connections: usize) -> Self {
         Self { places: Some(connections), ..self }
+    }
+
+    /// Leaves what is there of unfinished uploads for whoever continues the run, unless `over` is true by then: the run is over for
+    /// good. Without this it is removed in any case.
+    #[must_use]
+    pub fn keeping_parts_unless(self, over: Arc<AtomicBool>) -> Self {
+        Self { over, ..self }
     }
 
     /// The address in use.
@@ -155,7 +174,7 @@ impl Listener {
         driver: mpsc::UnboundedSender<FromPeer>,
     ) {
         let places = self.places.unwrap_or_else(|| limits::connections(clients));
-        let mut limits = Limits::new(spool, max_payload, self.patience, places);
+        let mut limits = Limits::new(spool, max_payload, self.patience, places, self.over.clone());
         limits.partials.adopt(&limits.spool, max_payload);
         let limits = Arc::new(limits);
         let watching =

@@ -2,16 +2,16 @@
 //!
 //! What is here of an update stays in the spool, one per device, [`MOST`] in all. A device that comes back is told how much
 //! that is, with its hash, before it is welcomed ([`ToClient::Partial`](shared::message::ToClient::Partial)); one that holds
-//! something else sends everything. A server that was killed finds them in its spool again: what a crash has made of them, their
-//! hashes tell.
+//! something else sends everything. A server that was stopped or killed finds them in its spool again: what a crash has made of
+//! them, their hashes tell. One whose run is over for good removes them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use models::Limits;
 use sha2::{Digest as _, Sha256};
@@ -48,17 +48,22 @@ enum Slot {
 }
 
 /// The parts, by the device that brings them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Partials {
     slots: Mutex<(u64, BTreeMap<ClientId, Slot>)>,
     /// Larger than that of any process whose uploads are still here.
     life: u64,
     /// Files that this process has named.
     named: AtomicU64,
+    /// Whether the run is over for good.
+    over: Arc<AtomicBool>,
 }
 
 impl Drop for Partials {
     fn drop(&mut self) {
+        if !self.over.load(Ordering::Relaxed) {
+            return;
+        }
         for slot in std::mem::take(&mut self.lock().1).into_values() {
             if let Slot::Kept(_, part) = slot {
                 remove(&part);
@@ -68,6 +73,11 @@ impl Drop for Partials {
 }
 
 impl Partials {
+    /// None yet. If `over` is true at the end, so that nobody continues the run, none stays.
+    pub(super) fn new(over: Arc<AtomicBool>) -> Self {
+        Self { slots: Mutex::default(), life: 0, named: AtomicU64::new(0), over }
+    }
+
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<ClientId, Slot>)> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,7 +298,7 @@ mod tests {
     #[test]
     fn a_part_is_kept_for_its_device_and_round_and_given_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let partials = Partials::default();
+        let partials = Partials::new(Arc::default());
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
         let (number, stopped) = partials.begin(client(1));
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Later(_)));
@@ -316,7 +326,7 @@ mod tests {
         left(3, "0-1", much, much);
         left(4, "0-1", much, 1 << 21);
         fs::write(folder.path().join(upload_of(client(5), "0-1")), "rubbish").expect("written");
-        let mut partials = Partials::default();
+        let mut partials = Partials::new(Arc::default());
         partials.adopt(folder.path(), 1 << 20);
         assert!(partials.fresh_number().starts_with("1-"), "no name is given twice");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
@@ -332,7 +342,8 @@ mod tests {
     fn what_is_of_no_use_leaves_the_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let files = || fs::read_dir(folder.path()).expect("a folder").count();
-        let partials = Partials::default();
+        let over = Arc::<AtomicBool>::default();
+        let partials = Partials::new(over.clone());
         let keep = |n: u8, round| {
             let (number, _) = partials.begin(client(n));
             partials.end(client(n), number, Some(part(folder.path(), &n.to_string(), round, Partial::WORTH)));
@@ -365,7 +376,19 @@ mod tests {
         assert_eq!(files(), MOST);
         assert!(matches!(partials.take(client(0), Some(3)), Taken::Nothing), "the oldest goes");
         assert!(matches!(partials.take(client(MOST as u8 + 4), Some(3)), Taken::Part(_)));
+        let kept = files();
+        over.store(true, Ordering::Relaxed);
         drop(partials);
-        assert_eq!(files(), 1, "but for what was taken");
+        assert_eq!((kept, files()), (MOST, 1), "at the end all go but what was taken");
+    }
+
+    #[test]
+    fn a_run_that_goes_on_finds_what_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let partials = Partials::new(Arc::default());
+        let (number, _) = partials.begin(client(1));
+        partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+        drop(partials);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Decides on every device that comes.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -92,6 +92,18 @@ impl Admission {
             }
             Weighed::Refused(refusal) => Err(Denied::Refused(refusal)),
         }
+    }
+
+    /// At most so many addresses at which devices that may take part were here last, the newest one last. Empty if nobody is
+    /// known, or if they cannot be read, which is said. It blocks.
+    pub(crate) fn addresses(&self, most: usize) -> Vec<IpAddr> {
+        let Register::Lab { database, .. } = &self.register else { return Vec::new() };
+        Device::addresses(database, most).unwrap_or_else(|error| {
+            warn!(
+                "from where devices come cannot be seen, so that none has a place reserved at first: {error}"
+            );
+            Vec::new()
+        })
     }
 
     /// The device is here, and commands for it go there.

@@ -18,23 +18,24 @@
 //! at the same moment. A federation of more than half of [`CONNECTIONS`] clients has proportionally more of
 //! each.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::partials::Partials;
+use super::strangers::Strangers;
 
 /// Connections at a time, in a federation of up to half as many clients; a larger one has two per client,
 /// since a client that comes back may be here twice for a while.
 pub const CONNECTIONS: usize = 1024;
-/// Connections at a time that were not welcomed yet. Each has [`GREETING`] to change that.
+/// Connections at a time that were not welcomed yet. Each has [`GREETING`] to change that. Half of the places are for those that
+/// come from where a device was let in lately, or from this very machine.
 pub const STRANGERS: usize = 64;
+/// Addresses that are remembered for that, those of late.
+pub const FAMILIAR: usize = 4096;
 /// Of these, so many from one address (of IPv6: one network of 64 bits), so that nobody alone takes all. Half of them without
 /// having shown that the address is its own. Connections of this machine to itself are not counted.
 pub const FROM_ONE_ADDRESS: usize = 16;
@@ -62,6 +63,8 @@ pub const MESSAGES: usize = 64;
 pub const UNHEARD: usize = 16;
 /// A peer must be connected within this time, and have said hello within as much again.
 pub const GREETING: Duration = Duration::from_secs(10);
+/// One that comes from elsewhere has so long for either, while more than half of the places for such ones are taken.
+pub const HURRY: Duration = Duration::from_secs(2);
 
 /// What the peers of one listener share.
 pub(super) struct Limits {
@@ -74,9 +77,7 @@ pub(super) struct Limits {
     /// Places for connections.
     pub(super) connections: Arc<Semaphore>,
     /// Places for those among them that were not welcomed yet.
-    pub(super) strangers: Arc<Semaphore>,
-    /// Where those come from.
-    addresses: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    pub(super) strangers: Strangers,
     /// Turns at uploading, given in the order in which they were asked for.
     pub(super) uploads: Semaphore,
     /// What is here of uploads that were cut off.
@@ -86,39 +87,23 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn new(spool: PathBuf, max_payload: u64, patience: Duration, connections: usize, over: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        spool: PathBuf,
+        max_payload: u64,
+        patience: Duration,
+        connections: usize,
+        over: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             spool,
             max_payload,
             patience,
             connections: Arc::new(Semaphore::new(connections)),
-            strangers: Arc::new(Semaphore::new(STRANGERS.min(connections))),
-            addresses: Arc::default(),
+            strangers: Strangers::new(connections),
             uploads: Semaphore::new(UPLOADS),
             partials: Partials::new(over),
             waiting: AtomicUsize::new(0),
         }
-    }
-
-    /// How many that were not welcomed yet come from there.
-    pub(super) fn strangers_from(&self, address: IpAddr) -> usize {
-        let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        addresses.get(&network(address)).copied().unwrap_or(0)
-    }
-
-    /// A place for one more who was not welcomed yet.
-    pub(super) fn stranger(&self, address: IpAddr) -> Option<Stranger> {
-        let place = self.strangers.clone().try_acquire_owned().ok()?;
-        let counted = (!address.is_loopback()).then(|| network(address));
-        if let Some(network) = counted {
-            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-            let here = addresses.entry(network).or_default();
-            if *here >= FROM_ONE_ADDRESS {
-                return None;
-            }
-            *here += 1;
-        }
-        Some(Stranger { _place: place, addresses: self.addresses.clone(), counted })
     }
 
     /// The bytes of an upload of `payload` that must arrive within the listener's patience from now on.
@@ -130,37 +115,6 @@ impl Limits {
     }
 }
 
-/// The place of one who was not welcomed yet; free for another when this is dropped.
-pub(super) struct Stranger {
-    _place: OwnedSemaphorePermit,
-    addresses: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
-    counted: Option<IpAddr>,
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let Some(network) = self.counted else { return };
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut here) = addresses.entry(network) {
-            *here.get_mut() -= 1;
-            if *here.get() == 0 {
-                here.remove();
-            }
-        }
-    }
-}
-
-/// What is counted as one address: whoever has one of IPv6 has all of its network.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(address) => address.into(),
-            None => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        },
-    }
-}
-
 /// Places for connections in a federation of `clients`.
 pub(super) fn connections(clients: usize) -> usize {
     CONNECTIONS.max(clients.saturating_mul(2)).min(Semaphore::MAX_PERMITS)
@@ -169,27 +123,6 @@ pub(super) fn connections(clients: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_address_does_not_take_all_places() {
-        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1000, Arc::default());
-        let [greedy, neighbour] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| text.parse().unwrap());
-        let other = "192.0.2.7".parse().unwrap();
-        let mut here: Vec<_> =
-            (0..FROM_ONE_ADDRESS).map(|_| limits.stranger(greedy).expect("a place")).collect();
-        assert!(limits.stranger(greedy).is_none() && limits.stranger(neighbour).is_none());
-        assert!(limits.stranger(other).is_some(), "others have theirs");
-        here.pop();
-        assert_eq!(limits.strangers_from(neighbour), FROM_ONE_ADDRESS - 1);
-        assert!(limits.stranger(neighbour).is_some());
-        drop(here);
-        assert_eq!(limits.strangers_from(greedy), 0);
-        assert!(limits.addresses.lock().unwrap().is_empty(), "of nobody who is gone anything is kept");
-        let itself = "127.0.0.1".parse().unwrap();
-        let all: Vec<_> = (0..STRANGERS).map_while(|_| limits.stranger(itself)).collect();
-        assert_eq!(all.len(), STRANGERS);
-        assert!(limits.stranger(itself).is_none() && limits.stranger(other).is_none());
-    }
 
     #[test]
     fn whoever_has_a_turn_must_hurry_while_others_wait() {

@@ -11,6 +11,7 @@ pub mod limits;
 mod outbox;
 mod partials;
 mod peer;
+mod strangers;
 mod upload;
 
 use std::net::SocketAddr;
@@ -36,10 +37,9 @@ use crate::coordinator::PeerId;
 use crate::driver::FromPeer;
 use crate::enrolment::{Admission, Changes};
 use identity::ServerIdentity;
-use limits::{
-    FROM_ONE_ADDRESS, GREETING, IDLE_WINDOW, Limits, SEND_WINDOW, STRANGERS, STREAM_WINDOW, Stranger,
-};
+use limits::{IDLE_WINDOW, Limits, SEND_WINDOW, STREAM_WINDOW};
 use peer::Peer;
+use strangers::Stranger;
 
 /// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
 /// takes less, QUIC's black hole detection finds out.
@@ -176,6 +176,9 @@ impl Listener {
         let places = self.places.unwrap_or_else(|| limits::connections(clients));
         let mut limits = Limits::new(spool, max_payload, self.patience, places, self.over.clone());
         limits.partials.adopt(&limits.spool, max_payload);
+        let admission = self.gate.admission.clone();
+        let known = tokio::task::spawn_blocking(move || admission.addresses(limits::FAMILIAR)).await;
+        known.unwrap_or_default().into_iter().for_each(|address| limits.strangers.remember(address));
         let limits = Arc::new(limits);
         let watching =
             tokio::task::spawn(watch(self.gate.clone(), self.identity.clone(), self.directory.clone()));
@@ -188,13 +191,12 @@ impl Listener {
             let Some(incoming) = incoming else { break };
             // In a crowd, whoever comes has to show that its address is its own.
             let address = incoming.remote_address().ip();
-            let crowd = limits.strangers.available_permits() < STRANGERS / 2
-                || limits.strangers_from(address) >= FROM_ONE_ADDRESS / 2;
+            let crowd = limits.strangers.are_many(address);
             if crowd && !incoming.remote_address_validated() && incoming.may_retry() {
                 let _ = incoming.retry();
                 continue;
             }
-            let stranger = limits.stranger(address);
+            let stranger = limits.strangers.place(address);
             let place = limits.connections.clone().try_acquire_owned();
             let (Some(stranger), Ok(place)) = (stranger, place) else {
                 incoming.refuse();
@@ -234,21 +236,21 @@ async fn serve(
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let address = incoming.remote_address().ip();
     let connection = match incoming.accept_with(config) {
-        Ok(connecting) => tokio::time::timeout(GREETING, connecting).await,
-        Err(error) => Ok(Err(error)),
+        Ok(connecting) => stranger.in_time(connecting).await,
+        Err(error) => Some(Err(error)),
     };
     match connection {
-        Ok(Ok(connection)) => {
+        Some(Ok(connection)) => {
             let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
             Peer::new(id, connection, driver, limits, gate).run(stranger).await;
         }
-        Ok(Err(error)) => {
+        Some(Err(error)) => {
             debug!("a handshake failed: {error}");
             if is_foreign(&error) {
                 let _ = driver.send(FromPeer::Foreign { address });
             }
         }
-        Err(_) => debug!("a handshake took too long"),
+        None => debug!("a handshake took too long"),
     }
 }
 

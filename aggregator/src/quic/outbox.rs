@@ -15,9 +15,10 @@ use shared::frame;
 use shared::message::{Partial, ToClient};
 use tokio::sync::{mpsc, watch};
 
-use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW, Stranger};
+use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
 use super::partials::digest;
 use super::peer::{Peer, PeerError, within};
+use super::strangers::Stranger;
 use crate::driver::ToPeer;
 use crate::run::Broadcast;
 

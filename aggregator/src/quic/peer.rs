@@ -17,9 +17,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use super::Gate;
-use super::limits::{GREETING, Limits, Stranger, UNHEARD};
+use super::limits::{GREETING, Limits, UNHEARD};
 use super::outbox;
 use super::partials::{self, Begun, Part, Taken};
+use super::strangers::Stranger;
 use crate::coordinator::PeerId;
 use crate::database::DatabaseError;
 use crate::driver::{FromPeer, ToPeer};
@@ -117,17 +118,18 @@ impl Peer {
     }
 
     async fn serve(&self, stranger: Stranger) -> Result<(), PeerError> {
-        let greeting = tokio::time::timeout(GREETING, async {
+        let greeting = stranger.in_time(async {
             let (sender, mut receiver) = self.connection.accept_bi().await?;
             let greeting = self.greeting(&mut receiver).await?;
             Ok::<_, PeerError>((sender, receiver, greeting))
         });
-        let (control, mut receiver, greeting) = greeting.await.map_err(|_| PeerError::Mute)??;
+        let (control, mut receiver, greeting) = greeting.await.ok_or(PeerError::Mute)??;
         let client = greeting.hello.client;
         if let Err(refusal) = self.admit(&greeting).await? {
             self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
             return self.dismiss(control, refusal).await;
         }
+        self.limits.strangers.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
         self.gate.admission.enter(client, commands.downgrade());
         if let Some(key) = self.newer_key() {

@@ -195,6 +195,20 @@ impl Device {
         })
     }
 
+    /// At most so many addresses at which devices that may take part were seen last, the newest one last.
+    pub fn addresses(database: &Database, most: usize) -> Result<Vec<IpAddr>, DatabaseError> {
+        let texts: Vec<String> = database.read("look from where devices come in", |connection| {
+            connection
+                .prepare(
+                    "SELECT address FROM devices WHERE standing = 'in' AND address IS NOT NULL \
+                     ORDER BY seen DESC, client LIMIT ?1",
+                )?
+                .query_map([i64::try_from(most).unwrap_or(i64::MAX)], |row| row.get(0))?
+                .collect()
+        })?;
+        Ok(texts.iter().rev().filter_map(|text| text.parse().ok()).collect())
+    }
+
     fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             client: ClientId::from_bytes(row.get("client")?),

@@ -147,6 +147,18 @@ fn what_was_seen_and_named_is_kept() {
     assert_eq!((device.address.as_deref(), device.samples), (Some("192.0.2.7"), Some(600)));
     assert_eq!(Device::find(&lab.database, gone).unwrap(), None);
     assert_eq!(device.key, key(1));
+
+    // Where devices come from that may take part: the newest last, and so many.
+    for (n, standing) in [(2, Standing::In), (3, Standing::Revoked), (4, Standing::In)] {
+        lab.weigh(n, None, Policy::Anyone);
+        let (at, address) = (at + u32::from(n) * DAY, [192, 0, 2, n].into());
+        let seen = Seen { at, address, software: String::new(), samples: 1 };
+        Device::note(&lab.database, &BTreeMap::from([(key(n).client(), seen)])).unwrap();
+        lab.stand(n, standing);
+    }
+    let of = |n: u8| IpAddr::from([192, 0, 2, n]);
+    assert_eq!(Device::addresses(&lab.database, 9).unwrap(), [of(7), of(2), of(4)]);
+    assert_eq!(Device::addresses(&lab.database, 1).unwrap(), [of(4)]);
 }
 
 #[test]

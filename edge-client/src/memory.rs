@@ -12,17 +12,25 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGEST_KEPT: i32 = 32 << 20;
 
+/// How the threads of a process share the memory that is [kept](keep_freed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heaps {
+    /// All threads have one heap: a device. With one each, what a thread has freed is of no use to the others, and of the heaps
+    /// beside the first the C library does not give back the free end, which after a large buffer is most of it.
+    One,
+    /// Each thread has its own: a simulation. Its threads train at the same time, and every product of matrices in a step
+    /// allocates what it packs: on one heap they wait for each other, with small steps for a tenth of the time. What a thread
+    /// hands on returns to its heap when others free it.
+    Each,
+}
+
 /// Keeps freed memory for the next buffer, until [`give_back`]. To be called once, when the process starts, before its
 /// threads do.
-///
-/// All threads have one heap. With one each, what a thread has freed is of no use to the others, and of the heaps beside
-/// the first the C library does not give back the free end, which after a large buffer is most of it. What a thread of
-/// training allocates in a step is little: none of our threads waits for another's allocations.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub fn keep_freed() {
-    let heap =
-        [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, LARGEST_KEPT), (libc::M_TRIM_THRESHOLD, i32::MAX)];
-    for (parameter, value) in heap {
+pub fn keep_freed(heaps: Heaps) {
+    let kept = [(libc::M_MMAP_THRESHOLD, LARGEST_KEPT), (libc::M_TRIM_THRESHOLD, i32::MAX)];
+    let one = (heaps == Heaps::One).then_some((libc::M_ARENA_MAX, 1));
+    for (parameter, value) in kept.into_iter().chain(one) {
         // SAFETY: `mallopt` takes two integers and has no preconditions; a value that it does not know is refused and
         // changes nothing. It is thread-safe in the C library of GNU, which is the one that has these parameters.
         #[expect(unsafe_code, reason = "the C library has no safe way to be told how it should keep memory")]
@@ -32,7 +40,7 @@ pub fn keep_freed() {
 
 /// Other C libraries decide this by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn keep_freed() {}
+pub fn keep_freed(_heaps: Heaps) {}
 
 /// Gives free heap pages back to the system. Takes milliseconds: for a process that is at rest.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -62,7 +62,7 @@ impl From<ExperimentError> for Failure {
 }
 
 pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
-    edge_client::memory::keep_freed();
+    edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let plan = Plan::of(Experiment::read(&arguments.experiment, &arguments.form)?, &arguments.overrides)?;
     let out = arguments.out.clone().unwrap_or_else(|| {
         let stem = arguments.experiment.file_stem().unwrap_or_default().to_string_lossy();

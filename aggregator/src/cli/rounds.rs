@@ -72,7 +72,7 @@ pub(super) fn simulate(
 ) -> Result<(), Failure> {
     use crate::simulate::{SimulateError, simulate};
 
-    edge_client::memory::keep_freed();
+    edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let (started, ()) = arguments.start(arguments.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
@@ -84,7 +84,7 @@ pub(super) fn simulate(
     let left_out = left_out(&shares, &run);
     let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, remarks);
     let histograms = histograms(&shares);
-    let (mut run, outcome) = runtime()?
+    let (mut run, outcome) = simulating(transport)?
         .block_on(async {
             let stop = terminal::stop_on_signal();
             simulate(run, resume, shares, transport, threads, stop, &mut |notice| display.show(&notice)).await
@@ -262,6 +262,18 @@ fn conclude(
 
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::environment)
+}
+
+/// Beside training and the ledger, which have threads of their own, all of a simulation is messages, and fewer threads to be
+/// woken by each leave more time for training. Over QUIC they are encrypted, which is worth all cores.
+#[cfg(feature = "simulate")]
+fn simulating(transport: crate::simulate::Transport) -> Result<tokio::runtime::Runtime, Failure> {
+    match transport {
+        crate::simulate::Transport::Memory => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::environment)
+        }
+        crate::simulate::Transport::Quic => runtime(),
+    }
 }
 
 #[cfg(feature = "simulate")]

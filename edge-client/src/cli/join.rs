@@ -26,7 +26,7 @@ use crate::work::TestSamples;
 use crate::workshop::Workshop;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
-    memory::keep_freed();
+    memory::keep_freed(memory::Heaps::One);
     let output = Output::new(arguments.json);
     // Before anything is created without it.
     let state = state_directory(arguments.state.as_ref());

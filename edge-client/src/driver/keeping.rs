@@ -86,7 +86,8 @@ impl Driver {
     }
 }
 
-fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
+/// A task came to nothing: whoever watches is told, and through the session the server.
+pub(super) fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
     notice(Notice::Failed { round, reason: reason.clone() });
     Event::Trained { round, outcome: Err(reason) }
 }

@@ -28,7 +28,7 @@ use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
 use crate::work::{Task, TestSamples};
 use crate::workshop::Workshop;
-use keeping::Unsaved;
+use keeping::{Unsaved, failed};
 use training::Training;
 use wait::{attempt, pause, receive, rest, tick};
 
@@ -203,7 +203,9 @@ impl Driver {
                     }
                     self.rest = None;
                     notice(Notice::Training { round, work });
-                    self.train(round, work, spec, store)?;
+                    if let Some(event) = self.train(round, work, spec, store, notice) {
+                        self.session.handle(now, event);
+                    }
                 }
                 Action::Cancel => {
                     self.training.cancel();
@@ -285,19 +287,23 @@ impl Driver {
         })
     }
 
+    /// Begins a task, or says why it cannot: of what the algorithm has kept in a run, that run alone depends.
     fn train<S: Store>(
         &mut self,
         round: u32,
         work: Work,
         spec: Box<RunSpec>,
         store: &mut S,
-    ) -> Result<(), DriverError> {
-        let Some((_, broadcast)) = self.task.take().filter(|(of, _)| *of == round) else {
-            return Ok(());
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Option<Event> {
+        let (_, broadcast) = self.task.take().filter(|(of, _)| *of == round)?;
+        let local = match store.local(spec.run) {
+            Ok(local) => local,
+            Err(error) => return Some(failed(round, error.to_string(), notice)),
         };
         let held = Held { run: spec.run, round };
         let task = Task {
-            local: store.local(spec.run)?,
+            local,
             spec,
             round,
             work,
@@ -308,7 +314,7 @@ impl Driver {
             broadcast,
         };
         self.training.begin(&self.participant.workshop, held, task);
-        Ok(())
+        None
     }
 
     /// Lets the connection deliver what was sent.
@@ -327,3 +333,6 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field
 //!      0     3  kind: "FLU" an update, "FLL" client state
-//!      3     1  format version
+//!      3     1  format version, counted for each kind by itself
 //!      4     4  head length H, little-endian
 //!      8     8  body length B, little-endian
 //!     16     4  CRC-32 of bytes 0..16, head and body, little-endian
@@ -16,6 +16,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -27,8 +28,6 @@ use serde::de::DeserializeOwned;
 use super::durable;
 use super::error::StoreError;
 
-/// The format version that this build writes, and the newest that it reads.
-pub(super) const VERSION: u8 = 3;
 /// Bytes before the head.
 const FIXED: usize = 20;
 /// Bytes before the checksum.
@@ -50,6 +49,16 @@ impl Kind {
         match self {
             Self::Update => *b"FLU",
             Self::Local => *b"FLL",
+        }
+    }
+
+    /// The format versions that this build reads; it writes the newest. A kind's version is raised when *its* head or
+    /// body changes: an update of another layout is trained again, but client state cannot be had again.
+    fn versions(self) -> RangeInclusive<u8> {
+        match self {
+            Self::Update => 3..=3,
+            // Versions 2 and 3 came with reports that had grown, of which there is none in client state.
+            Self::Local => 1..=3,
         }
     }
 }
@@ -75,7 +84,7 @@ pub(super) fn write(path: &Path, kind: Kind, head: &impl Serialize, body: &[u8])
     assert!(head.len() <= MAX_HEAD, "heads are a few numbers");
     let mut fixed = [0; FIXED];
     fixed[..3].copy_from_slice(&kind.magic());
-    fixed[3] = VERSION;
+    fixed[3] = *kind.versions().end();
     fixed[4..8].copy_from_slice(&(head.len() as u32).to_le_bytes());
     fixed[8..CHECKED].copy_from_slice(&(body.len() as u64).to_le_bytes());
     let sum = checksum(&[&fixed[..CHECKED], &head, body]);
@@ -120,15 +129,16 @@ fn lengths(fixed: &[u8; FIXED], kind: Kind, path: &Path) -> Result<(usize, u64),
     if fixed[..3] != kind.magic() {
         return Err(OpenError::Damaged(format!("starts with {:02x?}", &fixed[..3])));
     }
+    let known = kind.versions();
     match fixed[3] {
-        VERSION => {}
+        found if known.contains(&found) => {}
         0 => return Err(OpenError::Damaged("has format version 0, which never was".to_owned())),
-        // What it holds can be had again: the server gives the task once more.
-        found if found < VERSION => {
+        found if found < *known.start() => {
             return Err(OpenError::Damaged(format!("is of an earlier edge-client (format version {found})")));
         }
         found => {
-            return Err(StoreError::Newer { path: path.to_path_buf(), found, known: VERSION }.into());
+            let known = *known.end();
+            return Err(StoreError::Newer { path: path.to_path_buf(), found, known }.into());
         }
     }
     let [a, b, c, d, rest @ ..] = &fixed[4..CHECKED] else { unreachable!("twelve bytes") };
@@ -202,8 +212,31 @@ mod tests {
         // Run, round, samples, steps, loss, seconds, nanoseconds, twelve metrics that are not there.
         expected
             .extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0\0\0\0\0\0\0\0\0payload");
-        assert_eq!(bytes, expected, "an old file would be misread: raise VERSION");
+        assert_eq!(bytes, expected, "an old file would be misread: raise the version of updates");
         assert_eq!(read_update(&path).unwrap(), Some((head(), Bytes::from_static(b"payload"))));
+    }
+
+    #[test]
+    fn client_state_of_every_earlier_version_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("local");
+        let run = RunId::from_bytes(*b"run-0001");
+        // CRC-32 computed with Python's zlib.
+        for (version, sum) in [(1, 0xba9e_190du32), (2, 0x48c9_f4f5), (3, 0xafd4_5262)] {
+            let mut expected = b"FLL\0\x08\0\0\0\x05\0\0\0\0\0\0\0".to_vec();
+            expected[3] = version;
+            expected.extend(sum.to_le_bytes());
+            expected.extend(b"run-0001state");
+            fs::write(&path, &expected).unwrap();
+            let found = read::<RunId>(&path, Kind::Local).unwrap();
+            assert_eq!(found, Some((run, Bytes::from_static(b"state"))), "version {version}");
+            write(&path, Kind::Local, &run, b"state").unwrap();
+            let as_now = fs::read(&path).unwrap() == expected;
+            assert_eq!(as_now, version == 3, "old state would be misread: raise the version of client state");
+        }
+        fs::write(&path, b"FLL\x04\x08\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0run-0001state").unwrap();
+        let newer = read::<RunId>(&path, Kind::Local);
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 4, known: 3, .. }))));
     }
 
     #[test]
@@ -250,11 +283,11 @@ mod tests {
     fn a_newer_version_is_not_damage_and_an_absent_file_is_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (path, mut bytes) = update(folder.path());
-        bytes[3] = VERSION + 1;
+        bytes[3] = 4;
         fs::write(&path, &bytes).unwrap();
         let newer = read_update(&path);
         assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 4, known: 3, .. }))));
-        for older in 0..VERSION {
+        for older in 0..3 {
             bytes[3] = older;
             fs::write(&path, &bytes).unwrap();
             assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))));

@@ -32,7 +32,8 @@
 //!
 //! Nothing here is worth stopping a client for that training again brings back: a half-written or damaged
 //! outbox is removed with a warning. What cannot be brought back (identity, client state of a run, the
-//! server's key) is an error that says what to do. So is a file of a newer format: its program may return.
+//! server's key) is an error that says what to do. So is a file of a newer format: its program may return. Client state
+//! concerns one run: its error is that run's failed round, of which the server hears, and never the end of the process.
 
 mod disk;
 mod durable;

@@ -1,0 +1,180 @@
+//! The driver between a store that fails and a server that is played by hand.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use shared::data::Dataset;
+use shared::id::RunId;
+use shared::message::{ToServer, TrainReport};
+use shared::payload::Payload;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::*;
+use crate::store::{MemoryStore, SyncHandle};
+
+/// The server's end of a connection.
+struct Server {
+    incoming: UnboundedSender<Incoming>,
+    outgoing: UnboundedReceiver<Outgoing>,
+}
+
+fn connection() -> (Link, Server) {
+    let (to_server, outgoing) = unbounded_channel();
+    let (to_client, incoming) = unbounded_channel();
+    let link = Link { server: "lab:4433".to_owned(), outgoing: to_server, incoming };
+    (link, Server { incoming: to_client, outgoing })
+}
+
+impl Server {
+    fn says(&self, message: ToClient) {
+        self.incoming.send(Incoming::Message(message)).unwrap();
+    }
+
+    fn welcomes(&self, wants: Option<u32>) {
+        self.says(ToClient::Welcome { spec: spec(), wants });
+    }
+
+    /// What the client sends next; heart-beats are left out.
+    async fn hears(&mut self) -> Outgoing {
+        loop {
+            let outgoing = self.outgoing.recv().await.expect("the client is there");
+            let beat = matches!(&outgoing, Outgoing::Message(message) if matches!(**message, ToServer::Heartbeat(_)));
+            if !beat {
+                return outgoing;
+            }
+        }
+    }
+
+    async fn message(&mut self) -> ToServer {
+        match self.hears().await {
+            Outgoing::Message(message) => *message,
+            update @ Outgoing::Update(..) => panic!("{update:?}"),
+        }
+    }
+
+    /// Says that the run is over and, as a transport does, that nothing follows.
+    fn finishes(self) {
+        self.says(ToClient::Finished { rounds: 3 });
+        self.incoming.send(Incoming::Closed { reason: "closed".to_owned() }).unwrap();
+    }
+}
+
+/// What each attempt to connect brings; those after the last take for ever.
+#[derive(Clone)]
+struct Attempts(Arc<Mutex<VecDeque<Result<Link, ConnectError>>>>);
+
+impl Attempts {
+    fn new<const N: usize>(attempts: [Result<Link, ConnectError>; N]) -> Self {
+        Self(Arc::new(Mutex::new(attempts.into())))
+    }
+}
+
+impl Connector for Attempts {
+    async fn connect(&mut self) -> Result<Link, ConnectError> {
+        let next = self.0.lock().unwrap().pop_front();
+        match next {
+            Some(attempt) => attempt,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A store whose operations fail as often as they are told to.
+#[derive(Default)]
+struct Failing {
+    memory: MemoryStore,
+    local: Option<fn() -> StoreError>,
+}
+
+impl Store for Failing {
+    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
+        self.memory.held()
+    }
+
+    fn payload(&mut self) -> Result<Payload, StoreError> {
+        self.memory.payload()
+    }
+
+    fn keep(
+        &mut self,
+        held: Held,
+        report: &TrainReport,
+        payload: &Payload,
+        local: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.memory.keep(held, report, payload, local)
+    }
+
+    fn sync_handle(&self) -> SyncHandle {
+        self.memory.sync_handle()
+    }
+
+    fn forget(&mut self) -> Result<(), StoreError> {
+        self.memory.forget()
+    }
+
+    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.local {
+            Some(error) => Err(error()),
+            None => self.memory.local(run),
+        }
+    }
+
+    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        self.memory.keep_personal(run, bytes)
+    }
+}
+
+fn spec() -> Box<RunSpec> {
+    Box::new(RunSpec { run: RunId::from_bytes([1; 8]), ..RunSpec::example("scaffold") })
+}
+
+fn participant() -> Participant {
+    let data = Dataset::new(vec![1, 2, 2], vec![0; 8], vec![0_u8, 1], 2).unwrap();
+    Participant {
+        client: ClientId::from_bytes([1; 16]),
+        data: View::whole(Arc::new(data)),
+        tests: TestSamples::none(),
+        sensors: Sensors::none(),
+        backend: Backend::cpu(),
+        workshop: Workshop::of_one(1).unwrap(),
+        at_rest: || (),
+        progress: None,
+        alive: None,
+    }
+}
+
+/// Takes part until the end; gives how that was, and what whoever watches was told.
+async fn takes_part(attempts: Attempts, store: Failing) -> (Result<Outcome, DriverError>, Vec<Notice>) {
+    let (_stop, stopped) = watch::channel(false);
+    let mut told = Vec::new();
+    let mut notice = |notice: Notice| told.push(notice);
+    let result = Box::pin(take_part(participant(), attempts, store, stopped, &mut notice)).await;
+    (result, told)
+}
+
+#[tokio::test]
+async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
+    let damaged = || StoreError::Local { path: "runs/1/local".into(), problem: "it ends".to_owned() };
+    let store = Failing { local: Some(damaged), ..Failing::default() };
+    let (link, mut server) = connection();
+    let served = async {
+        assert!(matches!(server.message().await, ToServer::Hello(_)));
+        server.welcomes(None);
+        for round in [1, 2] {
+            server.incoming.send(Incoming::Task { round, work: Work::TRAIN, payload: Bytes::new() }).unwrap();
+            match server.message().await {
+                ToServer::Failed { round: of, reason } => {
+                    assert_eq!(of, round);
+                    assert!(reason.contains("runs/1/local is damaged"), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        server.finishes();
+    };
+    let ((result, told), ()) = tokio::join!(takes_part(Attempts::new([Ok(link)]), store), served);
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    let failed = told.iter().filter(|notice| matches!(notice, Notice::Failed { .. })).count();
+    assert_eq!(failed, 2, "{told:?}");
+}

@@ -66,7 +66,10 @@ pub enum Refusal {
         client: ClientId,
     },
     /// The operator has thrown the device out.
-    #[error("the operator has revoked this device: ask for a new ticket if that was a mistake")]
+    #[error(
+        "the operator has revoked this device, and no ticket lets it in: if that was a mistake, ask the operator to approve \
+         it again (`aggregator devices approve`)"
+    )]
     Revoked,
     /// There is no such ticket at this server.
     #[error(
@@ -88,5 +91,16 @@ impl Refusal {
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Pending { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revoked_device_is_told_of_what_lets_it_in_again() {
+        let text = Refusal::Revoked.to_string();
+        assert!(text.contains("aggregator devices approve") && text.contains("no ticket lets it in"), "{text}");
     }
 }

@@ -9,6 +9,8 @@ use std::process::{Command, Output, Stdio};
 use models::{Architecture, Array, ParamSet, write_model};
 use shared::data::idx::write_split;
 use shared::data::{Dataset, Split};
+use shared::identity::SecretKey;
+use shared::ticket::{Ticket, TicketSecret};
 
 fn edge_client(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_edge-client"))
@@ -328,4 +330,54 @@ fn the_doctor_says_what_keeps_a_device_from_taking_part() {
     // As machines go, one that this runs on can take part.
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     assert!(text(&doctor(&[]).stdout).contains("the samples (--data DIR)"));
+}
+
+/// A ticket of a server that listens at this address.
+fn ticket(address: &str) -> String {
+    let server = SecretKey::from_bytes([7; 32]).public();
+    let secret = TicketSecret::from_bytes([9; 16]);
+    Ticket { server, secret, addresses: vec![address.to_owned()] }.to_string()
+}
+
+#[test]
+fn the_doctor_takes_a_ticket_as_joining_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, file) = (folder.path().join("state"), folder.path().join("ticket"));
+    let (state, name) = (state.to_str().unwrap(), file.to_str().unwrap());
+    // Nobody can be reached there, which is found out at once.
+    let text_of_it = ticket("127.0.0.1:0");
+    fs::write(&file, format!("{text_of_it}\n")).unwrap();
+    for given in [&["--ticket-file", name][..], &[&text_of_it], &["--", &text_of_it]] {
+        let output = edge_client(&[&["doctor", "--state", state, "--json"], given].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+        let server = text(&output.stdout).lines().find(|line| line.contains("\"server\"")).unwrap();
+        assert!(server.contains("127.0.0.1:0"), "{server}");
+        assert!(!Path::new(state).exists(), "nothing is changed");
+    }
+    fs::write(&file, &text_of_it[..text_of_it.len() - 1]).unwrap();
+    assert_fails(&["doctor", "--ticket-file", name], 2, &["is no ticket", "mistyped or not whole"]);
+    assert_fails(&["doctor", &text_of_it[..40]], 2, &["mistyped or not whole"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_ticket_given_to_the_doctor_does_not_stay_in_the_list_of_processes() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let text = ticket(&silent.local_addr().unwrap().to_string());
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_edge-client"))
+        .args(["doctor", &text, "--state", "absent", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let listed = || fs::read_to_string(format!("/proc/{}/cmdline", doctor.id())).unwrap();
+    // Once it has ended, which takes a while where nobody answers, nothing is listed at all.
+    let mut last = listed();
+    while last.contains(&text) {
+        last = listed();
+    }
+    assert!(last.contains("--ticket-file\0-"), "{last:?}");
+    doctor.kill().unwrap();
+    doctor.wait().unwrap();
 }

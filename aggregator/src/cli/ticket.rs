@@ -160,7 +160,7 @@ fn print(ticket: &Ticket, issued: &Issued, arguments: &TicketArgs) -> Result<(),
     }
     terminal::print(&page)?;
     terminal::tell(&format!(
-        "ticket {} lets {} in for {}, at {}. On each: edge-client join TICKET --data DIR",
+        "ticket {} lets {} in for {}, at {}. On each: edge-client join --ticket-file - --data DIR, which asks for it",
         issued.number,
         if issued.uses == 1 { "one device".to_owned() } else { format!("{} devices", issued.uses) },
         seconds(arguments.expires.as_secs_f64()),

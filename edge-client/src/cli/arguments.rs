@@ -277,9 +277,13 @@ pub struct PredictArguments {
 pub struct DoctorArguments {
     /// A ticket or the aggregator's address, to see whether it answers [default: the server that this device belongs to]
     ///
-    /// A ticket is not used up by this.
+    /// A ticket is not used up by this. The program starts itself anew without it, so that it does not stay in the list of
+    /// processes.
     #[arg(value_name = "TICKET|ADDR", value_parser = target)]
     pub server: Option<Target>,
+    /// Read the ticket from this file; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "server")]
+    pub ticket_file: Option<PathBuf>,
     /// Directory of the samples, in any of the formats that --help lists [default: samples are not looked at]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,

@@ -5,19 +5,23 @@ use std::path::Path;
 
 use shared::data::Reading;
 use shared::identity::{PublicKey, SecretKey};
+use shared::ticket::Ticket;
 
 use super::arguments::{DoctorArguments, state_directory};
 use super::error::CliError;
 use super::event::printable;
+use super::ticket;
 use super::values::Target;
 use crate::doctor::{self, Finding, Level, samples, server};
 use crate::link::ConnectError;
 use crate::quic::{QuicConnector, Reached};
-use crate::store::ServerFile;
+use crate::store::{ServerFile, StoreError};
 use crate::system::System;
 use crate::trust::Trust;
 
 pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
+    let ticket = ticket::given(arguments.server.as_ref(), arguments.ticket_file.as_deref())?;
+    ticket.iter().for_each(ticket::hand_over);
     let mut findings = doctor::look_at(&System::this());
     let state = state_directory(arguments.state.as_ref())?;
     findings.extend(doctor::disk::look_at(&state));
@@ -32,7 +36,7 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         findings.extend(samples::look_at(folder, &told));
     }
     let mut not_looked_at = Vec::new();
-    match whom(arguments.server.as_ref(), &state)? {
+    match whom(ticket, arguments.server.as_ref(), &state)? {
         Some(whom) => findings.extend(server::look_at(&reach(whom)?)),
         None => not_looked_at.push("the server (TICKET or HOST:PORT)"),
     }
@@ -50,12 +54,11 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
 type Whom = (Vec<String>, Option<PublicKey>);
 
 /// The server that is to be reached: from the arguments, or from the state directory.
-fn whom(given: Option<&Target>, state: &Path) -> Result<Option<Whom>, CliError> {
-    Ok(match given {
-        Some(Target::Ticket(ticket)) => Some((ticket.addresses.clone(), Some(ticket.server))),
-        Some(Target::Address(address)) => Some((vec![address.clone()], None)),
-        Some(Target::Mistyped(problem)) => return Err(CliError::Mistyped(*problem)),
-        None => ServerFile::of(state).load()?.map(|server| (server.addresses, Some(server.key))),
+fn whom(ticket: Option<Ticket>, given: Option<&Target>, state: &Path) -> Result<Option<Whom>, StoreError> {
+    Ok(match (ticket, given) {
+        (Some(ticket), _) => Some((ticket.addresses, Some(ticket.server))),
+        (None, Some(Target::Address(address))) => Some((vec![address.clone()], None)),
+        (None, _) => ServerFile::of(state).load()?.map(|server| (server.addresses, Some(server.key))),
     })
 }
 

@@ -22,6 +22,7 @@ mod server;
 mod signals;
 mod status;
 mod supervised;
+mod ticket;
 mod values;
 
 pub use arguments::{

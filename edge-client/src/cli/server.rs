@@ -1,22 +1,18 @@
 //! Which server `join` joins: that of a ticket, that of an address, or the one that this device belongs to.
 
-use std::ffi::OsStr;
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use shared::identity::PublicKey;
-use shared::ticket::{Ticket, TicketSecret};
+use shared::ticket::TicketSecret;
 
 use super::arguments::JoinArguments;
 use super::error::CliError;
 use super::event::{Event, Output};
+use super::ticket;
 use super::values::Target;
 use crate::driver::Notice;
 use crate::store::{DiskStore, KnownServer, ServerFile, StoreError};
 use crate::trust::Trust;
-
-/// More than any file with a ticket has.
-const MAX_FILE: u64 = 64 << 10;
 
 /// The server that is joined, and what is remembered of it.
 pub(super) struct Server {
@@ -116,55 +112,14 @@ impl Server {
 /// Remembers the ticket that the arguments give, if they give one, in the state directory `state`: from then on this
 /// device needs it no more, whatever happens next.
 pub(super) fn take_ticket(arguments: &JoinArguments, state: &Path) -> Result<(), CliError> {
-    let ticket = match (&arguments.server, &arguments.ticket_file) {
-        (_, Some(path)) => read(path)?,
-        (Some(Target::Ticket(ticket)), None) => (**ticket).clone(),
-        (Some(Target::Mistyped(problem)), None) => return Err(CliError::Mistyped(*problem)),
-        (Some(Target::Address(_)) | None, None) => return Ok(()),
+    let Some(ticket) = ticket::given(arguments.server.as_ref(), arguments.ticket_file.as_deref())? else {
+        return Ok(());
     };
-    let text = ticket.to_string();
     let file = DiskStore::open(state)?.server();
     // A service that is started with its ticket again and again belongs to the server already, whose key may be another now.
     if !matches!(file.load(), Ok(Some(server)) if server.has_taken(&ticket)) {
-        file.save(&KnownServer::from(ticket))?;
+        file.save(&KnownServer::from(ticket.clone()))?;
     }
-    leave_out(&text);
+    ticket::leave_out(&ticket);
     Ok(())
-}
-
-/// The ticket in a file, or on standard input.
-fn read(path: &Path) -> Result<Ticket, CliError> {
-    let unreadable = |error: io::Error| CliError::TicketFile { path: path.to_path_buf(), error };
-    let mut text = String::new();
-    if path == Path::new("-") {
-        io::stdin().take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
-    } else {
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text))
-            .map_err(unreadable)?;
-    }
-    text.parse().map_err(|problem| CliError::Ticket { path: path.to_path_buf(), problem })
-}
-
-/// Starts this program anew, in the same process, without the ticket among its arguments, which every user of the
-/// system can read. Where that is not possible it goes on as it is.
-fn leave_out(ticket: &str) {
-    #[cfg(unix)]
-    {
-        use std::os::unix::process::CommandExt as _;
-        let is_it = |argument: &OsStr| {
-            argument.to_str().is_some_and(|argument| argument.trim().eq_ignore_ascii_case(ticket))
-        };
-        let arguments: Vec<_> = std::env::args_os().collect();
-        if let Ok(program) = std::env::current_exe()
-            && arguments.iter().any(|argument| is_it(argument))
-        {
-            let without = arguments.iter().skip(1).filter(|argument| !is_it(argument));
-            let name = arguments.first().map_or(OsStr::new("edge-client"), |name| name);
-            let error = std::process::Command::new(program).arg0(name).args(without).exec();
-            tracing::warn!("the ticket stays in the list of processes until this program ends: {error}");
-        }
-    }
-    #[cfg(not(unix))]
-    let _ = (ticket, OsStr::new(""));
 }

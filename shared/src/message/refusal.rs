@@ -101,6 +101,9 @@ mod tests {
     #[test]
     fn a_revoked_device_is_told_of_what_lets_it_in_again() {
         let text = Refusal::Revoked.to_string();
-        assert!(text.contains("aggregator devices approve") && text.contains("no ticket lets it in"), "{text}");
+        assert!(
+            text.contains("aggregator devices approve") && text.contains("no ticket lets it in"),
+            "{text}"
+        );
     }
 }

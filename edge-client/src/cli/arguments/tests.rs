@@ -38,6 +38,7 @@ fn joining_needs_data() {
     assert_eq!(full.classes, Labels::Numbers(256));
     for line in [
         "join --data d --ticket-file f h:1",
+        "doctor --ticket-file f h:1",
         "join h:1",
         "predict --model m",
         "predict --data d",

@@ -1,0 +1,87 @@
+//! A ticket among the arguments, in a file or on standard input; and out of the list of processes, which every user of
+//! the system can read.
+
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+use std::process::Command;
+
+use shared::ticket::Ticket;
+
+use super::error::CliError;
+use super::values::Target;
+
+/// More than any file with a ticket has.
+const MAX_FILE: u64 = 64 << 10;
+
+/// The ticket that the arguments give, if they give one.
+pub(super) fn given(server: Option<&Target>, file: Option<&Path>) -> Result<Option<Ticket>, CliError> {
+    Ok(match (server, file) {
+        (_, Some(path)) => Some(read(path)?),
+        (Some(Target::Ticket(ticket)), None) => Some((**ticket).clone()),
+        (Some(Target::Mistyped(problem)), None) => return Err(CliError::Mistyped(*problem)),
+        (Some(Target::Address(_)) | None, None) => None,
+    })
+}
+
+/// The ticket in a file, or on standard input: its first line where a person types it, who need not end the input.
+fn read(path: &Path) -> Result<Ticket, CliError> {
+    let unreadable = |error: io::Error| CliError::TicketFile { path: path.to_path_buf(), error };
+    let mut text = String::new();
+    if path != Path::new("-") {
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text))
+            .map_err(unreadable)?;
+    } else if io::stdin().is_terminal() {
+        // Nobody may be there to be asked.
+        let _ = write!(io::stderr(), "ticket: ");
+        io::stdin().read_line(&mut text).map_err(unreadable)?;
+    } else {
+        io::stdin().take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
+    }
+    text.parse().map_err(|problem| CliError::Ticket { path: path.to_path_buf(), problem })
+}
+
+/// Starts this program anew, in the same process, without a ticket that it has no more use for. Where that is not
+/// possible it goes on as it is.
+pub(super) fn leave_out(ticket: &Ticket) {
+    anew(ticket, |_| Ok(()));
+}
+
+/// The same with a ticket that it still needs, which it reads from standard input then.
+pub(super) fn hand_over(ticket: &Ticket) {
+    anew(ticket, |command| {
+        // A pipe takes more than the longest ticket before anybody reads.
+        let (reader, mut writer) = io::pipe()?;
+        writer.write_all(ticket.to_string().as_bytes())?;
+        command.args(["--ticket-file", "-"]).stdin(reader);
+        Ok(())
+    });
+}
+
+#[cfg(unix)]
+fn anew(ticket: &Ticket, change: impl FnOnce(&mut Command) -> io::Result<()>) {
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::process::CommandExt as _;
+
+    let ticket = ticket.to_string();
+    let is_it = |argument: &OsString| {
+        argument.to_str().is_some_and(|argument| argument.trim().eq_ignore_ascii_case(&ticket))
+    };
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if !arguments.iter().any(is_it) {
+        return;
+    }
+    let start = || {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg0(arguments.first().map_or(OsStr::new("edge-client"), |name| name));
+        // Nothing but the ticket can have stood after `--`, and options after it would be none.
+        command.args(arguments.iter().skip(1).filter(|argument| !is_it(argument) && *argument != "--"));
+        change(&mut command)?;
+        Err::<std::convert::Infallible, _>(command.exec())
+    };
+    let Err(error) = start();
+    tracing::warn!("the ticket stays in the list of processes until this program ends: {error}");
+}
+
+#[cfg(not(unix))]
+fn anew(_: &Ticket, _: impl FnOnce(&mut Command) -> io::Result<()>) {}

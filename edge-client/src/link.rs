@@ -90,6 +90,17 @@ pub enum ConnectError {
     Local(String),
 }
 
+impl ConnectError {
+    /// Where it was tried, if it could be tried at all.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Unreachable { server, .. } | Self::Untrusted { server, .. } => Some(server),
+            Self::Local(_) => None,
+        }
+    }
+}
+
 /// Makes connections to one server. A clone makes one attempt, on a task of its own.
 pub trait Connector: Clone + Send + 'static {
     /// Tries once.

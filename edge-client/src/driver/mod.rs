@@ -66,7 +66,7 @@ pub enum DriverError {
     /// The state directory fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server is not the one that is trusted, or the network cannot be used at all.
+    /// The server is not the one that is trusted, which this client has not found yet, or the network cannot be used at all.
     #[error(transparent)]
     Connect(ConnectError),
 }
@@ -93,6 +93,7 @@ pub async fn take_part<C: Connector, S: Store>(
         session,
         link: None,
         connecting: None,
+        welcomed: false,
         task: None,
         training: Training::new(finished),
         unsaved: None,
@@ -159,6 +160,8 @@ struct Driver {
     session: Session,
     link: Option<Link>,
     connecting: Option<JoinHandle<Result<Link, ConnectError>>>,
+    /// Whether the server has taken this client since the process began.
+    welcomed: bool,
     task: Option<(u32, Bytes)>,
     training: Training,
     /// To the server this client is still training.
@@ -246,12 +249,16 @@ impl Driver {
                 self.task = None;
                 Ok(Some(Event::Connected))
             }
-            Err(ConnectError::Unreachable { server, reason }) => {
-                let reason = format!("cannot reach {server}: {reason}");
-                self.lost = Some((server, reason.clone()));
+            Err(error) => {
+                // Where this client's server was a while ago another one may answer for a while, as after a change of networks.
+                let passes = self.welcomed || !matches!(error, ConnectError::Untrusted { .. });
+                let Some(server) = error.server().filter(|_| passes) else {
+                    return Err(DriverError::Connect(error));
+                };
+                let reason = error.to_string();
+                self.lost = Some((server.to_owned(), reason.clone()));
                 Ok(Some(Event::Disconnected { reason }))
             }
-            Err(error) => Err(DriverError::Connect(error)),
         }
     }
 
@@ -259,7 +266,10 @@ impl Driver {
         Some(match incoming {
             Incoming::Message(message) => {
                 match &message {
-                    ToClient::Welcome { spec, .. } => notice(Notice::Joined { spec: spec.clone() }),
+                    ToClient::Welcome { spec, .. } => {
+                        self.welcomed = true;
+                        notice(Notice::Joined { spec: spec.clone() });
+                    }
                     ToClient::Refused(refusal) if refusal.may_pass() => {
                         notice(Notice::TurnedBack { refusal: refusal.clone() });
                     }

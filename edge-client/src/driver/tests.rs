@@ -178,3 +178,33 @@ async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
     let failed = told.iter().filter(|notice| matches!(notice, Notice::Failed { .. })).count();
     assert_eq!(failed, 2, "{told:?}");
 }
+
+fn stranger() -> ConnectError {
+    let key = |byte| shared::identity::SecretKey::from_bytes([byte; 32]).public();
+    ConnectError::Untrusted { server: "lab:4433".to_owned(), found: key(2), trusted: key(1) }
+}
+
+#[tokio::test]
+async fn another_server_ends_a_client_that_has_not_found_its_own_yet() {
+    let (result, told) = takes_part(Attempts::new([Err(stranger())]), Failing::default()).await;
+    assert!(matches!(result, Err(DriverError::Connect(ConnectError::Untrusted { .. }))), "{told:?}");
+}
+
+#[tokio::test]
+async fn another_server_is_waited_for_to_go_once_the_right_one_has_been_there() {
+    let (first, mut server) = connection();
+    let (second, mut again) = connection();
+    let served = async {
+        server.message().await;
+        server.welcomes(None);
+        drop(server);
+        again.message().await;
+        again.welcomes(None);
+        again.finishes();
+    };
+    let attempts = Attempts::new([Ok(first), Err(stranger()), Ok(second)]);
+    let ((result, told), ()) = tokio::join!(takes_part(attempts, Failing::default()), served);
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    let said = |notice: &&Notice| matches!(notice, Notice::Disconnected { reason, .. } if reason.contains("another server answers"));
+    assert_eq!(told.iter().filter(said).count(), 1, "{told:?}");
+}

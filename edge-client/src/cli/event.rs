@@ -216,6 +216,11 @@ fn notice_text(notice: &Notice) -> String {
                 "round {round}: trained, and there is no room for the update: {reason}; it stays in memory until there is"
             )
         }
+        Notice::NoRoomForState { round, reason } => {
+            format!(
+                "round {round}: settled, and there is no room to put its state away: {reason}; tried again until there is"
+            )
+        }
         Notice::Failed { round, reason } => format!("round {round}: training failed: {reason}"),
         Notice::Receipt { round, verdict: Verdict::Accepted } => format!("round {round}: update accepted"),
         Notice::Receipt { round, verdict: Verdict::Rejected(reason) } => {
@@ -282,7 +287,9 @@ fn notice_object(notice: &Notice) -> Option<Value> {
         Notice::NotNow { round, reason } => {
             json!({ "event": "not-now", "round": round, "reason": reason.to_string() })
         }
-        Notice::NoRoom { round, reason } => json!({ "event": "no-room", "round": round, "reason": reason }),
+        Notice::NoRoom { round, reason } | Notice::NoRoomForState { round, reason } => {
+            json!({ "event": "no-room", "round": round, "reason": reason })
+        }
         Notice::Failed { round, reason } => json!({ "event": "failed", "round": round, "reason": reason }),
         Notice::Receipt { round, verdict } => {
             let (verdict, reason) = match verdict {

@@ -68,7 +68,10 @@ impl Status {
             &Notice::Training { round, .. } => {
                 Now::Training(Progress { round: Some(round), done: 0, total: 0 })
             }
-            Notice::NoRoom { .. } | Notice::ServerKey { .. } | Notice::Alive => return,
+            Notice::NoRoom { .. }
+            | Notice::NoRoomForState { .. }
+            | Notice::ServerKey { .. }
+            | Notice::Alive => return,
             Notice::Progress(_) if matches!(self.now, Now::Testing { .. }) => return,
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },

@@ -1,4 +1,4 @@
-//! What was trained is kept in the store before anybody hears of it.
+//! What was trained is kept in the store before anybody hears of it, until the server has said what became of it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tracing::warn;
 use super::training::Finished;
 use super::{Driver, Notice};
 use crate::session::Event;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::work;
 
 /// Training that took less is repeated after a power failure rather than synced after every round: memory
@@ -23,6 +23,13 @@ const ROOM_AGAIN: Duration = Duration::from_secs(2);
 pub(super) struct Unsaved {
     pub(super) held: Held,
     pub(super) result: work::Result,
+    /// When it is tried again.
+    pub(super) again: tokio::time::Instant,
+}
+
+/// An update that nobody waits for any more, while there is no room to put away what the algorithm keeps with it.
+pub(super) struct Unforgotten {
+    round: u32,
     /// When it is tried again.
     pub(super) again: tokio::time::Instant,
 }
@@ -61,6 +68,8 @@ impl Driver {
         let round = held.round;
         match store.keep(held, &result.report, &result.update, result.local.as_deref()) {
             Ok(()) => {
+                // One that was held before was forgotten with that.
+                self.unforgotten = None;
                 if result.report.duration >= WORTH_A_SYNC {
                     let sync = store.sync_handle();
                     tokio::task::spawn_blocking(move || {
@@ -82,6 +91,39 @@ impl Driver {
                 None
             }
             Err(error) => Some(failed(round, error.to_string(), notice)),
+        }
+    }
+
+    /// Lets go of the update of this round, now or, if there is no room, as soon as there is.
+    pub(super) fn forget<S: Store>(
+        &mut self,
+        round: u32,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Result<(), StoreError> {
+        let told = self.unforgotten.take();
+        match store.forget() {
+            Err(error) if error.is_full() => {
+                if told.is_none() {
+                    notice(Notice::NoRoomForState { round, reason: error.to_string() });
+                }
+                self.unforgotten =
+                    Some(Unforgotten { round, again: tokio::time::Instant::now() + ROOM_AGAIN });
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Tries again what found no room.
+    pub(super) fn forget_again<S: Store>(
+        &mut self,
+        store: &mut S,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Result<(), StoreError> {
+        match &self.unforgotten {
+            Some(unforgotten) => self.forget(unforgotten.round, store, notice),
+            None => Ok(()),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::session::{Action, Device, Event, Outcome, Session};
 use crate::store::{Store, StoreError};
 use crate::work::{Task, TestSamples};
 use crate::workshop::Workshop;
-use keeping::{Unsaved, failed};
+use keeping::{Unforgotten, Unsaved, failed};
 use training::Training;
 use wait::{attempt, pause, receive, rest, tick};
 
@@ -97,6 +97,7 @@ pub async fn take_part<C: Connector, S: Store>(
         task: None,
         training: Training::new(finished),
         unsaved: None,
+        unforgotten: None,
         lost: None,
         rest: None,
         outcome: None,
@@ -121,6 +122,10 @@ pub async fn take_part<C: Connector, S: Store>(
             () = rest(driver.unsaved.as_ref().map(|unsaved| unsaved.again)) => {
                 let unsaved = driver.unsaved.take();
                 unsaved.and_then(|unsaved| driver.keep(unsaved.held, unsaved.result, true, &mut store, notice))
+            }
+            () = rest(driver.unforgotten.as_ref().map(|unforgotten| unforgotten.again)) => {
+                driver.forget_again(&mut store, notice)?;
+                None
             }
             () = rest(driver.rest) => {
                 driver.rest = None;
@@ -166,6 +171,7 @@ struct Driver {
     training: Training,
     /// To the server this client is still training.
     unsaved: Option<Unsaved>,
+    unforgotten: Option<Unforgotten>,
     /// The server whose connection is gone, and why, until that was told.
     lost: Option<(String, String)>,
     /// When the client will count as at rest.
@@ -216,7 +222,7 @@ impl Driver {
                 }
                 Action::Forget { round, verdict } => {
                     self.rest = Some(tokio::time::Instant::now() + REST);
-                    store.forget()?;
+                    self.forget(round, store, notice)?;
                     if let Some(verdict) = verdict {
                         notice(Notice::Receipt { round, verdict });
                     }

@@ -85,6 +85,14 @@ pub enum Notice {
         /// What the disk says.
         reason: String,
     },
+    /// There is no room on the disk for what the algorithm keeps after a round that is settled: it stays in the outbox, and is
+    /// tried again until there is.
+    NoRoomForState {
+        /// The round.
+        round: u32,
+        /// What the disk says.
+        reason: String,
+    },
     /// Training failed.
     Failed {
         /// The round.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use shared::data::Dataset;
 use shared::id::RunId;
-use shared::message::{ToServer, TrainReport};
+use shared::message::{ToServer, TrainReport, Verdict};
 use shared::payload::Payload;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -84,6 +84,10 @@ impl Connector for Attempts {
 struct Failing {
     memory: MemoryStore,
     local: Option<fn() -> StoreError>,
+    /// So often forgetting finds no room, and how often it was tried is counted.
+    full: usize,
+    forgotten: Option<UnboundedSender<usize>>,
+    forgets: usize,
 }
 
 impl Store for Failing {
@@ -110,6 +114,14 @@ impl Store for Failing {
     }
 
     fn forget(&mut self) -> Result<(), StoreError> {
+        self.forgets += 1;
+        if let Some(forgotten) = &self.forgotten {
+            forgotten.send(self.forgets).unwrap();
+        }
+        if self.forgets <= self.full {
+            let (path, error) = ("runs/1".into(), std::io::ErrorKind::StorageFull.into());
+            return Err(StoreError::Io { action: "create the directory", path, error });
+        }
         self.memory.forget()
     }
 
@@ -207,4 +219,26 @@ async fn another_server_is_waited_for_to_go_once_the_right_one_has_been_there() 
     assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
     let said = |notice: &&Notice| matches!(notice, Notice::Disconnected { reason, .. } if reason.contains("another server answers"));
     assert_eq!(told.iter().filter(said).count(), 1, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
+    let (tell, mut forgotten) = unbounded_channel();
+    let mut store = Failing { full: 2, forgotten: Some(tell), ..Failing::default() };
+    let held = Held { run: spec().run, round: 4 };
+    store.keep(held, &TrainReport::default(), &Bytes::from_static(b"update").into(), None).unwrap();
+    let (link, mut server) = connection();
+    let served = async {
+        assert!(matches!(server.message().await, ToServer::Hello(hello) if hello.holds == Some(held)));
+        server.welcomes(Some(4));
+        assert!(matches!(server.hears().await, Outgoing::Update(header, _) if header.round == 4));
+        server.says(ToClient::Receipt { round: 4, verdict: Verdict::Accepted });
+        while forgotten.recv().await != Some(3) {}
+        server.finishes();
+    };
+    let ((result, told), ()) = tokio::join!(takes_part(Attempts::new([Ok(link)]), store), served);
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    let full = |notice: &&Notice| matches!(notice, Notice::NoRoomForState { round: 4, .. });
+    assert_eq!(told.iter().filter(full).count(), 1, "{told:?}");
+    assert!(told.iter().any(|notice| matches!(notice, Notice::Receipt { round: 4, .. })), "{told:?}");
 }

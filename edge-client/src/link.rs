@@ -50,7 +50,8 @@ pub enum Incoming {
     },
 }
 
-/// A connection. Dropping `outgoing` closes it once everything sent has been delivered.
+/// A connection. Dropping `outgoing` closes it once everything sent has been delivered; dropping or closing `incoming` closes
+/// it at once.
 #[derive(Debug)]
 pub struct Link {
     /// Where to, for people.

@@ -20,6 +20,7 @@ use shared::spec::RunSpec;
 use shared::vigil::Vigil;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
@@ -36,6 +37,11 @@ pub use notice::Notice;
 
 /// So long after its last round a client counts as at rest.
 const REST: Duration = Duration::from_secs(1);
+
+/// So long the last messages may take: they may wait behind an update that the server has no room for.
+const LAST_WORDS: Duration = Duration::from_secs(4);
+/// So long the transport may take to end once nobody listens to it.
+const HANGING_UP: Duration = Duration::from_secs(3);
 
 /// What a client brings to a run.
 #[derive(Clone)]
@@ -333,7 +339,7 @@ impl Driver {
         None
     }
 
-    /// Lets the connection deliver what was sent.
+    /// Lets the connection deliver what was sent, for a while.
     async fn hang_up(&mut self) {
         self.training.cancel();
         if let Some(attempt) = self.connecting.take() {
@@ -341,10 +347,17 @@ impl Driver {
         }
         if let Some(Link { outgoing, mut incoming, .. }) = self.link.take() {
             drop(outgoing);
-            while let Some(event) = incoming.recv().await {
-                if matches!(event, Incoming::Closed { .. }) {
-                    break;
+            let closed = async {
+                while let Some(event) = incoming.recv().await {
+                    if matches!(event, Incoming::Closed { .. }) {
+                        break;
+                    }
                 }
+            };
+            if timeout(LAST_WORDS, closed).await.is_err() {
+                debug!("the server does not take the last messages: hanging up without them");
+                incoming.close();
+                let _ = timeout(HANGING_UP, async { while incoming.recv().await.is_some() {} }).await;
             }
         }
     }

@@ -242,3 +242,17 @@ async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
     assert_eq!(told.iter().filter(full).count(), 1, "{told:?}");
     assert!(told.iter().any(|notice| matches!(notice, Notice::Receipt { round: 4, .. })), "{told:?}");
 }
+
+#[tokio::test]
+async fn a_server_that_takes_no_last_words_is_left_without_them() {
+    let (link, mut server) = connection();
+    let served = async {
+        server.message().await;
+        server.welcomes(None);
+        server.says(ToClient::Finished { rounds: 3 });
+        // The transport could send nothing, and says so to nobody; in the end it is told to let that be.
+        server.incoming.closed().await;
+    };
+    let ((result, _), ()) = tokio::join!(takes_part(Attempts::new([Ok(link)]), Failing::default()), served);
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+}

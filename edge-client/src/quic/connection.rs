@@ -40,7 +40,7 @@ pub(super) enum LinkError {
     Payload,
 }
 
-/// Serves the connection until it ends or nobody has anything to send any more.
+/// Serves the connection until it ends, nobody has anything to send any more, or nobody listens.
 pub(super) async fn serve(
     connection: &Connection,
     connector: &QuicConnector,
@@ -124,6 +124,7 @@ pub(super) async fn serve(
         result = tasks => result,
         result = outbound => result,
         result = uploads => result,
+        () = events.closed() => Ok(()),
     }
 }
 

@@ -3,12 +3,14 @@
 //! A transport is anything that turns [`Outgoing`] into frames for the server and the server's frames into
 //! [`Incoming`]. The driver knows nothing else of it.
 
+use std::borrow::Cow;
 use std::future::Future;
 
 use bytes::Bytes;
 use shared::identity::PublicKey;
 use shared::message::{ToClient, ToServer, UpdateHeader, Work};
 use shared::payload::Payload;
+use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
 /// Client to server. Small, since a channel has room for dozens from the start and most clients wait most of the time.
@@ -86,6 +88,16 @@ pub enum ConnectError {
         /// The key that this client trusts.
         trusted: PublicKey,
     },
+    /// The server speaks no version of the protocol that this program speaks: one of the two was updated long before the other.
+    /// It is worth trying again, since that may be the server. Anybody can answer so, since nothing is proved before.
+    #[error(
+        "{server} speaks no version of the protocol that this program speaks ({} to {}): update the older side",
+        version(Protocol::SPOKEN.last()), version(Protocol::SPOKEN.first())
+    )]
+    NoCommonProtocol {
+        /// Where.
+        server: String,
+    },
     /// The local side cannot even try.
     #[error("cannot use the network: {0}")]
     Local(String),
@@ -96,10 +108,17 @@ impl ConnectError {
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         match self {
-            Self::Unreachable { server, .. } | Self::Untrusted { server, .. } => Some(server),
+            Self::Unreachable { server, .. }
+            | Self::Untrusted { server, .. }
+            | Self::NoCommonProtocol { server } => Some(server),
             Self::Local(_) => None,
         }
     }
+}
+
+/// The name of a version, for people.
+fn version(version: Option<&Protocol>) -> Cow<'static, str> {
+    version.map_or(Cow::Borrowed("none"), |version| String::from_utf8_lossy(version.name()))
 }
 
 /// Makes connections to one server. A clone makes one attempt, on a task of its own.

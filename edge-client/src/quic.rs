@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 
 use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
+use quinn::{
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TransportConfig, TransportErrorCode,
+    VarInt,
+};
+use rustls::AlertDescription;
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
@@ -146,6 +150,7 @@ impl QuicConnector {
     pub async fn reach(&self) -> Result<Reached, ConnectError> {
         let began = Instant::now();
         let (endpoint, connection) = self.dial().await?;
+        agreed(&connection)?;
         let handshake = began.elapsed();
         let address = connection.remote_address();
         let datagram = || connection.stats().path.current_mtu;
@@ -197,11 +202,9 @@ impl QuicConnector {
             match attempt {
                 Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(error)) => {
-                    failed = Some(match (failed, error) {
-                        (Some(local @ ConnectError::Local(_)), _) => local,
-                        // Somebody else at one of the addresses is no reason to give up while another may answer again.
-                        (Some(earlier), ConnectError::Untrusted { .. }) => earlier,
-                        (_, error) => error,
+                    failed = Some(match failed {
+                        Some(earlier) if weight(&earlier) > weight(&error) => earlier,
+                        _ => error,
                     });
                 }
                 Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
@@ -235,10 +238,42 @@ impl QuicConnector {
                 (Some(found), Some(trusted)) => {
                     ConnectError::Untrusted { server: address.to_string(), found, trusted }
                 }
+                _ if is_about_the_protocol(&error) => {
+                    ConnectError::NoCommonProtocol { server: address.to_string() }
+                }
                 _ => unreachable(&error),
             })?;
         Ok((endpoint, connection))
     }
+}
+
+/// What is told of attempts that failed at several addresses: the weightiest.
+fn weight(error: &ConnectError) -> u8 {
+    match error {
+        // Somebody else at one of the addresses is no reason to give up while another may answer again.
+        ConnectError::Untrusted { .. } => 0,
+        ConnectError::Unreachable { .. } => 1,
+        ConnectError::NoCommonProtocol { .. } => 2,
+        ConnectError::Local(_) => 3,
+    }
+}
+
+/// Whether a handshake failed since the two sides share no version of the protocol (RFC 7301, section 3.2; RFC 9001, section
+/// 8.1).
+fn is_about_the_protocol(error: &ConnectionError) -> bool {
+    let code = match error {
+        ConnectionError::ConnectionClosed(close) => close.error_code,
+        ConnectionError::TransportError(error) => error.code,
+        _ => return false,
+    };
+    code == TransportErrorCode::crypto(AlertDescription::NoApplicationProtocol.into())
+}
+
+/// The version of the protocol that a handshake has agreed on.
+fn agreed(connection: &Connection) -> Result<Protocol, ConnectError> {
+    let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    let agreed = handshake.and_then(|data| Protocol::named(&data.protocol?));
+    agreed.ok_or_else(|| ConnectError::NoCommonProtocol { server: connection.remote_address().to_string() })
 }
 
 /// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
@@ -254,15 +289,12 @@ fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
 impl Connector for QuicConnector {
     async fn connect(&mut self) -> Result<Link, ConnectError> {
         let (endpoint, connection) = self.dial().await?;
+        let newest = agreed(&connection)? >= Protocol::V3;
         let shown =
             connection.peer_identity().and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
         let key = shown.and_then(|shown| tls::peer_key(shown.first()?).ok());
         self.trust.confirm(key.ok_or_else(|| self.unreachable("it has shown no key"))?);
         let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
-        let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-        let agreed = handshake.and_then(|data| Protocol::named(&data.protocol?));
-        let protocol = agreed.ok_or_else(|| self.unreachable("it speaks another protocol"))?;
-        let newest = protocol >= Protocol::V3;
         let ticket = *self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ticket) = ticket.filter(|_| newest) {
             let redeem = frame::encode(&ToServer::Redeem(ticket), 0);
@@ -289,3 +321,6 @@ impl Connector for QuicConnector {
         Ok(Link { server, outgoing, incoming })
     }
 }
+
+#[cfg(test)]
+mod tests;

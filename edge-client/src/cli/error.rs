@@ -171,7 +171,9 @@ impl CliError {
             },
             Self::Driver(DriverError::Connect(error)) => match error {
                 ConnectError::Untrusted { .. } => Exit::Refused,
-                ConnectError::Unreachable { .. } | ConnectError::Local(_) => Exit::Local,
+                ConnectError::Unreachable { .. }
+                | ConnectError::NoCommonProtocol { .. }
+                | ConnectError::Local(_) => Exit::Local,
             },
             Self::Refused(_) => Exit::Refused,
             Self::Architecture(_) | Self::Mistyped(_) | Self::Ticket { .. } => Exit::Usage,

@@ -28,6 +28,10 @@ fn advice(error: &ConnectError) -> &'static str {
              that port through, and many guest networks keep devices apart"
         }
         ConnectError::Untrusted { .. } => "ask whoever runs the server for a new ticket",
+        ConnectError::NoCommonProtocol { .. } => {
+            "the server is there, and it or this program is too old for the other: update the older one (edge-client --version, \
+             aggregator --version)"
+        }
         ConnectError::Local(_) => "this user may not open a UDP socket, or the system has no network at all",
     }
 }
@@ -99,5 +103,14 @@ mod tests {
         let findings = look_at(&Err(gone));
         assert_eq!(worst(&findings), Level::Problem);
         assert!(findings[0].advice.as_deref().is_some_and(|advice| advice.contains("firewalls")));
+    }
+
+    #[test]
+    fn a_server_of_another_age_is_no_matter_of_firewalls() {
+        let findings = look_at(&Err(ConnectError::NoCommonProtocol { server: "lab:4433".to_owned() }));
+        assert_eq!(worst(&findings), Level::Problem);
+        assert!(findings[0].found.contains("(federation/2 to federation/4): update the older side"));
+        let advice = findings[0].advice.as_deref().unwrap();
+        assert!(advice.contains("--version") && !advice.contains("firewall"), "{advice}");
     }
 }

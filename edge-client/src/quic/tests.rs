@@ -1,0 +1,69 @@
+//! The transport against servers of the test's own, on loopback.
+
+use quinn::ServerConfig;
+use quinn::crypto::rustls::QuicServerConfig;
+use shared::identity::tls::{AnyKey, ServerKeys};
+
+use super::*;
+
+/// A server with the key of `byte` that speaks these protocols.
+fn server(byte: u8, protocols: &[&[u8]]) -> (Endpoint, String) {
+    let provider = Arc::new(tls::provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_client_cert_verifier(Arc::new(AnyKey(provider)))
+        .with_cert_resolver(Arc::new(ServerKeys::new(&[SecretKey::from_bytes([byte; 32])])));
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(config).unwrap()));
+    let endpoint = Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = endpoint.local_addr().unwrap().to_string();
+    (endpoint, address)
+}
+
+/// A device that trusts the server with the key of 1.
+fn connector(addresses: &[&str]) -> QuicConnector {
+    let trust = Trust::new(Some(SecretKey::from_bytes([1; 32]).public()));
+    let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+    QuicConnector::new(addresses, trust, &SecretKey::from_bytes([9; 32]))
+}
+
+/// Answers handshakes until the test is over.
+async fn answer(server: Endpoint) {
+    while let Some(incoming) = server.accept().await {
+        tokio::spawn(async move {
+            if let Ok(connection) = incoming.await {
+                connection.closed().await;
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_another_age_is_told_from_one_that_is_not_there() {
+    for protocols in [&[&b"federation/1"[..]][..], &[b"federation/5", b"h3"], &[]] {
+        let (endpoint, address) = server(1, protocols);
+        tokio::spawn(answer(endpoint));
+        let missing = ConnectError::NoCommonProtocol { server: address.clone() };
+        let mut connector = connector(&[&address]);
+        assert_eq!(connector.reach().await, Err(missing.clone()), "{protocols:?}");
+        assert_eq!(connector.connect().await.err(), Some(missing), "{protocols:?}");
+    }
+    let (endpoint, address) = server(1, &[b"federation/5", b"federation/3"]);
+    tokio::spawn(answer(endpoint));
+    assert!(connector(&[&address]).connect().await.is_ok(), "an older version that both speak");
+}
+
+#[tokio::test]
+async fn of_several_answers_the_one_that_helps_most_is_told() {
+    let (other, first) = server(2, &[b"federation/4"]);
+    let (old, second) = server(1, &[b"federation/1"]);
+    tokio::spawn(answer(other));
+    tokio::spawn(answer(old));
+    for addresses in [[&first[..], &second], [&second, &first]] {
+        let error = connector(&addresses).connect().await.err();
+        assert_eq!(error, Some(ConnectError::NoCommonProtocol { server: second.clone() }));
+    }
+    let error = connector(&[&first]).connect().await.err();
+    assert!(matches!(error, Some(ConnectError::Untrusted { .. })), "{error:?}");
+}

@@ -21,13 +21,14 @@ use shared::protocol::Protocol;
 use shared::ticket::TicketSecret;
 use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::debug;
 
 use crate::interrupted::Interrupted;
 use crate::link::{ConnectError, Connector, Incoming, Link};
 use crate::trust::Trust;
 
+mod addresses;
 mod connection;
 
 use connection::serve;
@@ -44,17 +45,14 @@ const SOCKET_BUFFER: usize = 4 << 20;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Keeps a NAT's mapping and the connection alive between heart-beats.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
+/// Looking up a name takes no longer.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// One attempt to connect takes no longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the last messages of a closing connection may take.
 const LINGER: Duration = Duration::from_secs(2);
 const STREAM_WINDOW: u32 = 4 << 20;
 const SEND_WINDOW: u64 = 1 << 20;
-
-/// Between an attempt at one address and that at the next, while the first is not answered.
-const NEXT_ADDRESS: Duration = Duration::from_millis(300);
-/// Addresses that are tried at most, of all that the server's names stand for.
-const MAX_ADDRESSES: usize = 16;
 
 /// The largest datagram that is searched for: what an Ethernet takes, less headers (quinn's own bound).
 pub const LARGEST_SEARCHED: u16 = 1452;
@@ -163,54 +161,30 @@ impl QuicConnector {
         }
         let reached = Reached { address, handshake, round_trip: connection.rtt(), datagram: datagram() };
         connection.close(VarInt::from_u32(0), b"goodbye");
-        let _ = tokio::time::timeout(LINGER, endpoint.wait_idle()).await;
+        let _ = timeout(LINGER, endpoint.wait_idle()).await;
         Ok(reached)
     }
 
-    /// All that the addresses stand for.
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, ConnectError> {
-        let mut found = Vec::new();
-        let mut trouble = None;
-        for address in &self.addresses {
-            match tokio::net::lookup_host(address).await {
-                Ok(addresses) => found.extend(addresses),
-                Err(error) => trouble = Some(error.to_string()),
-            }
-        }
-        let mut seen = std::collections::BTreeSet::new();
-        found.retain(|address| seen.insert(*address));
-        found.truncate(MAX_ADDRESSES);
-        if found.is_empty() {
-            return Err(self.unreachable(trouble.as_deref().unwrap_or("its name has no address")));
-        }
-        Ok(found)
+    /// All that a name stands for. The system's search for it goes on where this gives up, and nobody waits for that.
+    async fn lookup(&self, name: &str) -> Result<Vec<SocketAddr>, ConnectError> {
+        let unknown = |reason: &dyn std::fmt::Display| self.unreachable(format_args!("{name}: {reason}"));
+        let found = timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host(name)).await;
+        let found = found.map_err(|_| unknown(&"the system does not say what this name stands for"))?;
+        let found: Vec<_> = found.map_err(|error| unknown(&error))?.collect();
+        if found.is_empty() { Err(unknown(&"its name has no address")) } else { Ok(found) }
     }
 
     /// Tries all addresses, one shortly after the other; the first that answers is taken.
     async fn dial(&self) -> Result<(Endpoint, Connection), ConnectError> {
-        let addresses = self.resolve().await?;
-        let mut attempts = JoinSet::new();
-        for (number, address) in addresses.into_iter().enumerate() {
+        let lookup = |name: String| {
+            let connector = self.clone();
+            async move { connector.lookup(&name).await }
+        };
+        let dial = |address| {
             let connector = Self { trust: self.trust.attempt(), ..self.clone() };
-            attempts.spawn(async move {
-                tokio::time::sleep(NEXT_ADDRESS * number as u32).await;
-                connector.dial_at(address).await
-            });
-        }
-        let mut failed = None;
-        while let Some(attempt) = attempts.join_next().await {
-            match attempt {
-                Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => {
-                    failed = Some(match failed {
-                        Some(earlier) if weight(&earlier) > weight(&error) => earlier,
-                        _ => error,
-                    });
-                }
-                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-            }
-        }
-        Err(failed.expect("there is an address, and no attempt at it has succeeded"))
+            async move { connector.dial_at(address).await }
+        };
+        addresses::first(&self.addresses, lookup, dial).await
     }
 
     async fn dial_at(&self, address: SocketAddr) -> Result<(Endpoint, Connection), ConnectError> {
@@ -231,30 +205,19 @@ impl QuicConnector {
         let connecting = endpoint
             .connect_with(self.config(address.ip().is_loopback())?, address, &name)
             .map_err(|error| unreachable(&error))?;
-        let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+        let connection = timeout(CONNECT_TIMEOUT, connecting)
             .await
             .map_err(|_| unreachable(&"no answer"))?
             .map_err(|error| match (self.trust.refused(), self.trust.trusted()) {
-                (Some(found), Some(trusted)) => {
-                    ConnectError::Untrusted { server: address.to_string(), found, trusted }
-                }
-                _ if is_about_the_protocol(&error) => {
-                    ConnectError::NoCommonProtocol { server: address.to_string() }
-                }
-                _ => unreachable(&error),
-            })?;
+            (Some(found), Some(trusted)) => {
+                ConnectError::Untrusted { server: address.to_string(), found, trusted }
+            }
+            _ if is_about_the_protocol(&error) => {
+                ConnectError::NoCommonProtocol { server: address.to_string() }
+            }
+            _ => unreachable(&error),
+        })?;
         Ok((endpoint, connection))
-    }
-}
-
-/// What is told of attempts that failed at several addresses: the weightiest.
-fn weight(error: &ConnectError) -> u8 {
-    match error {
-        // Somebody else at one of the addresses is no reason to give up while another may answer again.
-        ConnectError::Untrusted { .. } => 0,
-        ConnectError::Unreachable { .. } => 1,
-        ConnectError::NoCommonProtocol { .. } => 2,
-        ConnectError::Local(_) => 3,
     }
 }
 
@@ -316,7 +279,7 @@ impl Connector for QuicConnector {
             debug!("connection ended: {reason}");
             connection.close(VarInt::from_u32(0), b"goodbye");
             let _ = events.send(Incoming::Closed { reason });
-            let _ = tokio::time::timeout(LINGER, endpoint.wait_idle()).await;
+            let _ = timeout(LINGER, endpoint.wait_idle()).await;
         });
         Ok(Link { server, outgoing, incoming })
     }

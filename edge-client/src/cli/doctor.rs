@@ -73,7 +73,10 @@ fn reach((addresses, key): Whom) -> Result<Result<Reached, ConnectError>, CliErr
         .enable_all()
         .build()
         .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
-    Ok(runtime.block_on(connector.reach()))
+    let reached = runtime.block_on(connector.reach());
+    // The system's search for a name cannot be ended, and nobody waits for it.
+    runtime.shutdown_background();
+    Ok(reached)
 }
 
 /// What was found: for people, or one JSON object each.

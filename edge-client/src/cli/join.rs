@@ -85,9 +85,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         output.show(&Event::Connecting { server: addresses });
         take_part(participant, connector, store, server, signals, &output, supervised).await
     });
-    if matches!(result, Err(CliError::Interrupted)) {
-        runtime.shutdown_background();
-    }
+    // What has to be finished was waited for. The system's search for a name cannot be ended, and nobody waits for it.
+    runtime.shutdown_background();
     if result.is_err() {
         screen::status("");
     }

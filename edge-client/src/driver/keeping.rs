@@ -72,11 +72,12 @@ impl Driver {
                 self.unforgotten = None;
                 if result.report.duration >= WORTH_A_SYNC {
                     let sync = store.sync_handle();
-                    tokio::task::spawn_blocking(move || {
+                    // One that still runs has nothing left to do that this one does not.
+                    self.syncing = Some(tokio::task::spawn_blocking(move || {
                         if let Err(error) = sync() {
                             warn!("the update is kept, but not safe from a power failure: {error}");
                         }
-                    });
+                    }));
                 }
                 let (work, bytes) = (result.work, result.update.len());
                 notice(Notice::Trained { round, work, report: result.report, bytes });

@@ -5,6 +5,7 @@
 //! until then the worst that a power failure costs is the training, which can be repeated.
 
 mod keeping;
+mod leaving;
 mod notice;
 mod training;
 mod wait;
@@ -20,7 +21,6 @@ use shared::spec::RunSpec;
 use shared::vigil::Vigil;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
@@ -30,18 +30,13 @@ use crate::store::{Store, StoreError};
 use crate::work::{Task, TestSamples};
 use crate::workshop::Workshop;
 use keeping::{Unforgotten, Unsaved, failed};
-use training::Training;
+use training::{Finished, Training};
 use wait::{attempt, pause, receive, rest, tick};
 
 pub use notice::Notice;
 
 /// So long after its last round a client counts as at rest.
 const REST: Duration = Duration::from_secs(1);
-
-/// So long the last messages may take: they may wait behind an update that the server has no room for.
-const LAST_WORDS: Duration = Duration::from_secs(4);
-/// So long the transport may take to end once nobody listens to it.
-const HANGING_UP: Duration = Duration::from_secs(3);
 
 /// What a client brings to a run.
 #[derive(Clone)]
@@ -82,7 +77,7 @@ pub async fn take_part<C: Connector, S: Store>(
     participant: Participant,
     connector: C,
     mut store: S,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice) + Send),
 ) -> Result<Outcome, DriverError> {
     let started = Instant::now();
@@ -93,77 +88,11 @@ pub async fn take_part<C: Connector, S: Store>(
         classes: participant.data.classes() as u32,
     };
     let session = Session::new(device, store.held()?, started.elapsed());
-    let (finished, mut trained) = mpsc::unbounded_channel();
-    let mut driver = Driver {
-        participant,
-        session,
-        link: None,
-        connecting: None,
-        welcomed: false,
-        task: None,
-        training: Training::new(finished),
-        unsaved: None,
-        unforgotten: None,
-        lost: None,
-        rest: None,
-        outcome: None,
-    };
-    let mut alive = driver.participant.alive.map(tokio::time::interval);
-    let mut vigil = Vigil::default();
-    loop {
-        driver.act(started.elapsed(), &connector, &mut store, notice)?;
-        if let Some(outcome) = driver.outcome.take() {
-            driver.hang_up().await;
-            return Ok(outcome);
-        }
-        let wake = driver
-            .session
-            .deadline()
-            .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
-        let event = tokio::select! {
-            result = attempt(&mut driver.connecting) => driver.connected(result, notice)?,
-            incoming = receive(&mut driver.link) => driver.incoming(incoming, notice),
-            Some(result) = trained.recv() => driver.trained(*result, &mut store, notice),
-            () = tokio::time::sleep(wake) => Some(Event::Tick),
-            () = rest(driver.unsaved.as_ref().map(|unsaved| unsaved.again)) => {
-                let unsaved = driver.unsaved.take();
-                unsaved.and_then(|unsaved| driver.keep(unsaved.held, unsaved.result, true, &mut store, notice))
-            }
-            () = rest(driver.unforgotten.as_ref().map(|unforgotten| unforgotten.again)) => {
-                driver.forget_again(&mut store, notice)?;
-                None
-            }
-            () = rest(driver.rest) => {
-                driver.rest = None;
-                (driver.participant.at_rest)();
-                None
-            }
-            () = pause(driver.training.progress().and(driver.participant.progress)) => {
-                driver.training.progress().into_iter().for_each(|progress| notice(Notice::Progress(progress)));
-                None
-            }
-            () = tick(&mut alive) => {
-                if vigil.progressed(driver.training.beats()) {
-                    notice(Notice::Alive);
-                }
-                None
-            }
-            Ok(()) = stop.changed() => Some(Event::Stop),
-        };
-        if let Some(progress) = driver.training.progress() {
-            driver.session.handle(started.elapsed(), Event::Progressed(progress));
-        }
-        if let Some(event) = event {
-            let lost = matches!(event, Event::Disconnected { .. });
-            driver.session.handle(started.elapsed(), event);
-            if lost
-                && let (Some((server, reason)), Some(next)) = (driver.lost.take(), driver.session.deadline())
-            {
-                let retry = next.saturating_sub(started.elapsed());
-                notice(Notice::Disconnected { server, reason, retry });
-            }
-        }
-    }
+    let (finished, trained) = mpsc::unbounded_channel();
+    let mut driver = Driver::new(participant, session, Training::new(finished));
+    let result = driver.run(started, connector, &mut store, stop, trained, notice).await;
+    driver.leave().await;
+    result
 }
 
 struct Driver {
@@ -178,6 +107,8 @@ struct Driver {
     /// To the server this client is still training.
     unsaved: Option<Unsaved>,
     unforgotten: Option<Unforgotten>,
+    /// What makes the update durable that was kept last.
+    syncing: Option<JoinHandle<()>>,
     /// The server whose connection is gone, and why, until that was told.
     lost: Option<(String, String)>,
     /// When the client will count as at rest.
@@ -186,6 +117,91 @@ struct Driver {
 }
 
 impl Driver {
+    fn new(participant: Participant, session: Session, training: Training) -> Self {
+        Self {
+            participant,
+            session,
+            link: None,
+            connecting: None,
+            welcomed: false,
+            task: None,
+            training,
+            unsaved: None,
+            unforgotten: None,
+            syncing: None,
+            lost: None,
+            rest: None,
+            outcome: None,
+        }
+    }
+
+    /// Takes part until there is an outcome.
+    async fn run<C: Connector, S: Store>(
+        &mut self,
+        started: Instant,
+        connector: C,
+        store: &mut S,
+        mut stop: watch::Receiver<bool>,
+        mut trained: mpsc::UnboundedReceiver<Box<Finished>>,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Result<Outcome, DriverError> {
+        let mut alive = self.participant.alive.map(tokio::time::interval);
+        let mut vigil = Vigil::default();
+        loop {
+            self.act(started.elapsed(), &connector, store, notice)?;
+            if let Some(outcome) = self.outcome.take() {
+                return Ok(outcome);
+            }
+            let wake = self
+                .session
+                .deadline()
+                .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
+            let event = tokio::select! {
+                result = attempt(&mut self.connecting) => self.connected(result, notice)?,
+                incoming = receive(&mut self.link) => self.incoming(incoming, notice),
+                Some(result) = trained.recv() => self.trained(*result, store, notice),
+                () = tokio::time::sleep(wake) => Some(Event::Tick),
+                () = rest(self.unsaved.as_ref().map(|unsaved| unsaved.again)) => {
+                    let unsaved = self.unsaved.take();
+                    unsaved.and_then(|unsaved| self.keep(unsaved.held, unsaved.result, true, store, notice))
+                }
+                () = rest(self.unforgotten.as_ref().map(|unforgotten| unforgotten.again)) => {
+                    self.forget_again(store, notice)?;
+                    None
+                }
+                () = rest(self.rest) => {
+                    self.rest = None;
+                    (self.participant.at_rest)();
+                    None
+                }
+                () = pause(self.training.progress().and(self.participant.progress)) => {
+                    self.training.progress().into_iter().for_each(|progress| notice(Notice::Progress(progress)));
+                    None
+                }
+                () = tick(&mut alive) => {
+                    if vigil.progressed(self.training.beats()) {
+                        notice(Notice::Alive);
+                    }
+                    None
+                }
+                Ok(()) = stop.changed() => Some(Event::Stop),
+            };
+            if let Some(progress) = self.training.progress() {
+                self.session.handle(started.elapsed(), Event::Progressed(progress));
+            }
+            if let Some(event) = event {
+                let lost = matches!(event, Event::Disconnected { .. });
+                self.session.handle(started.elapsed(), event);
+                if lost
+                    && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
+                {
+                    let retry = next.saturating_sub(started.elapsed());
+                    notice(Notice::Disconnected { server, reason, retry });
+                }
+            }
+        }
+    }
+
     fn act<C: Connector, S: Store>(
         &mut self,
         now: Duration,
@@ -337,29 +353,6 @@ impl Driver {
         };
         self.training.begin(&self.participant.workshop, held, task);
         None
-    }
-
-    /// Lets the connection deliver what was sent, for a while.
-    async fn hang_up(&mut self) {
-        self.training.cancel();
-        if let Some(attempt) = self.connecting.take() {
-            attempt.abort();
-        }
-        if let Some(Link { outgoing, mut incoming, .. }) = self.link.take() {
-            drop(outgoing);
-            let closed = async {
-                while let Some(event) = incoming.recv().await {
-                    if matches!(event, Incoming::Closed { .. }) {
-                        break;
-                    }
-                }
-            };
-            if timeout(LAST_WORDS, closed).await.is_err() {
-                debug!("the server does not take the last messages: hanging up without them");
-                incoming.close();
-                let _ = timeout(HANGING_UP, async { while incoming.recv().await.is_some() {} }).await;
-            }
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The driver between a store that fails and a server that is played by hand.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use shared::data::Dataset;
@@ -88,6 +89,8 @@ struct Failing {
     full: usize,
     forgotten: Option<UnboundedSender<usize>>,
     forgets: usize,
+    /// What is kept is durable once it is released.
+    durable: Mutex<Option<(std::sync::mpsc::Receiver<()>, Arc<AtomicBool>)>>,
 }
 
 impl Store for Failing {
@@ -110,7 +113,14 @@ impl Store for Failing {
     }
 
     fn sync_handle(&self) -> SyncHandle {
-        self.memory.sync_handle()
+        let Some((released, durable)) = self.durable.lock().unwrap().take() else {
+            return self.memory.sync_handle();
+        };
+        Box::new(move || {
+            released.recv().unwrap();
+            durable.store(true, Ordering::SeqCst);
+            Ok(())
+        })
     }
 
     fn forget(&mut self) -> Result<(), StoreError> {
@@ -156,6 +166,12 @@ fn participant() -> Participant {
     }
 }
 
+/// Client and server, neither of whom waits for the other for ever.
+async fn together<A, B>(client: impl Future<Output = A>, server: impl Future<Output = B>) -> (A, B) {
+    let both = async { tokio::join!(client, server) };
+    tokio::time::timeout(Duration::from_secs(60), both).await.expect("the two get on with each other")
+}
+
 /// Takes part until the end; gives how that was, and what whoever watches was told.
 async fn takes_part(attempts: Attempts, store: Failing) -> (Result<Outcome, DriverError>, Vec<Notice>) {
     let (_stop, stopped) = watch::channel(false);
@@ -185,7 +201,7 @@ async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
         }
         server.finishes();
     };
-    let ((result, told), ()) = tokio::join!(takes_part(Attempts::new([Ok(link)]), store), served);
+    let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
     assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
     let failed = told.iter().filter(|notice| matches!(notice, Notice::Failed { .. })).count();
     assert_eq!(failed, 2, "{told:?}");
@@ -215,7 +231,7 @@ async fn another_server_is_waited_for_to_go_once_the_right_one_has_been_there() 
         again.finishes();
     };
     let attempts = Attempts::new([Ok(first), Err(stranger()), Ok(second)]);
-    let ((result, told), ()) = tokio::join!(takes_part(attempts, Failing::default()), served);
+    let ((result, told), ()) = together(takes_part(attempts, Failing::default()), served).await;
     assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
     let said = |notice: &&Notice| matches!(notice, Notice::Disconnected { reason, .. } if reason.contains("another server answers"));
     assert_eq!(told.iter().filter(said).count(), 1, "{told:?}");
@@ -236,7 +252,7 @@ async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
         while forgotten.recv().await != Some(3) {}
         server.finishes();
     };
-    let ((result, told), ()) = tokio::join!(takes_part(Attempts::new([Ok(link)]), store), served);
+    let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
     assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
     let full = |notice: &&Notice| matches!(notice, Notice::NoRoomForState { round: 4, .. });
     assert_eq!(told.iter().filter(full).count(), 1, "{told:?}");
@@ -253,6 +269,28 @@ async fn a_server_that_takes_no_last_words_is_left_without_them() {
         // The transport could send nothing, and says so to nobody; in the end it is told to let that be.
         server.incoming.closed().await;
     };
-    let ((result, _), ()) = tokio::join!(takes_part(Attempts::new([Ok(link)]), Failing::default()), served);
+    let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), Failing::default()), served).await;
     assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+}
+
+#[tokio::test]
+async fn a_client_does_not_end_before_its_update_is_durable() {
+    let (release, released) = std::sync::mpsc::channel();
+    let durable = Arc::new(AtomicBool::new(false));
+    let mut store = Failing { durable: Mutex::new(Some((released, durable.clone()))), ..Failing::default() };
+    let device = Device { client: participant().client, samples: 2, shape: vec![1, 2, 2], classes: 2 };
+    let (finished, _) = unbounded_channel();
+    let session = Session::new(device, None, Duration::ZERO);
+    let mut driver = Driver::new(participant(), session, Training::new(finished));
+    let report = TrainReport { duration: Duration::from_secs(3600), ..TrainReport::default() };
+    let update = Bytes::from_static(b"update").into();
+    let result = crate::work::Result { work: Work::TRAIN, report, update, local: None, personal: None };
+    let held = Held { run: spec().run, round: 1 };
+    assert!(driver.keep(held, result, false, &mut store, &mut |_| {}).is_some());
+    let left = async {
+        driver.leave().await;
+        durable.load(Ordering::SeqCst)
+    };
+    let (durable, ()) = tokio::join!(left, async { release.send(()).unwrap() });
+    assert!(durable);
 }

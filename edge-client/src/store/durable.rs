@@ -4,11 +4,15 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
+use std::time::{Duration, SystemTime};
 
 use super::error::StoreError;
 
 /// More than any file for people has here, and little enough to read without asking.
 const MAX_TEXT: u64 = 16 << 10;
+
+/// The coarsest step in which a file system keeps the time that a file was written: that of FAT.
+const TICK: Duration = Duration::from_secs(2);
 
 /// The name under which something is written before it is whole.
 pub(super) fn partial(path: &Path) -> PathBuf {
@@ -43,8 +47,24 @@ pub(super) fn write(path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
 
 /// Writes a small file whole and durably: after a crash there are the old bytes or the new ones.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    replace_after(path, content, None)
+}
+
+/// The same with a file that counts as written after `moment`, also where the clock has gone back since: not every device
+/// has one that runs without power.
+pub(super) fn replace_after(
+    path: &Path,
+    content: &[u8],
+    moment: Option<SystemTime>,
+) -> Result<(), StoreError> {
     let partial = partial(path);
     write(&partial, &[content])?;
+    if let Some(moment) = moment.and_then(|moment| moment.checked_add(TICK))
+        && moment > SystemTime::now()
+    {
+        let file = private().open(&partial).map_err(StoreError::io("open", &partial))?;
+        file.set_modified(moment).map_err(StoreError::io("date", &partial))?;
+    }
     sync_file(&partial)?;
     rename(&partial, path)?;
     sync_dir(parent(path))

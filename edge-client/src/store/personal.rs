@@ -44,11 +44,13 @@ impl PersonalModels {
     pub fn keep(&self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.path(run);
         let new = !durable::exists(&path)?;
+        let mut others = self.by_age()?;
+        others.retain(|&(_, of)| of != run);
         durable::create_dir(&self.directory)?;
-        durable::replace(&path, bytes)?;
+        durable::replace_after(&path, bytes, others.first().map(|&(newest, _)| newest))?;
         if new {
             durable::sync_dir(durable::parent(&self.directory))?;
-            for (_, old) in self.by_age()?.into_iter().filter(|&(_, of)| of != run).skip(RUNS_KEPT - 1) {
+            for (_, old) in others.into_iter().skip(RUNS_KEPT - 1) {
                 tracing::info!(run = %old, "removing the personal model of a run that was not used for long");
                 durable::remove_file(&self.path(old))?;
             }
@@ -56,7 +58,7 @@ impl PersonalModels {
         Ok(())
     }
 
-    /// The model of a run or, without one, that which was written last.
+    /// The model of a run or, without one, that which was written last, whatever the clock said then.
     ///
     /// # Errors
     /// [`StoreError`] if there is none, it cannot be read or is damaged.
@@ -138,6 +140,24 @@ mod tests {
         models.keep(run(1), &Personal { round: 8, ..of(1) }.to_bytes()).unwrap();
         assert_eq!(models.open(None).unwrap().round, 8);
         assert_eq!(fs::read_dir(&models.directory).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn the_order_is_that_of_writing_on_a_device_whose_clock_has_gone_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = PersonalModels::of(folder.path());
+        models.keep(run(1), &of(1).to_bytes()).unwrap();
+        // What was written so far was written by a clock that was ahead.
+        let ahead = SystemTime::now() + Duration::from_secs(1_000_000);
+        let file = fs::File::options().write(true).open(models.path(run(1))).unwrap();
+        file.set_modified(ahead).unwrap();
+        for number in [3, 2, 1, 3] {
+            models.keep(run(number), &of(number).to_bytes()).unwrap();
+            assert_eq!(models.open(None).unwrap(), of(number));
+        }
+        assert!(
+            models.by_age().unwrap().iter().all(|&(written, _)| written < ahead + Duration::from_secs(60))
+        );
     }
 
     #[test]

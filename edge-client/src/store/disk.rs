@@ -32,7 +32,7 @@ pub struct DiskStore {
 impl DiskStore {
     /// Opens a state directory; creates it, with a new identity, if there is none.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        durable::create_dir(directory)?;
+        durable::create_dir_durably(directory)?;
         let lock = lock(directory)?;
         format(directory)?;
         let key = identity::load_or_create(&directory.join("identity"))?;

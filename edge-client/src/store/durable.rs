@@ -30,6 +30,19 @@ pub(super) fn create_dir(path: &Path) -> Result<(), StoreError> {
     builder.create(path).map_err(StoreError::io("create the directory", path))
 }
 
+/// The same, and makes those durable that were not there.
+pub(super) fn create_dir_durably(path: &Path) -> Result<(), StoreError> {
+    let mut missing = Vec::new();
+    for folder in path.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+        if exists(folder)? {
+            break;
+        }
+        missing.push(folder);
+    }
+    create_dir(path)?;
+    missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
+}
+
 /// Options that create a file for this user alone.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -99,6 +112,8 @@ pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
 
 /// Makes a file's bytes durable; a file that is not there any more needs nothing.
 pub(super) fn sync_file(path: &Path) -> Result<(), StoreError> {
+    #[cfg(test)]
+    tests::SYNCED.with_borrow_mut(|synced| synced.push(path.to_path_buf()));
     absent_is_fine(File::open(path).and_then(|file| file.sync_all())).map_err(StoreError::io("sync", path))
 }
 
@@ -114,7 +129,9 @@ pub(super) fn exists(path: &Path) -> Result<bool, StoreError> {
 
 /// The directory that a path of the store is in.
 pub(super) fn parent(path: &Path) -> &Path {
-    path.parent().expect("paths of the store are joined to its directory")
+    let parent =
+        path.parent().expect("paths of the store are joined to its directory, and the root is always there");
+    if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
@@ -125,8 +142,29 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    thread_local! {
+        /// What this test has synced, in this order.
+        pub(crate) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    }
+
+    #[test]
+    fn directories_that_were_not_there_are_durable_in_their_parents() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/c");
+        fs::create_dir(folder.path().join("a")).unwrap();
+        for synced in [vec![folder.path().join("a"), folder.path().join("a/b")], Vec::new()] {
+            create_dir_durably(&path).unwrap();
+            assert_eq!(SYNCED.take(), synced);
+        }
+        assert!(path.is_dir());
+        // Relative to where the program was started.
+        assert_eq!(parent(Path::new("state")), Path::new("."));
+    }
 
     #[test]
     fn a_replaced_file_is_whole_and_leaves_nothing_beside_it() {

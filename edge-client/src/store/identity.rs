@@ -13,6 +13,8 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
         let damaged =
             |problem: &str| StoreError::Identity { path: path.to_path_buf(), problem: problem.to_owned() };
         let text = text.map_err(|_| damaged("it is not text"))?;
+        // Whoever made it may have been ended before it was durable, and a ticket is worth nothing to another identity.
+        durable::sync_dir(durable::parent(path))?;
         return SecretKey::parse(text.trim()).map_err(|_| {
             // What stood there before devices had keys.
             let id_alone = text.trim().parse::<shared::id::ClientId>().is_ok();
@@ -30,7 +32,9 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::PathBuf;
 
+    use super::durable::tests::SYNCED;
     use super::*;
 
     #[test]
@@ -44,6 +48,16 @@ mod tests {
         {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn an_identity_is_durable_before_it_is_used_whoever_made_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("identity");
+        for _ in 0..2 {
+            load_or_create(&path).unwrap();
+            assert_eq!(SYNCED.take().last().map(PathBuf::as_path), Some(folder.path()));
         }
     }
 

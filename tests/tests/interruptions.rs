@@ -208,6 +208,20 @@ async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_an_older_device_cannot_be_asked_for_its_state_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = Scenario::small(&["data.clients=2", "eligibility.max-temperature=80"]);
+    let hosted = Hosted::start(scenario, &directory.path().join("run"));
+    let (key, transport) = (device_key(1), quinn::TransportConfig::default());
+    let older =
+        RawPeer::connect_speaking(Protocol::V3, hosted.address(), hosted.pin(), &key, transport).await;
+    let mut older = older.unwrap();
+    say(&mut older, ToServer::Hello(greeting(&hosted, None))).await;
+    assert!(matches!(older.answer().await, Ok(ToClient::Welcome { .. })), "it takes part");
+    hosted.remark(&["federation/3", "[eligibility]", "until its edge-client is updated"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
     let (directory, hosted) = hosted(1);
     let gate = hosted.gate(0);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use shared::id::ClientId;
 use shared::message::{Refusal, ToClient, ToServer, UpdateHeader};
+use shared::protocol::Protocol;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::coordinator::{PeerId, Status};
@@ -32,6 +33,13 @@ pub enum FromPeer {
         /// Its place among the messages of this peer that wait to be heard, where there are only so many;
         /// free for the next one when this is dropped.
         place: Option<OwnedSemaphorePermit>,
+    },
+    /// It speaks a version that has no word for what the run asks of a device before it trains, and so was not asked.
+    Unconditional {
+        /// Which.
+        peer: PeerId,
+        /// The version.
+        protocol: Protocol,
     },
     /// An update arrived; its payload is unread.
     Uploaded {

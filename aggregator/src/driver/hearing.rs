@@ -81,6 +81,17 @@ impl Driver {
                 )));
                 None
             }
+            FromPeer::Unconditional { peer, protocol } => {
+                if self.known.get(&peer).is_some_and(|known| known.told) {
+                    let version = String::from_utf8_lossy(protocol.name());
+                    notice(Notice::Remark(format!(
+                        "{} speaks {version}, which knows nothing of [eligibility]: it trains whatever state it is in, until \
+                         its edge-client is updated",
+                        self.name(peer)
+                    )));
+                }
+                None
+            }
             FromPeer::Foreign { address } => {
                 if let Some(remark) = self.strangers.foreign(address) {
                     notice(Notice::Remark(remark));

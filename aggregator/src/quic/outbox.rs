@@ -19,7 +19,7 @@ use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
 use super::partials::digest;
 use super::peer::{Peer, PeerError, within};
 use super::strangers::Stranger;
-use crate::driver::ToPeer;
+use crate::driver::{FromPeer, ToPeer};
 use crate::run::Broadcast;
 
 /// Bytes that are read from a broadcast's file at once.
@@ -47,8 +47,13 @@ pub(super) async fn empty(
                         // One upload at a time, from now on.
                         peer.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
                     }
-                    if let Some(message) = message.for_peer(peer.protocol()) {
-                        messages.try_send(frame::encode(&message, 0)).map_err(|_| PeerError::Deaf)?;
+                    let (asks, protocol) = (matches!(message, ToClient::Conditions(_)), peer.protocol());
+                    match message.for_peer(protocol) {
+                        Some(message) => {
+                            messages.try_send(frame::encode(&message, 0)).map_err(|_| PeerError::Deaf)?;
+                        }
+                        None if asks => peer.tell(FromPeer::Unconditional { peer: peer.id, protocol })?,
+                        None => {}
                     }
                 }
                 ToPeer::Task(broadcast) => {

@@ -119,6 +119,16 @@ fn unlabelled_devices_cost_the_server_nothing_and_do_not_collapse() {
 
 #[test]
 #[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn unlabelled_devices_cost_nothing_however_many_labels_there_are() {
+    let Some(found) = compared("fedmix-labels") else { return };
+    for labels in ["l700", "l800", "l1000"] {
+        let [sl, fedmix] = ["sl", "fedmix"].map(|name| accuracy(&found, &format!("{labels}/{name}")));
+        assert!(fedmix >= sl - 0.005, "{labels}: FedMix {fedmix}, the server alone {sl}");
+    }
+}
+
+#[test]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
 fn skew_of_unlabelled_data_makes_little_difference() {
     let Some(found) = compared("fedmix-mu") else { return };
     let all = ["mu0_1", "mu1", "mu100"].map(|mu| accuracy(&found, &format!("{mu}/fedmix")));

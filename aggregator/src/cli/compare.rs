@@ -313,7 +313,7 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
             .map_err(|error| Failure::file("write", &path, error))?;
     }
     let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
-    let fruitless = seeds.filter(|(_, seed)| seed.complete && seed.fruitless());
+    let fruitless = seeds.filter(|(_, seed)| seed.fruitless());
     let fruitless = fruitless.map(|(line, seed)| format!("{}, seed {}", line.name, seed.seed)).collect();
     if arguments.json {
         terminal::print(&format!("{json}\n"))?;

@@ -209,7 +209,7 @@ fn runs(found: &Found<'_>) -> Markup {
                         td { (share(seed.accuracy)) }
                         td { (share(seed.best)) }
                         td { (seed.reached.map_or_else(|| "-".to_owned(), |(round, _)| round.to_string())) }
-                        td { (seed.troubles.text()) @if seed.complete && seed.fruitless() { "; counts nowhere" } }
+                        td { (seed.troubles.text()) @if seed.fruitless() { "; counts nowhere" } }
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::plan::{Plan, Target};
+use super::plan::{Plan, Planned, Target};
 use super::troubles::Troubles;
 use crate::report::{RoundRecord, of_a_model};
 use crate::run::stopping;
@@ -110,7 +110,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    fn of(run: &super::plan::Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
+    fn of(run: &Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
         let tested = || rounds.iter().filter_map(|round| Some((round.round, round.accuracy?)));
         let until = |last: u32| {
             let rounds = rounds.iter().take_while(|round| round.round <= last);
@@ -144,10 +144,10 @@ impl Seed {
         self.complete && !self.fruitless()
     }
 
-    /// Whether no round had enough updates, so that the model is what it was in the beginning.
+    /// Whether it is complete, and no round had enough updates, so that the model is what it was in the beginning.
     #[must_use]
     pub fn fruitless(&self) -> bool {
-        self.rounds > 0 && self.troubles.void >= self.rounds
+        self.complete && self.rounds > 0 && self.troubles.void >= self.rounds
     }
 }
 
@@ -179,9 +179,9 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     let mut lines = Vec::new();
     for (cell, setting) in plan.cells.iter().enumerate() {
         let counted = |variant: usize, target: &dyn Fn(u32) -> Option<f64>| -> Vec<Seed> {
-            let of_line = |(run, _): &(&super::plan::Planned, _)| run.cell == cell && run.variant == variant;
-            let runs = plan.runs.iter().zip(rounds).filter(of_line);
-            runs.filter_map(|(run, rounds)| Some(Seed::of(run, rounds.as_ref()?, target(run.seed)))).collect()
+            begun(plan, rounds, cell, variant)
+                .map(|(run, rounds)| Seed::of(run, rounds, target(run.seed)))
+                .collect()
         };
         let example: Vec<Seed> = match &setting.target {
             Some(Target::Of(variant)) => plan.variant(variant).map(|variant| counted(variant, &|_| None)),
@@ -237,18 +237,27 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     lines
 }
 
+/// The runs of a variant in a cell that have begun, with their rounds.
+fn begun<'p, 'r>(
+    plan: &'p Plan,
+    rounds: &'r Rounds,
+    cell: usize,
+    variant: usize,
+) -> impl Iterator<Item = (&'p Planned, &'r [RoundRecord])> {
+    let runs =
+        plan.runs.iter().zip(rounds).filter(move |(run, _)| run.cell == cell && run.variant == variant);
+    runs.filter_map(|(run, rounds)| Some((run, rounds.as_deref()?)))
+}
+
 /// The runs of a line that its pictures are made of: those that count in its means or, where there is none yet, those that have
 /// begun.
 #[must_use]
 pub fn shown<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a [RoundRecord]> {
-    let of_line =
-        |(run, _): &(&super::plan::Planned, _)| run.cell == line.cell && run.variant == line.variant;
-    let runs = plan.runs.iter().zip(rounds).filter(of_line);
-    let begun = runs.filter_map(|(run, rounds)| Some((run.seed, rounds.as_deref()?)));
-    let begun: Vec<_> = begun.filter(|(_, rounds)| !rounds.is_empty()).collect();
-    let counts = |number: u32| line.seeds.iter().any(|seed| seed.seed == number && seed.counts());
-    let none = !begun.iter().any(|(seed, _)| counts(*seed));
-    begun.into_iter().filter(|(seed, _)| none || counts(*seed)).map(|(_, rounds)| rounds).collect()
+    let begun = begun(plan, rounds, line.cell, line.variant).filter(|(_, rounds)| !rounds.is_empty());
+    let begun: Vec<_> = begun.collect();
+    let counts = |run: &Planned| line.seeds.iter().any(|seed| seed.seed == run.seed && seed.counts());
+    let none = !begun.iter().any(|(run, _)| counts(run));
+    begun.into_iter().filter(|(run, _)| none || counts(run)).map(|(_, rounds)| rounds).collect()
 }
 
 /// The mean accuracy over the seeds, round by round, of the rounds in which all runs that were tested at all then or later

@@ -155,7 +155,7 @@ pub(super) fn troubled<'a>(
     let seeds = lines.into_iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
     seeds.filter_map(|(line, seed)| {
         let mut text = seed.troubles.text();
-        if seed.complete && seed.fruitless() {
+        if seed.fruitless() {
             text.push_str("; it learned nothing and counts nowhere");
         }
         (!text.is_empty()).then(|| (format!("{}, seed {}", line.name, seed.seed), text))

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
+use edge_client::system::System;
+use edge_client::system::memory::memory;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::exit::Failure;
@@ -266,11 +268,8 @@ fn run_all(
 
 /// Bytes that programs can have without others losing theirs, where the system says so.
 fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     // The rest is for what was estimated too low.
-    Some(kilobytes * 1024 / 10 * 8)
+    Some(memory(&System::this())?.available / 10 * 8)
 }
 
 /// Writes the report and the tables of whatever is there, and names the complete runs that learned nothing.

@@ -4,16 +4,18 @@ use super::System;
 
 /// In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub struct Memory {
     /// The device's.
-    pub(crate) total: u64,
+    pub total: u64,
     /// What the system could give to programs.
-    pub(crate) available: u64,
+    pub available: u64,
     /// What a limit for this process leaves of that; all of it where there is none.
-    pub(crate) free: u64,
+    pub free: u64,
 }
 
-pub(crate) fn memory(system: &System) -> Option<Memory> {
+/// What the system says of it; `None` where it says nothing.
+#[must_use]
+pub fn memory(system: &System) -> Option<Memory> {
     let available = meminfo(system, "MemAvailable:")?;
     let total = meminfo(system, "MemTotal:").unwrap_or(available);
     let free = limit(system).map_or(available, |left| available.min(left));

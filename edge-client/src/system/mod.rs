@@ -2,12 +2,12 @@
 //!
 //! | module | what is read |
 //! |---|---|
-//! | `memory` | what is free for this process |
+//! | [`memory`] | what is free for this process |
 //! | `power` | temperatures, and whether the device runs on a battery |
 //!
 //! Everything is read from files below [`System::root`], which is `/` but in tests.
 
-pub(crate) mod memory;
+pub mod memory;
 pub(crate) mod power;
 
 use std::path::PathBuf;

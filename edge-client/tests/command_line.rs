@@ -375,7 +375,10 @@ fn a_ticket_given_to_the_doctor_does_not_stay_in_the_list_of_processes() {
     // While it starts anew the list is empty, or breaks off anywhere (a file of /proc is read in pieces); once it has ended it is
     // empty for good, and that takes a while where nobody answers.
     while !fs::read_to_string(&list).unwrap().contains("--ticket-file\0-") {
-        assert!(doctor.try_wait().unwrap().is_none(), "it has ended, and was not seen taking its ticket elsewhere");
+        assert!(
+            doctor.try_wait().unwrap().is_none(),
+            "it has ended, and was not seen taking its ticket elsewhere"
+        );
     }
     let anew = fs::read_to_string(&list).unwrap();
     assert!(!anew.contains(&text), "{anew:?}");

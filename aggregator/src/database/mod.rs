@@ -22,9 +22,9 @@ mod schema;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::files::{Disk, FileLayer as _, create_dir_durably, private};
 use error::failed;
@@ -36,6 +36,8 @@ pub const FILE: &str = "aggregator.sqlite3";
 
 /// How long a process waits for another one's transaction.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries where `SQLite` does not wait itself.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The database of one lab. Clones share its connection, one at a time.
 #[derive(Clone, Debug)]
@@ -64,9 +66,7 @@ impl Database {
         if check != "ok" {
             return Err(DatabaseError::Damaged { path, reason: check });
         }
-        let mode: String = connection
-            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-            .map_err(&failed)?;
+        let mode = write_ahead(&connection).map_err(&failed)?;
         if mode != "wal" {
             let reason = format!("it stays in journal mode {mode}");
             return Err(file("keep a write-ahead log beside", std::io::Error::other(reason)));
@@ -147,6 +147,24 @@ impl Database {
     /// A transaction that a panic ended was rolled back: the connection is as good as before.
     fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks for a write-ahead log; gives the mode that the file is in then. Where two processes make the file at once, `SQLite`
+/// refuses one of them without the wait that [`PATIENCE`] is for: it has read already, and would wait for one that waits for
+/// it. Nothing is held between two tries, so this one may.
+fn write_ahead(connection: &Connection) -> rusqlite::Result<String> {
+    let began = Instant::now();
+    loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && began.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
     }
 }
 

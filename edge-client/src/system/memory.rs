@@ -30,6 +30,13 @@ fn meminfo(system: &System, name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
+/// A figure of a control group's `memory.stat`, in bytes.
+fn counted(system: &System, place: &str, name: &str) -> Option<u64> {
+    let text = system.read(&format!("{place}/memory.stat"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
 /// What is left of the least limit of this process's control group and those above it (version 2), if there is one.
 fn limit(system: &System) -> Option<u64> {
     let groups = system.read("proc/self/cgroup")?;
@@ -39,7 +46,10 @@ fn limit(system: &System) -> Option<u64> {
         let place = format!("sys/fs/cgroup/{group}");
         let number = |file: &str| system.read(&format!("{place}/{file}"))?.parse::<u64>().ok();
         if let Some(most) = number("memory.max") {
-            let left = most.saturating_sub(number("memory.current").unwrap_or(0));
+            let used = number("memory.current").unwrap_or(0);
+            // Files that were read and not looked at since count as used, and give way to whoever needs memory.
+            let kept = counted(system, &place, "inactive_file").unwrap_or(0);
+            let left = most.saturating_sub(used.saturating_sub(kept));
             least = Some(least.map_or(left, |least: u64| least.min(left)));
         }
         if group.is_empty() {

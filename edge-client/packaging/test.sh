@@ -28,14 +28,14 @@ if [ -z "${PACKAGES_UNDER_TEST:-}" ]; then
 fi
 if [ "$PACKAGES_UNDER_TEST" = outside ]; then
     view=$(mktemp -d)
-    mount -t tmpfs view "$view"
+    mount -t tmpfs view "$view" || cannot 'this system lets nobody have files in memory'
     mkdir "$view/upper" "$view/work" "$view/root"
     mount -t overlay overlay -o "lowerdir=/,upperdir=$view/upper,workdir=$view/work" "$view/root" ||
         cannot 'this system lets nobody make an overlay of its files'
-    mount -t proc proc "$view/root/proc"
+    mount -t proc proc "$view/root/proc" || cannot 'this system shows nobody its processes anew'
     # Services of the system are none of this test's: the scripts see no running systemd.
-    mount -t tmpfs run "$view/root/run"
-    mount -t tmpfs packages "$view/root/mnt"
+    mount -t tmpfs run "$view/root/run" && mount -t tmpfs packages "$view/root/mnt" ||
+        cannot 'this system lets nobody have files in memory'
     cp "$@" "$view/root/mnt"
     cp "$0" "$view/root/mnt/test.sh"
     code=0

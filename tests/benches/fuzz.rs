@@ -22,7 +22,7 @@ use peak_alloc::PeakAlloc;
 static MEMORY: PeakAlloc = PeakAlloc;
 
 /// How long one input may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The exit code of a process that has reported its failure.
 const REPORTED: i32 = 1;
 

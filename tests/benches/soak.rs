@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use federation_tests::lab::Lab;
-use federation_tests::process::Process;
+use federation_tests::process::{Process, until};
 use federation_tests::serving::memory;
 use rand::RngExt as _;
 use shared::seed::Seed;
@@ -44,6 +44,7 @@ fn main() {
     let mut chance = Seed::root(1).derive("soak").rng();
     let mut server = lab.serve();
     let mut devices: Vec<Process> = (0..clients).map(|index| lab.join(index)).collect();
+    until("the first round is closed", || lab.closed() > 0);
     let began = Instant::now();
     let (mut told, mut served, mut closed, mut closed_at) = (began, began, 0, began);
     let (mut kills, mut server_kills, mut longest) = (0, 0, Duration::ZERO);

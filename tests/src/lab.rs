@@ -20,7 +20,7 @@ use crate::scenario::Scenario;
 
 /// Below the ports that systems give to sockets which ask for any: while an aggregator is down, no client's
 /// own socket takes its port.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+const PORTS: std::ops::Range<u16> = 10_000..16_000;
 
 /// A folder with all that a federation of processes needs. Devices have the identities of simulated clients,
 /// so the model must be the simulation's, byte for byte.

@@ -124,7 +124,9 @@ async fn and_so_does_one_that_was_stopped() {
 }
 
 async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
-    let lab = Lab::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20"]);
+    // These peers give no sign that they are there but what they send.
+    let lost = "connection.lost-after=15";
+    let lab = Lab::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20", lost]);
     let mut server = lab.serve();
     let address = lab.address().parse().unwrap();
     let greeting = |held: Option<Held>| Hello { holds: held, ..hello(lab.client(0), 20, &[1, 28, 28], 10) };
@@ -320,8 +322,9 @@ fn a_device_whose_address_changes_in_the_middle_of_its_update_goes_on() {
         }
     }
     assert!(relay.moves() >= 3, "it moved {} times", relay.moves());
-    // Nothing was sent twice but lost datagrams.
-    assert!(relay.passed() < 3 * 1_200_000, "{} bytes", relay.passed());
+    // Three updates of 800 kB, none of them begun anew: all that is sent twice are datagrams that were lost, more of them
+    // where the system gives sockets little room.
+    assert!(relay.passed() < 3 * 1_500_000, "{} bytes", relay.passed());
     let said = hosted.said().join("\n");
     assert_eq!(said.matches("says hello").count(), 2, "{said}");
     assert_eq!(hosted.end().0, Outcome::Completed);

@@ -151,6 +151,11 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
+    use std::os::unix::fs::FileTypeExt as _;
+    if !std::fs::metadata("/dev/full").is_ok_and(|full| full.file_type().is_char_device()) {
+        println!("skipped: this system has no device that is always full");
+        return;
+    }
     let scenario = Scenario::small(&[]);
     let directory = tempfile::tempdir().unwrap();
     let root = RunDirectory::new(directory.path().join("run"));

@@ -5,6 +5,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
 
 use federation_tests::gate::Sign;
 use federation_tests::lab::Lab;
@@ -25,25 +26,34 @@ const OVERRIDES: [&str; 7] = [
 
 /// In the place of systemd, for one service.
 struct Manager {
-    socket: UnixDatagram,
+    told: Receiver<String>,
     heard: Vec<String>,
 }
 
 impl Manager {
+    /// Reads what is told as it comes, as systemd does: a socket holds a few datagrams, and whoever tells more waits.
     fn new(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).expect("nobody else has a socket there");
-        socket.set_read_timeout(Some(PATIENCE)).expect("it is longer than nothing");
-        Self { socket, heard: Vec::new() }
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut datagram = [0; 4096];
+            // Until the test has ended.
+            while let Ok(length) = socket.recv(&mut datagram) {
+                let text = std::str::from_utf8(&datagram[..length]).expect("text is told").to_owned();
+                if tell.send(text).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { told, heard: Vec::new() }
     }
 
     /// Waits for a line that begins like this; gives all of it.
     fn hear(&mut self, wanted: &str) -> String {
-        let mut datagram = [0; 4096];
         loop {
-            let length = self.socket.recv(&mut datagram).unwrap_or_else(|error| {
+            let text = self.told.recv_timeout(PATIENCE).unwrap_or_else(|error| {
                 panic!("{wanted} was never told ({error}); heard: {:?}", self.heard);
             });
-            let text = std::str::from_utf8(&datagram[..length]).expect("text is told");
             self.heard.extend(text.lines().map(str::to_owned));
             if let Some(line) = text.lines().find(|line| line.starts_with(wanted)) {
                 return line.to_owned();

@@ -84,7 +84,8 @@ async fn nobody_uploads_before_the_welcome() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
-    let signs = ["connection.heartbeat=0.25", "connection.lost-after=2"];
+    // Long enough for all of them to come before the first is sent away, on a machine with other things to do as well.
+    let signs = ["connection.heartbeat=1", "connection.lost-after=10"];
     let (directory, hosted) = hosted(2, &[&["round.count.min=2", "run.rounds=1"][..], &signs].concat());
     let spool = spool(&directory);
     let gates = honest(&hosted);
@@ -236,7 +237,8 @@ async fn who_takes_nothing_of_its_task_is_sent_away() {
     // A task that fits into the send window, and one that does not.
     for model in ["linear", "mlp-2nn"] {
         let model = format!("model.name={model}");
-        let lost = ["connection.heartbeat=0.25", "connection.lost-after=1"];
+        // Longer than a busy machine stands still: the connection itself would be lost then.
+        let lost = ["connection.heartbeat=0.5", "connection.lost-after=3"];
         let rounds = ["round.count.min=2", "round.start=3", "run.rounds=1"];
         let (_directory, hosted) = hosted(3, &[&[&model[..]][..], &lost, &rounds].concat());
         let mut deaf = RawPeer::connect_as(hosted.address(), hosted.pin(), &device_key(2), narrow(2000, 10))

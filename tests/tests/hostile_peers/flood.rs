@@ -18,7 +18,8 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     const FLOOD: u32 = 1000;
     /// A few lines for each of three peers, and one for each of two rounds.
     const LINES: usize = 60;
-    let lab = Lab::new(2, &["run.rounds=1", "data.limit=20"]);
+    // The liar gives no sign that it is there but its lies.
+    let lab = Lab::new(2, &["run.rounds=1", "data.limit=20", "connection.lost-after=15"]);
     let server = lab.serve();
     let gates = [lab.gate(0), lab.gate(1)];
     let held: Vec<_> = gates.iter().map(Gate::held).collect();

@@ -377,8 +377,10 @@ fn the_doctor_takes_a_ticket_as_joining_does() {
 fn a_ticket_given_to_the_doctor_does_not_stay_in_the_list_of_processes() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let text = ticket(&silent.local_addr().unwrap().to_string());
+    let folder = tempfile::tempdir().unwrap();
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_edge-client"))
         .args(["doctor", &text, "--state", "absent", "--json"])
+        .current_dir(folder.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -77,17 +77,12 @@ fn enough(room: Room, directory: &Path) -> Finding {
 fn try_out(directory: &Path) -> io::Result<Duration> {
     let path = directory.join(format!(".edge-client-doctor-{}", std::process::id()));
     let began = Instant::now();
-    let written = File::options().write(true).create_new(true).open(&path).and_then(|mut file| {
-        file.write_all(&vec![0x5a; TRY])?;
-        file.sync_all()
-    });
-    let took = began.elapsed();
-    let removed = match written {
-        // It was not there before, and is not there now.
-        Err(_) if !path.exists() => Ok(()),
-        _ => std::fs::remove_file(&path),
-    };
-    written.and(removed).map(|()| took)
+    let mut file = File::options().write(true).create_new(true).open(&path)?;
+    // Without a name from here on: nothing is left, whatever ends this process.
+    std::fs::remove_file(&path)?;
+    file.write_all(&vec![0x5a; TRY])?;
+    file.sync_all()?;
+    Ok(began.elapsed())
 }
 
 fn lasts(existing: &Path, state: &Path, tried: io::Result<Duration>) -> Finding {

@@ -229,6 +229,7 @@ fn the_shipped_experiments_are_plans() {
             command.args(["compare", "--plan", "--form", form, "--set", "data.path=nowhere", "--out"]);
             let ended = Process::start("compare", command.arg(out.path()).arg(&path)).wait();
             assert_eq!(ended.code, Some(0), "{}: {}", path.display(), ended.text);
+            assert_eq!(fs::read_dir(out.path()).expect("a folder").count(), 0, "nothing is made");
             seen += 1;
         }
     }

@@ -71,6 +71,11 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         PathBuf::from("experiments").join(format!("{stem}-{}", arguments.form))
     });
     let runs = out.join("runs");
+    if arguments.plan && !runs.is_dir() {
+        // Nothing was run yet: there is nothing to lock, and nothing is left behind.
+        tell_plan(&plan, &vec![Standing::Absent; plan.runs.len()]);
+        return conclude(&plan, &out, arguments).map(drop);
+    }
     create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
     let path = out.join("lock");
     let _lock = Disk.lock(&path).map_err(|error| match error {
@@ -272,7 +277,7 @@ fn available_memory() -> Option<u64> {
     Some(memory(&System::this())?.available / 10 * 8)
 }
 
-/// Writes the report and the tables of whatever is there, and names the complete runs that learned nothing.
+/// Writes the report and the tables of whatever is there, if anything is, and names the complete runs that learned nothing.
 fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<String>, Failure> {
     let runs = out.join("runs");
     let read = |run: &Planned| match recorded(&Disk, run, &runs) {
@@ -306,6 +311,9 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
     if plan.experiment.interpolation.is_some() {
         files.push(("mixtures.csv", interpolation::csv(&mixtures)));
     }
+    if !runs.is_dir() {
+        files.clear();
+    }
     for (name, text) in files {
         let path = out.join(name);
         write_durably(&Disk, &path, |file| file.write_all(text.as_bytes()))
@@ -316,6 +324,9 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
     let fruitless = fruitless.map(|(line, seed)| format!("{}, seed {}", line.name, seed.seed)).collect();
     if arguments.json {
         terminal::print(&format!("{json}\n"))?;
+        return Ok(fruitless);
+    }
+    if !runs.is_dir() {
         return Ok(fruitless);
     }
     let mut text = table(plan, &lines);

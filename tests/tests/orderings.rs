@@ -95,14 +95,32 @@ fn robust_rules_withstand_the_scaled_updates_that_ruin_the_mean() {
     }
 }
 
-/// Without skew. That its representations stay nearer to the global ones does not hold, and is no ordering here: see its
-/// module; with skew, it is behind after so few rounds.
+/// With the weight that the paper has for CIFAR-10 where clients are alike, and with its least one where they are not.
 #[test]
 #[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
-fn moon_is_as_accurate_as_fedavg_where_clients_are_alike() {
+fn moon_is_as_accurate_as_fedavg() {
     let Some(found) = compared("moon-fashion") else { return };
-    let [fedavg, moon] = ["iid/fedavg", "iid/moon"].map(|name| accuracy(&found, name));
-    assert!((moon - fedavg).abs() <= 0.015, "MOON {moon}, FedAvg {fedavg}");
+    for moon in ["moon", "moon-mu0_1"] {
+        let [fedavg, moon] = ["fedavg", moon].map(|name| accuracy(&found, &format!("iid/{name}")));
+        assert!((moon - fedavg).abs() <= 0.015, "without skew: MOON {moon}, FedAvg {fedavg}");
+    }
+    let [fedavg, moon] = ["skew/fedavg", "skew/moon-mu0_1"].map(|name| accuracy(&found, name));
+    assert!(moon >= fedavg - 0.01, "with skew: MOON {moon}, FedAvg {fedavg}");
+}
+
+/// As long as the cross-entropy leads: for larger weights the two of them do not hold (see the algorithm's module).
+#[test]
+#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn moon_keeps_clients_nearer_to_the_global_model_at_no_cost() {
+    let Some(found) = compared("moon-cifar10") else { return };
+    let of = |name: &str| {
+        let metric = |metric: &str| measured(&found, name, metric);
+        (accuracy(&found, name), metric("alignment"), metric("drift"))
+    };
+    let (fedavg, moon) = (of("fedavg"), of("moon-mu0_1"));
+    assert!(moon.0 >= fedavg.0 - 0.01, "accuracy: MOON {moon:?}, FedAvg {fedavg:?}");
+    assert!(moon.1 > fedavg.1, "alignment: MOON {moon:?}, FedAvg {fedavg:?}");
+    assert!(moon.2 < fedavg.2, "drift: MOON {moon:?}, FedAvg {fedavg:?}");
 }
 
 #[test]

@@ -22,9 +22,11 @@
 //! c = cos(z_glob, z_prev):   z ~ z_glob / |z_glob| - z_prev / |z_prev|,   cos(z, z_glob) = sqrt((1 - c) / 2)
 //! ```
 //!
-//! So the representations of a local model are in general *not* nearer to the global ones than those of federated averaging,
-//! whose cosine stays near 0.9 where MOON's settles near 0.5, and the local model moves farther ([`Measures`]); the accuracy is
-//! about the same. A separate implementation of the paper in another language shows the same.
+//! So where the term leads, the representations of a local model are *not* nearer to the global ones than those of federated
+//! averaging, whose cosine stays near 0.9 where MOON's settles near 0.5, and the local model moves farther ([`Measures`]); the
+//! accuracy is about the same. A separate implementation of the paper in another language shows the same. Where the
+//! cross-entropy leads and the term corrects it, they are nearer, and the local model moves less: with `mu = 0.1`, the least
+//! that the paper tries, 0.81 against 0.75 after the reduced form of `moon-cifar10`.
 //!
 //! At its start a deep network represents all samples alike, in a short vector, and there the term outweighs the
 //! cross-entropy by far. In the paper's setting a client takes 780 steps in the first round, which knows no term, and leaves

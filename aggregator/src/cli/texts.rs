@@ -13,8 +13,9 @@ A first run:
   open runs/glyphs-fedavg/report.html
 
 With devices:
-  aggregator serve run.toml --listen 0.0.0.0:4433
-  edge-client join LAB:4433 --data DIR        (on each device)
+  aggregator ticket --uses 4                  (prints what four devices join with)
+  aggregator serve run.toml
+  edge-client join TICKET --data DIR          (on each device, once; then without the ticket)
 
 Every run has a directory RUNS/NAME (run.name, or SET-ALGORITHM) with config.toml (the effective configuration), rounds.jsonl (one line \
 per round), model.safetensors (or ensemble.safetensors, of an algorithm that keeps the clients' models side by side) and \

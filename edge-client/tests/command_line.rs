@@ -327,6 +327,23 @@ fn the_doctor_says_what_keeps_a_device_from_taking_part() {
     assert_ne!(of("disk")["level"], "problem", "{findings:?}");
     assert!(!state.exists(), "nothing is changed");
 
+    for (given, environment) in [(&["--state", names[1]][..], None), (&[], Some("relative"))] {
+        fs::write(data.join("identity"), "?").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_edge-client"))
+            .args(["doctor", "--json"])
+            .args(given)
+            .env("HOME", environment.unwrap_or("/"))
+            .env_remove("XDG_STATE_HOME")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let mut problems = said.lines().filter(|line| line.contains("\"problem\""));
+        assert!(problems.any(|problem| problem.contains("\"state\"")), "{said}");
+        assert!(said.contains("\"clock\""), "all else is told as well: {said}");
+        fs::remove_file(data.join("identity")).unwrap();
+    }
+
     fs::write(data.join("train.csv"), "a,label\n1,0\n2,1\n").unwrap();
     let output = doctor(&["--data", names[1], "--classes", "2", "--json"]);
     let findings: Vec<serde_json::Value> =

@@ -124,8 +124,10 @@ pub enum Command {
     /// Look for what keeps this device from taking part, and say what to do about it
     ///
     /// Looks at the clock, memory, processor, GPU, temperature, battery and the state directory, at the samples if they are
-    /// named, and whether the server answers if there is one. Needs no connection, and changes nothing. Ends with 0 if the device can take part, warnings or not, and
-    /// with 3 if it cannot.
+    /// named, and whether the server answers if there is one. Needs no connection, and changes nothing. Whether the server lets
+    /// this device in is not asked: its ticket may be used up, or the device revoked, which only joining shows. Ends with 0 if
+    /// nothing here keeps the device from taking part, warnings or not, and with 3 if something does.
+    #[command(after_long_help = DATA)]
     Doctor(DoctorArguments),
     /// Measure how fast this device trains
     ///

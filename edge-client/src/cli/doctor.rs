@@ -15,7 +15,7 @@ use super::values::Target;
 use crate::doctor::{self, Finding, Level, samples, server};
 use crate::link::ConnectError;
 use crate::quic::{QuicConnector, Reached};
-use crate::store::{ServerFile, StoreError};
+use crate::store::ServerFile;
 use crate::system::System;
 use crate::trust::Trust;
 
@@ -23,8 +23,11 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
     let ticket = ticket::given(arguments.server.as_ref(), arguments.ticket_file.as_deref())?;
     ticket.iter().for_each(ticket::hand_over);
     let mut findings = doctor::look_at(&System::this());
-    let state = state_directory(arguments.state.as_ref())?;
-    findings.extend(doctor::disk::look_at(&state));
+    let state = state_directory(arguments.state.as_ref());
+    match &state {
+        Ok(state) => findings.extend([doctor::disk::look_at(state), doctor::state::look_at(state)].concat()),
+        Err(error) => findings.push(doctor::state::nowhere(error.to_string())),
+    }
     if let Some(folder) = &arguments.data {
         let reading = Reading {
             shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
@@ -36,8 +39,8 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         findings.extend(samples::look_at(folder, &told));
     }
     let mut not_looked_at = Vec::new();
-    match whom(ticket, arguments.server.as_ref(), &state)? {
-        Some(whom) => findings.extend(server::look_at(&reach(whom)?)),
+    match whom(ticket, arguments.server.as_ref(), state.as_deref().ok()) {
+        Some(whom) => findings.extend(server::look_at(&reach(whom))),
         None => not_looked_at.push("the server (TICKET or HOST:PORT)"),
     }
     if arguments.data.is_none() {
@@ -54,29 +57,31 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
 type Whom = (Vec<String>, Option<PublicKey>);
 
 /// The server that is to be reached: from the arguments, or from the state directory.
-fn whom(ticket: Option<Ticket>, given: Option<&Target>, state: &Path) -> Result<Option<Whom>, StoreError> {
-    Ok(match (ticket, given) {
+fn whom(ticket: Option<Ticket>, given: Option<&Target>, state: Option<&Path>) -> Option<Whom> {
+    match (ticket, given) {
         (Some(ticket), _) => Some((ticket.addresses, Some(ticket.server))),
         (None, Some(Target::Address(address))) => Some((vec![address.clone()], None)),
-        (None, _) => ServerFile::of(state).load()?.map(|server| (server.addresses, Some(server.key))),
-    })
+        // A state directory that cannot be read is a finding of its own.
+        (None, _) => {
+            let server = ServerFile::of(state?).load().ok().flatten()?;
+            Some((server.addresses, Some(server.key)))
+        }
+    }
 }
 
 /// Tries to reach it, as nobody in particular: what the server knows of this device is not in question.
-fn reach((addresses, key): Whom) -> Result<Result<Reached, ConnectError>, CliError> {
+fn reach((addresses, key): Whom) -> Result<Reached, ConnectError> {
     let mut seed = [0; 32];
-    if let Err(error) = getrandom::fill(&mut seed) {
-        return Ok(Err(ConnectError::Local(error.to_string())));
-    }
+    getrandom::fill(&mut seed).map_err(|error| ConnectError::Local(error.to_string()))?;
     let connector = QuicConnector::new(addresses, Trust::new(key), &SecretKey::from_bytes(seed));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
+        .map_err(|error| ConnectError::Local(error.to_string()))?;
     let reached = runtime.block_on(connector.reach());
     // The system's search for a name cannot be ended, and nobody waits for it.
     runtime.shutdown_background();
-    Ok(reached)
+    reached
 }
 
 /// What was found: for people, or one JSON object each.

@@ -9,6 +9,7 @@
 //! | [`processor`] | what trains: cores, a GPU |
 //! | [`samples`] | the device's data |
 //! | [`server`] | whether the server answers, and what the network is like |
+//! | [`state`] | what is in the state directory: who this device is, and to which server it belongs |
 //!
 //! What the [system](crate::system) does not tell is no finding. Nothing is changed, but for a file that is written to the state
 //! directory and removed again.
@@ -20,6 +21,7 @@ pub mod power;
 pub mod processor;
 pub mod samples;
 pub mod server;
+pub mod state;
 
 use serde::Serialize;
 

@@ -113,19 +113,36 @@ impl Store for DiskStore {
 
 /// Notes the format of a new directory, and turns back before that of a newer program is touched.
 fn format(directory: &Path) -> Result<(), StoreError> {
-    let path = directory.join("format");
-    let Some(text) = durable::read_text(&path)? else {
-        return durable::replace(&path, format!("{FORMAT}\n").as_bytes());
-    };
+    match noted_format(directory)? {
+        Some(_) => Ok(()),
+        None => durable::replace(&directory.join("format"), format!("{FORMAT}\n").as_bytes()),
+    }
+}
+
+/// The format of a directory, which this program knows; `None` where none is noted.
+fn noted_format(directory: &Path) -> Result<Option<u32>, StoreError> {
+    let Some(text) = durable::read_text(&directory.join("format"))? else { return Ok(None) };
     let found = text.unwrap_or_default().trim().chars().take(20).collect::<String>();
     // A directory without a readable number is one whose power failed early.
     match found.parse::<u32>() {
         Ok(number) if number > FORMAT => {
             Err(StoreError::NewerDirectory { directory: directory.to_path_buf(), found, known: FORMAT })
         }
-        Ok(_) => Ok(()),
-        Err(_) => durable::replace(&path, format!("{FORMAT}\n").as_bytes()),
+        number => Ok(number.ok()),
     }
+}
+
+/// Who a state directory makes of this device, if it has been used: what [`DiskStore::open`] would find, looked at without
+/// changing anything and whether or not another process works there.
+///
+/// # Errors
+/// Those that opening it would have for what is in it: a newer format, a damaged identity, nothing that can be read.
+pub fn looked_into(directory: &Path) -> Result<Option<ClientId>, StoreError> {
+    // What is no directory has an error of its own at the first file in it.
+    noted_format(directory)?;
+    let key = identity::load(&directory.join("identity"))?;
+    ServerFile::of(directory).load()?;
+    Ok(key.map(|key| key.public().client()))
 }
 
 fn lock(directory: &Path) -> Result<File, StoreError> {

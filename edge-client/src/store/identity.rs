@@ -7,20 +7,27 @@ use shared::identity::SecretKey;
 use super::durable;
 use super::error::StoreError;
 
+/// The client's key; `None` before the first start.
+pub(super) fn load(path: &Path) -> Result<Option<SecretKey>, StoreError> {
+    let Some(text) = durable::read_text(path)? else { return Ok(None) };
+    let damaged =
+        |problem: &str| StoreError::Identity { path: path.to_path_buf(), problem: problem.to_owned() };
+    let text = text.map_err(|_| damaged("it is not text"))?;
+    let key = SecretKey::parse(text.trim()).map_err(|_| {
+        // What stood there before devices had keys.
+        let id_alone = text.trim().parse::<shared::id::ClientId>().is_ok();
+        let without = "it is of an older version of this program, whose devices had an id and no key";
+        damaged(if id_alone { without } else { "a private key has 64 hexadecimal digits" })
+    });
+    key.map(Some)
+}
+
 /// The client's key; made from the system's random numbers at the first start.
 pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
-    if let Some(text) = durable::read_text(path)? {
-        let damaged =
-            |problem: &str| StoreError::Identity { path: path.to_path_buf(), problem: problem.to_owned() };
-        let text = text.map_err(|_| damaged("it is not text"))?;
+    if let Some(key) = load(path)? {
         // Whoever made it may have been ended before it was durable, and a ticket is worth nothing to another identity.
         durable::sync_dir(durable::parent(path))?;
-        return SecretKey::parse(text.trim()).map_err(|_| {
-            // What stood there before devices had keys.
-            let id_alone = text.trim().parse::<shared::id::ClientId>().is_ok();
-            let without = "it is of an older version of this program, whose devices had an id and no key";
-            damaged(if id_alone { without } else { "a private key has 64 hexadecimal digits" })
-        });
+        return Ok(key);
     }
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(StoreError::Random)?;

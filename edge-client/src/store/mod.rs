@@ -50,7 +50,7 @@ use shared::id::RunId;
 use shared::message::{Held, TrainReport};
 use shared::payload::Payload;
 
-pub use disk::DiskStore;
+pub use disk::{DiskStore, looked_into};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use personal::PersonalModels;

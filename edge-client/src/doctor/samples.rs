@@ -140,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn where_no_sample_can_be_read_the_first_reason_is_told() {
+        for on_error in [OnError::Stop, OnError::Skip] {
+            let findings = look_at(table("1,2,cat\n3,4,dog\n").path(), &told(on_error));
+            assert_eq!(worst(&findings), Level::Problem, "{findings:?}");
+            let found = &findings[0].found;
+            assert!(found.contains("2 left out, the first:") && found.contains("line 2"), "{found}");
+            assert!(found.contains("\"cat\" is none of the whole numbers from 0 to 2"), "{found}");
+        }
+    }
+
+    #[test]
     fn no_data_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         for place in [folder.path().to_owned(), folder.path().join("gone")] {

@@ -100,6 +100,14 @@ pub enum DataError {
     /// There is no sample.
     #[error("holds no sample")]
     Empty,
+    /// There are samples, and all were left out.
+    #[error("holds no sample that can be used; {count} left out, the first: {first}")]
+    AllLeftOut {
+        /// How many.
+        count: usize,
+        /// Why the first of them was.
+        first: String,
+    },
     /// More samples than an index of 32 bits can tell apart.
     #[error("holds {found} samples, more than the {} that can be indexed", u32::MAX)]
     TooManySamples {

@@ -81,7 +81,7 @@ pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<D
     let Decoded { shape, pixels, labels } = decode_all(&folder, &files, reading, &mut skipped)?;
     let dataset = Dataset::new(shape, pixels, labels, reading.labels.classes());
     Ok(dataset
-        .map_err(|error| error.in_file(folder))?
+        .map_err(|error| skipped.explain(error).in_file(folder))?
         .named(reading.labels.names().to_vec())
         .leaving_out(skipped))
 }
@@ -108,9 +108,8 @@ pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Res
         }
     }
     let Decoded { shape, pixels, .. } = decode_all(&folder, &files, reading, &mut skipped)?;
-    let dataset =
-        Dataset::unlabelled(shape, Samples::Bytes(pixels)).map_err(|error| error.in_file(folder))?;
-    Ok(dataset.leaving_out(skipped))
+    let dataset = Dataset::unlabelled(shape, Samples::Bytes(pixels));
+    Ok(dataset.map_err(|error| skipped.explain(error).in_file(folder))?.leaving_out(skipped))
 }
 
 /// Images that were read.
@@ -129,7 +128,7 @@ fn decode_all(
     skipped: &mut Skipped,
 ) -> Result<Decoded, DataError> {
     let shape = match (&reading.shape, files.first()) {
-        (_, None) => return Err(DataError::Empty.in_file(folder)),
+        (_, None) => return Err(skipped.explain(DataError::Empty).in_file(folder)),
         (Some(shape), _) => shape.clone(),
         (None, Some(_)) => natural(files, reading)?,
     };

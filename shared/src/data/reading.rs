@@ -30,6 +30,16 @@ impl Skipped {
     /// Reasons that are kept.
     pub const REASONS: usize = 5;
 
+    /// What to say instead of `error`: that there is no sample has a reason where some were left out.
+    pub(super) fn explain(&self, error: DataError) -> DataError {
+        match (error, self.reasons.first()) {
+            (DataError::Empty, Some(first)) => {
+                DataError::AllLeftOut { count: self.count, first: first.clone() }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Leaves a sample out, or fails with its error.
     pub(super) fn take(&mut self, on_error: OnError, error: DataError) -> Result<(), DataError> {
         if on_error == OnError::Stop {
@@ -158,5 +168,8 @@ mod tests {
             skipped.take(OnError::Skip, DataError::Empty).unwrap();
         }
         assert_eq!((skipped.count, skipped.reasons.len()), (7, Skipped::REASONS));
+        let (none, all) = (Skipped::default().explain(DataError::Empty), skipped.explain(DataError::Empty));
+        assert!(matches!(none, DataError::Empty) && matches!(all, DataError::AllLeftOut { count: 7, .. }));
+        assert!(matches!(skipped.explain(DataError::NoImage), DataError::NoImage));
     }
 }

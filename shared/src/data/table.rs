@@ -87,7 +87,7 @@ pub fn read(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset,
     }
     let dataset = Dataset::features(shape, values, labels, reading.labels.classes());
     Ok(dataset
-        .map_err(|error| error.in_file(path))?
+        .map_err(|error| skipped.explain(error).in_file(path))?
         .named(reading.labels.names().to_vec())
         .leaving_out(skipped))
 }

@@ -141,7 +141,7 @@ pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, Dat
         Samples::Floats(values) => Dataset::features(shape.to_vec(), values, classes_of, classes),
         Samples::Tokens(tokens) => Dataset::text(length, tokens, classes_of, classes),
     };
-    Ok(dataset.map_err(whole)?.leaving_out(skipped))
+    Ok(dataset.map_err(|error| whole(skipped.explain(error)))?.leaving_out(skipped))
 }
 
 const NEEDED: &str = "U8 [n, channels, height, width], F32 [n, ...] or U16 [n, length]";

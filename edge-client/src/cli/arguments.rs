@@ -1,5 +1,7 @@
 //! The arguments, and the help that is made from them.
 
+mod texts;
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,67 +13,10 @@ use shared::data::{Labels, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
+use self::texts::{ABOUT, AFTER_LONG_HELP, DATA, LONG_ABOUT};
 use super::error::CliError;
 use super::samples::{SampleArguments, Unusable, classes};
 use super::values::{Shape, Target, samples, seconds, server_key, shape, target, threads};
-
-const ABOUT: &str = "Take part in federated learning with the data of this device";
-
-const LONG_ABOUT: &str = "\
-Take part in federated learning with the data of this device.
-
-The client connects to an aggregator over QUIC, receives a model and what to do with it, trains on the samples in \
-its data directory, and sends back what changed. The samples never leave the device. It has no settings of its own \
-for the training: all of them come from the run that it joins.";
-
-const AFTER_LONG_HELP: &str = "\
-A typical session:
-  On the lab's machine:
-      aggregator serve run.toml
-      aggregator ticket --uses 20
-  On each device, with the ticket that this has printed; the next start needs none:
-      edge-client join fed1... --data ~/digits
-      edge-client join --data ~/digits
-  Ctrl-C leaves the run; the same command joins again and goes on with what was finished. When the run is over, \
-copy its model.safetensors to the device and use it:
-      edge-client predict --model model.safetensors --data ~/digits
-  If the run personalises, the device has a model of its own already, which answers without a connection:
-      edge-client predict --personal --data ~/digits
-      edge-client evaluate --data ~/digits
-
-Data:
-  A directory in one of these formats; the client finds out which and says so:
-      IDX           MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte
-      CIFAR         the binary files of CIFAR-10 or CIFAR-100
-      images        a folder of PNG or JPEG files per class, in train/ and test/, or without these to train on all; \
-the classes are named with --classes, and images are scaled to cover --shape and cut
-      CSV           train.csv and test.csv with a header; one column holds the labels (--label)
-      safetensors   train.safetensors and test.safetensors with tensors x and y
-      text          one .txt file: lines NAME: say who speaks the lines that follow
-
-State:
-  $XDG_STATE_HOME/edge-client, or ~/.local/state/edge-client, or the directory named with --state. It holds
-      identity          this client's private key; keep it, or the device counts as a new one, and show it to nobody
-      server            the one server that this client trusts: its key and its addresses
-      outbox/           a finished update that the server has not confirmed yet
-      runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first
-      personal/         personal models, for the 8 runs that made one last; they never leave the device
-      lock              held while a client runs: each client needs a state directory of its own
-
-Exit codes:
-  0  the run is over, or was left with Ctrl-C or SIGTERM; predictions were made
-  1  an unexpected failure, probably a fault of this program; or a second Ctrl-C
-  2  the arguments make no sense
-  3  something on this device is to be mended: data, state directory, model file, network
-  4  the server refuses this client, or is not the one that this client trusts
-  5  the run is over, but none of this client's rounds brought an update that counts: each failed or was rejected
-A fault of the program that the release for devices cannot survive ends it with its message and a signal (SIGABRT, \
-134 in a shell). Have it started again, for example with Restart=on-abnormal in a unit of systemd: it joins again.
-
-Safety:
-  A crash loses nothing that was trained. What took at least a second to train is also synced to the disk at once, \
-so that a power failure loses it no more; what took less may have to be trained again after one, since syncing \
-every round would wear out memory cards.";
 
 /// What the user wants.
 #[derive(Clone, Debug, Parser)]
@@ -105,16 +50,19 @@ pub enum Command {
     ///
     /// Connects, trains whenever asked, and ends when the run is over. A lost connection is made again for as long
     /// as it takes; a finished update waits on disk until the server has confirmed it, also over a restart.
+    #[command(after_long_help = DATA)]
     Join(JoinArguments),
     /// Use a trained model on labelled samples
     ///
     /// Prints the predicted class, its probability and the true label of each sample, and the accuracy. The model is one that a
     /// run has left (--model), or this device's own (--personal), which needs no connection.
+    #[command(after_long_help = DATA)]
     Predict(PredictArguments),
     /// Test this device's personal model and the experts that it mixes
     ///
     /// Prints two tests of the global model, of the local expert and of the mixture: the accuracy on the test samples with
     /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test).
+    #[command(after_long_help = DATA)]
     Evaluate(EvaluateArguments),
     /// Take a newer global model under this device's personal one
     ///

@@ -90,6 +90,13 @@ fn the_long_help_says_what_one_has_to_know() {
     for part in ["A typical session", "Exit codes", ".local/state/edge-client", "never leave the device"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    for command in ["", "join ", "predict ", "evaluate ", "doctor "] {
+        let text = parse(&format!("{command}--help")).unwrap_err().to_string();
+        for format in ["IDX", "CIFAR", "images", "CSV", "safetensors", "text"] {
+            let said = text.lines().any(|line| line.trim_start().starts_with(&format!("{format}   ")));
+            assert!(said, "{command}: {format}\n{text}");
+        }
+    }
 }
 
 #[test]

@@ -45,6 +45,13 @@ fn listed(lab: &Lab) -> Vec<Value> {
     serde_json::from_str(&ended.text).unwrap()
 }
 
+/// What a command that changes devices says of them to programs.
+fn changed(lab: &Lab, arguments: &[&str]) -> Value {
+    let ended = aggregator(lab, &[&["devices", "--json"], arguments].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    serde_json::from_str(&ended.text).unwrap()
+}
+
 fn assert_refused(ended: &Ended, parts: &[&str]) {
     assert_eq!(ended.code, Some(4), "{}", ended.text);
     for part in parts {
@@ -147,11 +154,15 @@ fn a_device_waits_for_approval_and_is_let_in_while_it_waits() {
     let client = lab.client(0).to_string();
     assert_eq!(listed(&lab)[0]["standing"], "waiting");
     assert_eq!(aggregator(&lab, &["devices", "name", &client[..6], "window sill"]).code, Some(0));
-    assert_eq!(aggregator(&lab, &["devices", "approve", "window sill"]).code, Some(0));
+    assert_eq!(
+        changed(&lab, &["approve", "window sill"]),
+        json!([{ "device": client, "name": "window sill", "standing": "in" }])
+    );
     waiting.object(&json!({ "event": "joined" }));
     let mut other = device(&lab, 1, &[&address]);
     other.object(&json!({ "event": "turned-back" }));
     assert_eq!(aggregator(&lab, &["devices", "approve", "--waiting"]).code, Some(0));
+    assert_eq!(changed(&lab, &["approve", "--waiting"]), json!([]), "nobody waits any more");
     lab.assert_completed(server, vec![waiting, other]);
 }
 
@@ -210,6 +221,8 @@ fn what_is_asked_of_devices_that_are_not_there_says_what_to_do() {
     assert_eq!(ended.code, Some(3), "{}", ended.text);
     assert!(ended.text.contains("join with a ticket"), "{}", ended.text);
     drop(ticket(&lab, &[]));
+    let withdrawn = aggregator(&lab, &["ticket", "--withdraw", "1", "--json"]);
+    assert_eq!((withdrawn.code, printed(&withdrawn)), (Some(0), json!({ "withdrawn": 1 })));
     for arguments in [&["devices", "revoke", "0123"][..], &["ticket", "--withdraw", "7"]] {
         let ended = aggregator(&lab, arguments);
         assert_eq!(ended.code, Some(2), "{}", ended.text);

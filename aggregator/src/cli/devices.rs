@@ -69,23 +69,27 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
         DevicesCommand::List => list(&all, lab.json),
         DevicesCommand::Approve { devices: _, waiting: true } => {
             let waiting: Vec<_> = all.iter().filter(|device| device.standing == Standing::Waiting).collect();
-            if waiting.is_empty() {
+            if waiting.is_empty() && !lab.json {
                 return terminal::print("no device waits\n");
             }
-            change(&waiting, "may take part", |device| Device::stand(&database, device.client, Standing::In))
+            change(&database, &waiting, "may take part", lab.json, |device| {
+                Device::stand(&database, device.client, Standing::In)
+            })
         }
         DevicesCommand::Approve { devices, .. } => {
-            change(&named(&all, &devices)?, "may take part", |device| {
+            change(&database, &named(&all, &devices)?, "may take part", lab.json, |device| {
                 Device::stand(&database, device.client, Standing::In)
             })
         }
         DevicesCommand::Revoke { devices } => {
-            change(&named(&all, &devices)?, "may not take part any more", |device| {
+            let said = "may not take part any more";
+            change(&database, &named(&all, &devices)?, said, lab.json, |device| {
                 Device::stand(&database, device.client, Standing::Revoked)
             })
         }
         DevicesCommand::Remove { devices } => {
-            change(&named(&all, &devices)?, "is forgotten, and needs a ticket to come again", |device| {
+            let said = "is forgotten, and needs a ticket to come again";
+            change(&database, &named(&all, &devices)?, said, lab.json, |device| {
                 Device::remove(&database, device.client)
             })
         }
@@ -95,24 +99,39 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
             }
             let said =
                 name.as_ref().map_or_else(|| "has no name".to_owned(), |name| format!("is called {name}"));
-            change(&named(&all, &[device])?, &said, |device| {
+            change(&database, &named(&all, &[device])?, &said, lab.json, |device| {
                 Device::rename(&database, device.client, name.as_deref())
             })
         }
     }
 }
 
+/// Changes devices one by one, and says so of each; or what they are afterwards, as a JSON array.
 fn change(
+    database: &Database,
     devices: &[&Device],
     said: &str,
+    json: bool,
     change: impl Fn(&Device) -> Result<bool, DatabaseError>,
 ) -> Result<(), Failure> {
     for device in devices {
         // Gone meanwhile is gone.
         change(device).map_err(Failure::environment)?;
-        terminal::print(&format!("device {} {said}\n", called(device)))?;
+        if !json {
+            terminal::print(&format!("device {} {said}\n", called(device)))?;
+        }
     }
-    Ok(())
+    if !json {
+        return Ok(());
+    }
+    let all = Device::all(database).map_err(Failure::environment)?;
+    let now = |device: &&Device| {
+        let known = all.iter().find(|known| known.client == device.client);
+        // Of a device that is forgotten, only who it was.
+        let (name, standing) = known.map_or((None, None), |known| (known.name.clone(), Some(known.standing)));
+        json!({ "device": device.client, "name": name, "standing": standing })
+    };
+    terminal::print(&format!("{}\n", json!(devices.iter().map(now).collect::<Vec<_>>())))
 }
 
 fn called(device: &Device) -> String {

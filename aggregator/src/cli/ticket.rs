@@ -68,6 +68,9 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
             Some(number) => {
                 let there = database.map(|database| Issued::withdraw(&database, number)).transpose();
                 match there.map_err(Failure::environment)? {
+                    Some(true) if arguments.lab.json => {
+                        terminal::print(&format!("{}\n", json!({ "withdrawn": number })))
+                    }
                     Some(true) => terminal::print(&format!("ticket {number} lets nobody in any more\n")),
                     _ => Err(Failure::Usage(format!(
                         "there is no ticket {number}: --list shows those that are good"

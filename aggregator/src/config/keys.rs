@@ -116,7 +116,7 @@ pub const KEYS: &[Key] = &[
     key(
         "data.partition.dirichlet.empty",
         Kind::OneOf(&["redraw", "absent"]),
-        "a draw that leaves clients empty is made again, or stands and they do not take part",
+        "a draw that leaves clients empty: redraw, or absent (they do not take part)",
     ),
     key("data.partition.dirichlet-capped.alpha", ALPHA, "label skew, nobody far above the mean (MOON's)"),
     key("data.partition.dirichlet-capped.min", POSITIVE, "samples that every client has at least"),
@@ -137,7 +137,7 @@ pub const KEYS: &[Key] = &[
     key(
         "data.labels",
         Kind::OneOf(&["device", "server"]),
-        "who has them: each device its own, or the server alone; then devices need none",
+        "who has them: device (each its own), or server (it alone; then devices need none)",
     ),
     optional(
         "data.labelled",
@@ -148,7 +148,7 @@ pub const KEYS: &[Key] = &[
     key(
         "data.normalise",
         Kind::OneOf(&["none", "mnist", "fashion-mnist", "cifar-10", "cifar-100", "channels", "whiten"]),
-        "none is [0, 1]; or by a known set's statistics, data.mean, itself",
+        "none; mnist, fashion-mnist, cifar-10, cifar-100: that set's; channels: data.mean; whiten",
     ),
     optional("data.mean", Kind::Numbers, "none", "means by channel, for normalise = \"channels\""),
     optional("data.deviation", Kind::Numbers, "none", "deviations by channel, for the same"),
@@ -220,7 +220,7 @@ pub const KEYS: &[Key] = &[
     key(
         "aggregation.weights",
         Kind::OneOf(&["samples", "uniform", "loss"]),
-        "an update counts by samples, like all others, or by its loss (FedLoss)",
+        "an update counts by its samples, uniform: like all others, or by its loss (FedLoss)",
     ),
     key(
         "aggregation.rule.mean",
@@ -319,7 +319,7 @@ pub const KEYS: &[Key] = &[
     key(
         "update.buffers",
         Kind::OneOf(&["average", "local"]),
-        "statistics of normalisation layers: averaged, or each client keeps its own",
+        "statistics of normalisation layers: average, or local (each client keeps its own)",
     ),
     key("evaluate.every", Kind::Whole(0, COUNT), "rounds between tests of the global model; 0 is never"),
     key("evaluate.batch", POSITIVE, "test samples at once"),
@@ -336,7 +336,7 @@ pub const KEYS: &[Key] = &[
     key(
         "stop.metric",
         Kind::OneOf(&["accuracy", "loss", "own-accuracy", "own-loss"]),
-        "what the best model is the best by; own-: of the clients' tests",
+        "the best model's: accuracy or loss; own-accuracy or own-loss of the clients' tests",
     ),
     optional(
         "stop.target",
@@ -354,7 +354,7 @@ pub const KEYS: &[Key] = &[
         "personalisation.method",
         Kind::SomeOf(METHODS),
         "no personal models",
-        "ways to models of the clients' own; of a list the first is kept",
+        "none, ft, fb, mf, mfe, fixed: own models; the first is kept",
     ),
     key(
         "personalisation.every",
@@ -369,7 +369,7 @@ pub const KEYS: &[Key] = &[
     key(
         "personalisation.mix",
         Kind::OneOf(&["logits", "probabilities"]),
-        "what a mixture of the global and the local expert is of",
+        "a mixture of the global and the local expert is of their logits or probabilities",
     ),
     key("personalisation.head.epochs", Kind::Whole(0, COUNT), "of the local expert: all but ft"),
     key("personalisation.head.batch", Kind::Whole(0, COUNT), "samples in a batch; 0 is all in one"),

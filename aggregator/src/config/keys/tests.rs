@@ -85,6 +85,26 @@ fn names_are_those_of_the_types() {
     }
 }
 
+/// Whoever reads `aggregator config` learns of every value from the comment beside it.
+#[test]
+fn what_a_key_says_names_every_value_that_it_takes() {
+    for key in KEYS {
+        let (Kind::OneOf(names) | Kind::SomeOf(names)) = key.kind else { continue };
+        // The list of data sets is longer than a line.
+        if key.path == "data.set" {
+            continue;
+        }
+        let words: Vec<&str> = key
+            .says
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .filter(|word| !word.is_empty())
+            .collect();
+        for name in names {
+            assert!(words.contains(name), "{}: {name} is not in {:?}", key.path, key.says);
+        }
+    }
+}
+
 #[test]
 fn children_are_listed_in_order() {
     assert_eq!(

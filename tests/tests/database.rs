@@ -83,8 +83,12 @@ fn with_nothing_after(mut rounds: BTreeMap<u32, Vec<String>>) -> BTreeMap<u32, V
 
 /// What `aggregator status --json` says, with its exit code.
 fn status(lab: &Lab) -> (Option<i32>, Value) {
+    status_of(lab, &[])
+}
+
+fn status_of(lab: &Lab, more: &[&str]) -> (Option<i32>, Value) {
     let mut command = Command::new(&programs().aggregator);
-    command.args(["status", "--json", "--identity", &lab.name("identity")]);
+    command.args(["status", "--json", "--identity", &lab.name("identity")]).args(more);
     let ended = Process::start("aggregator status", &mut command).wait();
     let object = ended.text.lines().find_map(|line| serde_json::from_str(line).ok());
     (ended.code, object.unwrap_or(Value::String(ended.text)))
@@ -146,6 +150,12 @@ fn the_status_follows_a_run_through_kills_to_its_end() {
 
     let (code, said) = status(&lab);
     assert_eq!((code, &said["outcome"]), (Some(0), &json!("completed")), "{said}");
+    assert_eq!(said["newest"].as_array().unwrap().len(), 2);
+    for (most, shown) in [("1", json!([2])), ("0", json!([]))] {
+        let newest = &status_of(&lab, &["--rounds", most]).1["newest"];
+        let rounds: Vec<_> = newest.as_array().unwrap().iter().map(|round| &round["round"]).collect();
+        assert_eq!(json!(rounds), shown, "--rounds {most}");
+    }
     let database = Database::open_existing(&lab.path("identity")).unwrap().unwrap();
     let run = database.runs().unwrap().remove(0).run;
     assert_eq!(closed(&database, &run), lab.rounds());

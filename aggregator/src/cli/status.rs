@@ -71,12 +71,14 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let now = moment(SystemTime::now());
     let mut idle = Vec::new();
     for (serving, run) in chosen {
+        // One of them may be open.
         let newest =
             database.rounds(&run.run, arguments.rounds.saturating_add(1)).map_err(Failure::environment)?;
         let arrivals = match newest.last() {
             Some(last) => database.arrivals(&run.run, last.round).map_err(Failure::environment)?,
             None => Vec::new(),
         };
+        let newest = only_closed(newest, arguments.rounds as usize);
         let events = database.events(&run.run, arguments.events).map_err(Failure::environment)?;
         if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
             idle.push(name(&run));
@@ -96,6 +98,18 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         "nobody serves {}, which is not over: the same `aggregator serve` continues it",
         idle.join(", ")
     )))
+}
+
+/// The newest rounds with at most so many closed ones among them.
+fn only_closed(mut rounds: Vec<StoredRound>, most: usize) -> Vec<StoredRound> {
+    let closed = rounds.iter().filter(|round| round.record.is_some()).count();
+    let mut surplus = closed.saturating_sub(most);
+    rounds.retain(|round| {
+        let keep = round.record.is_none() || surplus == 0;
+        surplus -= usize::from(!keep);
+        keep
+    });
+    rounds
 }
 
 /// The runs to show, or the names of all if there is none of the name that is asked for.

@@ -94,6 +94,13 @@ fn status_of(lab: &Lab, more: &[&str]) -> (Option<i32>, Value) {
     (ended.code, object.unwrap_or(Value::String(ended.text)))
 }
 
+/// What `aggregator status` says to people.
+fn status_in_words(lab: &Lab) -> String {
+    let mut command = Command::new(&programs().aggregator);
+    command.args(["status", "--identity", &lab.name("identity")]);
+    Process::start("aggregator status", &mut command).wait().text
+}
+
 /// Asks until the answer is as wanted.
 fn status_until(lab: &Lab, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     until(what, || wanted(&status(lab).1));
@@ -186,6 +193,9 @@ fn a_device_that_is_not_in_a_state_to_train_is_asked_again_and_shown() {
     for arrival in said["arrivals"].as_array().unwrap() {
         assert_eq!(arrival["verdict"], "not-now");
     }
+    let words = status_in_words(&lab);
+    assert_eq!(words.lines().filter(|line| line.trim_start().starts_with("not now")).count(), 2, "{words}");
+    assert!(!words.contains("not-now"), "each is told of once: {words}");
     // The round is open all the same, and nothing of it is a failure.
     assert_eq!(said["status"]["waits_for"]["round"], 1);
     assert_eq!(said["newest"][0]["record"], Value::Null);

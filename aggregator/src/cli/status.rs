@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::exit::Failure;
 use super::terminal;
 use crate::database::runs::{
-    Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredRound, StoredRun, WaitsFor,
+    Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredRound, StoredRun, WaitsFor,
 };
 use crate::database::{Database, FILE, moment};
 use crate::report::clock::{elapsed, utc};
@@ -165,7 +165,8 @@ fn text(shown: &Shown, now: i64) -> String {
     if let Some(snapshot) = &run.status {
         out.push_str(&waits(snapshot, *serving, now));
     }
-    for arrival in arrivals.iter().filter(|arrival| arrival.verdict != "accepted") {
+    let told = |arrival: &StoredArrival| arrival.verdict == "not-now" && does_not_train(run, arrival);
+    for arrival in arrivals.iter().filter(|arrival| arrival.verdict != "accepted" && !told(arrival)) {
         let times = if arrival.times > 1 { format!(" {} times", arrival.times) } else { String::new() };
         let reason = arrival.reason.as_deref().unwrap_or("no reason was given");
         let _ = writeln!(
@@ -197,6 +198,16 @@ fn text(shown: &Shown, now: i64) -> String {
         );
     }
     out
+}
+
+/// Whether a member of the open round is told of already as one that does not train now, with this reason.
+fn does_not_train(run: &StoredRun, arrival: &StoredArrival) -> bool {
+    let Some(Snapshot { waits_for: WaitsFor::Updates { round, members, .. }, .. }) = &run.status else {
+        return false;
+    };
+    let is_it =
+        |member: &Awaited| member.stage == Stage::NotNow && member.device.to_string() == arrival.device;
+    *round == arrival.round && members.iter().any(is_it)
 }
 
 fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {

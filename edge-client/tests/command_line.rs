@@ -138,7 +138,10 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
         &model,
         &data,
         &["--split", "train"],
-        &["holds no samples of the train split; looked for train-images-idx3-ubyte"],
+        &[
+            "holds no samples of the train split, but some of the test split; looked for train-images-idx3-ubyte",
+            "--split test uses these",
+        ],
     );
     let images = folder.path("t10k-images-idx3-ubyte");
     let whole = fs::read(&images).unwrap();

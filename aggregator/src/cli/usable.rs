@@ -8,7 +8,7 @@ use std::sync::Arc;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
-use shared::data::{Format, Preparation, Split, View};
+use shared::data::{DataError, Format, Preparation, Split, View};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::ConfigArgs;
@@ -89,7 +89,15 @@ impl Usable {
             }
             None => data::load(&config.validated()?, split),
         };
-        let dataset = dataset.map_err(Failure::environment)?;
+        let dataset = dataset.map_err(|error| match (&error, split) {
+            (DataError::OtherSplit { .. }, Split::Test) => {
+                Failure::Environment(format!("{error}; --train uses these"))
+            }
+            (DataError::OtherSplit { .. }, Split::Train) => {
+                Failure::Environment(format!("{error}; without --train these are used"))
+            }
+            _ => Failure::environment(error),
+        })?;
         let prepared = self.preparation().shape(dataset.shape()).ok();
         if prepared.as_ref() != Some(&architecture.input) {
             return Err(Failure::Environment(format!(

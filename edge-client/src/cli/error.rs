@@ -48,6 +48,14 @@ pub enum CliError {
     /// The data cannot be used.
     #[error("the data cannot be used")]
     Data(#[from] DataError),
+    /// The samples that were asked for are not there, and others are.
+    #[error("{problem}; {way}")]
+    OtherSplit {
+        /// What is there.
+        problem: DataError,
+        /// How those are used.
+        way: &'static str,
+    },
     /// The state directory fails.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -187,6 +195,7 @@ impl CliError {
             // Whoever reads the output has had enough, as `head` has after ten lines.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
             Self::Data(_)
+            | Self::OtherSplit { .. }
             | Self::NoStateDirectory
             | Self::NoServer { .. }
             | Self::TicketFile { .. }

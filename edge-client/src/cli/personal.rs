@@ -9,7 +9,7 @@ use shared::personalisation::Scores;
 use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
 use super::error::CliError;
 use super::processor;
-use super::samples::SampleArguments;
+use super::samples::{SampleArguments, or_by};
 use crate::evaluate::{Comparison, compare};
 use crate::personal::Personal;
 use crate::predict::{GlobalModel, PredictError, interchangeable};
@@ -26,7 +26,8 @@ pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
     let classes = personal.model.architecture.classes;
     let own = &arguments.samples;
     let data = arguments.test.clone().unwrap_or_else(|| own.data.clone());
-    let test = SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes)?;
+    let test = SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes);
+    let test = test.map_err(or_by("--test DIR names the folder of the test samples"))?;
     let own = own.load(Split::Train, Some(&personal.samples), classes)?;
     let comparison = compare(&personal, &own, &test, &processor::best())?;
     let out = &mut BufWriter::new(io::stdout().lock());

@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 
 use serde_json::json;
 
-use super::arguments::PredictArguments;
+use super::arguments::{Half, PredictArguments};
 use super::error::CliError;
 use super::personal::open;
 use super::processor;
-use crate::predict::{PredictError, Predictor, Row, Score};
+use super::samples::or_by;
+use crate::predict::{Predictor, Row, Score};
 
 /// Rows of the table if no limit is given.
 const TABLE_ROWS: usize = 20;
@@ -27,7 +28,10 @@ fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliErr
     };
     let classes = predictor.architecture().classes;
     let data = arguments.samples.load(arguments.split.into(), predictor.samples(), classes);
-    let data = data.map_err(PredictError::Data)?;
+    let data = data.map_err(or_by(match arguments.split {
+        Half::Test => "--split train uses these",
+        Half::Train => "--split test uses these",
+    }))?;
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
     let view = data.part(&(0..limit as u32).collect::<Vec<_>>());
     let shown = if arguments.json || arguments.limit.is_some() { limit } else { TABLE_ROWS };

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use shared::data::{DataError, Format, Labels, OnError, Reading, Split, View};
 use shared::spec::DataSpec;
 
+use super::error::CliError;
 use super::event::{left_out, printable};
 use super::screen;
 
@@ -43,6 +44,14 @@ impl SampleArguments {
             screen::print(&printable(&left_out(data.skipped())));
         }
         Ok(View::whole(Arc::new(data)))
+    }
+}
+
+/// The error of a command that has a `way` to the samples of the split that is there.
+pub(super) fn or_by(way: &'static str) -> impl FnOnce(DataError) -> CliError {
+    move |problem| match problem {
+        DataError::OtherSplit { .. } => CliError::OtherSplit { problem, way },
+        problem => CliError::Data(problem),
     }
 }
 

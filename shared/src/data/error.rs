@@ -355,6 +355,21 @@ pub enum DataError {
         /// What it could hold.
         looked_for: String,
     },
+    /// A folder holds samples, and none of the split that was asked for.
+    #[error(
+        "{}: holds no samples of the {wanted} split, but some of the {there} split; looked for {looked_for}",
+        .directory.display()
+    )]
+    OtherSplit {
+        /// The folder.
+        directory: PathBuf,
+        /// The split that was asked for.
+        wanted: &'static str,
+        /// The one that is there.
+        there: &'static str,
+        /// What it could hold.
+        looked_for: String,
+    },
     /// Samples of another shape than the run has.
     #[error("holds samples of shape {found:?}, and the configuration says {expected:?}")]
     OtherShape {

@@ -40,7 +40,8 @@ impl Format {
     /// sets come with a note.
     ///
     /// # Errors
-    /// [`DataError::Unclear`] for none or several, with what was looked for.
+    /// [`DataError::Unclear`] for none or several, with what was looked for; [`DataError::OtherSplit`] where there are samples
+    /// of the other split alone.
     pub fn detect(directory: &Path, split: Split) -> Result<Self, DataError> {
         check_directory(directory)?;
         let mut found = Vec::new();
@@ -62,7 +63,7 @@ impl Format {
             Ok(images::entries(&folder)?.iter().any(|file| images::is_image(file)))
         };
         match Self::detect(directory, split) {
-            Err(DataError::Unclear { .. }) if flat()? => Ok(Self::Images),
+            Err(DataError::Unclear { .. } | DataError::OtherSplit { .. }) if flat()? => Ok(Self::Images),
             found => found,
         }
     }
@@ -71,13 +72,21 @@ impl Format {
         if let &[only] = found {
             return Ok(only);
         }
-        let names = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-        let found = match names.as_str() {
-            "" => format!("holds no samples of the {} split", split.name()),
-            names => format!("holds {names}; leave one of them in it"),
-        };
+        let (directory, wanted) = (directory.to_path_buf(), split.name());
         let looked_for = Self::ALL.map(|format| format!("{} ({format})", format.sign(split))).join(", ");
-        Err(DataError::Unclear { directory: directory.to_path_buf(), found, looked_for })
+        if found.is_empty() {
+            let other = if split == Split::Train { Split::Test } else { Split::Train };
+            for format in Self::ALL {
+                if format.is_in(&directory, other)? {
+                    return Err(DataError::OtherSplit { directory, wanted, there: other.name(), looked_for });
+                }
+            }
+            let found = format!("holds no samples of the {wanted} split");
+            return Err(DataError::Unclear { directory, found, looked_for });
+        }
+        let names = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        let found = format!("holds {names}; leave one of them in it");
+        Err(DataError::Unclear { directory, found, looked_for })
     }
 
     /// The file or folder that gives the format away.
@@ -248,10 +257,12 @@ mod tests {
             assert!(nothing.contains(part), "{nothing}");
         }
         std::fs::write(folder.path().join("train.csv"), "").unwrap();
+        let other = detect(Split::Test);
+        assert!(other.contains("no samples of the test split, but some of the train split"), "{other}");
+        assert!(other.contains("test.csv"), "{other}");
         std::fs::write(folder.path().join("train.safetensors"), "").unwrap();
         let both = detect(Split::Train);
         assert!(both.contains("holds safetensors and a CSV table"), "{both}");
-        assert!(detect(Split::Test).contains("test.csv"));
         let absent = Format::detect(&folder.path().join("x"), Split::Train).unwrap_err();
         assert!(matches!(absent, DataError::DirectoryAbsent { .. }));
     }

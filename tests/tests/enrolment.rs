@@ -100,6 +100,22 @@ fn a_ticket_is_all_that_a_device_needs_ever() {
 }
 
 #[test]
+fn a_server_asks_for_a_ticket_until_there_is_one() {
+    let lab = Lab::new(1, &[]);
+    let said = || {
+        let server = lab.serve_with(&["--admit", "ticket"]);
+        server.interrupt();
+        server.wait().text
+    };
+    let (asks, is_there) = ("no device may take part yet: `aggregator ticket`", "there is a ticket for them");
+    let before = said();
+    assert!(before.contains(asks) && !before.contains(is_there), "{before}");
+    drop(ticket(&lab, &[]));
+    let after = said();
+    assert!(after.contains(is_there) && !after.contains(asks), "{after}");
+}
+
+#[test]
 fn a_bad_ticket_is_refused_on_the_right_side() {
     let lab = Lab::new(2, &[]);
     // Mistyped: nothing is sent, and nothing kept.

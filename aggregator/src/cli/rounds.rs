@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use shared::data::View;
 
@@ -16,7 +16,7 @@ use crate::attack::Attackers;
 use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::database::Database;
-use crate::database::devices::{Device, Listening};
+use crate::database::devices::{Device, Issued, Listening};
 use crate::enrolment::{Admission, Policy, Register};
 use crate::files::patient::Patient;
 #[cfg(feature = "simulate")]
@@ -138,9 +138,8 @@ pub(super) fn serve(
     let (started, listener) = arguments.start(config, Arc::new(files), bind)?;
     Listening::note(&database, listener.address()).map_err(Failure::environment)?;
     if admit == Policy::Ticket && Device::all(&database).map_err(Failure::environment)?.is_empty() {
-        terminal::tell(
-            "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)",
-        );
+        let good = Issued::good(&database, SystemTime::now()).map_err(Failure::environment)?;
+        terminal::tell(nobody_yet(&good));
     }
     let (mut run, resume, _lock) = started.into_parts();
     let mut recording = Recording::begin(&database, &mut run, &resume, shortage.clone())?;
@@ -189,6 +188,15 @@ pub(super) fn serve(
         }
     });
     concluded
+}
+
+/// What to say where no device has been here, with the tickets that let one in.
+fn nobody_yet(good: &[Issued]) -> &'static str {
+    if good.is_empty() {
+        "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)"
+    } else {
+        "no device has joined yet; there is a ticket for them (`aggregator ticket --list`)"
+    }
 }
 
 /// Where the server's key and what it knows of devices are kept, unless `--identity` says so.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ReadExactError, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
@@ -33,6 +33,10 @@ pub(super) enum PeerError {
     Frame(#[from] FrameError),
     #[error("it sent a message with payload that takes none, or the other way round")]
     Payload,
+    #[error("stream finished early: no message came")]
+    Nothing,
+    #[error("the device left")]
+    Left,
     #[error("it did not say hello in time")]
     Mute,
     #[error("it said something else before hello")]
@@ -52,7 +56,7 @@ pub(super) enum PeerError {
     #[error("it takes nothing of what it is sent")]
     Deaf,
     #[error("{0}")]
-    Read(#[from] quinn::ReadExactError),
+    Read(#[from] ReadExactError),
     #[error("{0}")]
     ReadPayload(#[from] quinn::ReadError),
     #[error("{0}")]
@@ -247,7 +251,12 @@ impl Peer {
 
     /// Reads one message of the control stream and hands it to the driver.
     async fn control_message(&self, receiver: &mut RecvStream) -> Result<(), PeerError> {
-        let (message, _, bytes) = self.message(receiver, 0).await?;
+        let said = self.message(receiver, 0).await;
+        // Whoever says no more has nothing more to say: that is how a device leaves.
+        let (message, _, bytes) = said.map_err(|error| match error {
+            PeerError::Nothing => PeerError::Left,
+            error => error,
+        })?;
         if matches!(message, ToServer::Update(_) | ToServer::UpdateRest { .. }) {
             return Err(PeerError::Payload);
         }
@@ -262,7 +271,10 @@ impl Peer {
         max_payload: u64,
     ) -> Result<(ToServer, Header, u64), PeerError> {
         let mut header = [0; HEADER_LEN];
-        receiver.read_exact(&mut header).await?;
+        receiver.read_exact(&mut header).await.map_err(|error| match error {
+            ReadExactError::FinishedEarly(0) => PeerError::Nothing,
+            error => error.into(),
+        })?;
         let header = Header::parse(header, max_payload)?;
         let mut body = vec![0; header.message as usize];
         receiver.read_exact(&mut body).await?;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use quinn::{Connection, RecvStream, SendStream};
+use quinn::{Connection, ReadExactError, RecvStream, SendStream};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{Partial, ToClient, ToServer, UpdateHeader};
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ pub(super) enum LinkError {
     #[error("{0}")]
     Connection(#[from] quinn::ConnectionError),
     #[error("{0}")]
-    Read(#[from] quinn::ReadExactError),
+    Read(#[from] ReadExactError),
     #[error("{0}")]
     ReadPayload(#[from] quinn::ReadError),
     #[error("{0}")]
@@ -38,6 +38,10 @@ pub(super) enum LinkError {
         "the server broke the protocol: a message came with a payload that takes none, or the other way round"
     )]
     Payload,
+    #[error("stream finished early: no message came")]
+    Nothing,
+    #[error("the server left")]
+    Left,
 }
 
 /// Serves the connection until it ends, nobody has anything to send any more, or nobody listens.
@@ -54,7 +58,11 @@ pub(super) async fn serve(
     let begun = Mutex::new(None::<Partial>);
     let inbound = async {
         loop {
-            let (message, _) = read_message(&mut answers, 0).await?;
+            // A server that stops says no more, at the end of a message.
+            let (message, _) = read_message(&mut answers, 0).await.map_err(|error| match error {
+                LinkError::Nothing => LinkError::Left,
+                error => error,
+            })?;
             match message {
                 ToClient::Task { .. } | ToClient::TaskRest { .. } => return Err(LinkError::Payload),
                 ToClient::Partial(partial) => {
@@ -82,7 +90,7 @@ pub(super) async fn serve(
                 }
                 // The server gave up sending it: its round has closed.
                 Err(
-                    LinkError::Read(quinn::ReadExactError::ReadError(quinn::ReadError::Reset(_)))
+                    LinkError::Read(ReadExactError::ReadError(quinn::ReadError::Reset(_)))
                     | LinkError::ReadPayload(quinn::ReadError::Reset(_)),
                 ) => {}
                 Err(error) => return Err(error),
@@ -130,7 +138,10 @@ pub(super) async fn serve(
 
 async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToClient, u64), LinkError> {
     let mut header = [0; HEADER_LEN];
-    stream.read_exact(&mut header).await?;
+    stream.read_exact(&mut header).await.map_err(|error| match error {
+        ReadExactError::FinishedEarly(0) => LinkError::Nothing,
+        error => error.into(),
+    })?;
     let header = Header::parse(header, max_payload)?;
     let mut body = vec![0; header.message as usize];
     stream.read_exact(&mut body).await?;

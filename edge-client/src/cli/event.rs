@@ -208,6 +208,9 @@ fn notice_text(notice: &Notice) -> String {
                     if found.is_empty() { "nothing to test it on".to_owned() } else { found.join(", ") };
                 said.push(format!("tested the model of round {}: {found}", round.saturating_sub(1)));
             }
+            if work.personalise {
+                said.push("made a model of its own".to_owned());
+            }
             format!("round {round}: {}; sending {bytes} bytes", said.join("; "))
         }
         Notice::NotNow { round, reason } => format!("round {round}: not now: {reason}"),

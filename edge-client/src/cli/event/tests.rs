@@ -76,6 +76,20 @@ fn what_the_server_says_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn a_round_that_makes_a_model_of_its_own_alone_says_that() {
+    let (metrics, duration) = (Metrics::default(), Duration::from_secs(1));
+    let report = TrainReport { samples: 0, steps: 0, loss: 0.0, duration, metrics };
+    let said = |work| {
+        let trained = Notice::Trained { round: 3, work, report, bytes: 16 };
+        lines(&Event::Notice(trained)).concat()
+    };
+    let work = Work { train: false, evaluate: false, personalise: true };
+    assert_eq!(said(work), "round 3: made a model of its own; sending 16 bytes");
+    let tested = said(Work { evaluate: true, ..work });
+    assert!(tested.contains("tested the model of round 2") && tested.contains("; made a model"), "{tested}");
+}
+
+#[test]
 fn the_numbers_are_those_of_the_report() {
     let all = events();
     let trained = object(&all[7]);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
-use crate::driver::printable;
+use crate::driver::printable_reasons;
 use crate::run::RunError;
 use crate::start::StartError;
 
@@ -50,10 +50,8 @@ impl Failure {
     /// A run that did not complete and was not stopped.
     pub(super) fn of_outcome(outcome: &Outcome) -> Option<Self> {
         let Outcome::Fruitless { rounds, reasons } = outcome else { return None };
-        let reasons =
-            if reasons.is_empty() { "no reasons were given".to_owned() } else { reasons.join("; ") };
         // Much of it is what clients said.
-        let reasons = printable(&reasons);
+        let reasons = printable_reasons(reasons);
         Some(Self::Fruitless(format!(
             "the run ended: {rounds} rounds in a row had too few acceptable updates ({reasons})"
         )))
@@ -122,11 +120,24 @@ mod tests {
     }
 
     #[test]
+    fn no_reason_ends_in_the_middle_of_a_word() {
+        let said = |devices: usize| {
+            let reasons =
+                vec!["0123abcd: failed: training diverged: its loss is not a number".to_owned(); devices];
+            Failure::of_outcome(&Outcome::Fruitless { rounds: 3, reasons }).expect("no success").to_string()
+        };
+        assert!(said(10).ends_with("is not a number; and 8 more)"), "{}", said(10));
+        assert!(said(2).ends_with("is not a number)"), "{}", said(2));
+        assert!(said(0).ends_with("(no reasons were given)"), "{}", said(0));
+    }
+
+    #[test]
     fn what_clients_said_neither_steers_the_terminal_nor_fills_it() {
         let reasons = vec![format!("ab: failed: \u{1b}[2Jgone\n{}", "x".repeat(100_000)); 3];
         let failure = Failure::of_outcome(&Outcome::Fruitless { rounds: 3, reasons }).expect("no success");
         let text = failure.to_string();
         assert!(text.contains("ab: failed:  [2Jgone") && text.len() < 1000, "{} bytes", text.len());
         assert!(!text.chars().any(char::is_control), "{text:?}");
+        assert!(text.contains("xxx...; ab: failed") && text.ends_with("xxx...; and 1 more)"), "{text}");
     }
 }

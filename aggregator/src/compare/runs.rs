@@ -219,7 +219,7 @@ fn run(
         Outcome::Completed => Ok(true),
         Outcome::Stopped => Ok(false),
         Outcome::Fruitless { rounds, reasons } => {
-            Err(RunFailure::Fruitless(rounds, crate::driver::printable(&reasons.join("; "))))
+            Err(RunFailure::Fruitless(rounds, crate::driver::printable_reasons(&reasons)))
         }
     }
 }

@@ -252,11 +252,6 @@ impl Driver {
                     self.job(Job::Close { round, tally, traffic });
                 }
                 Action::Alarm { rounds, reasons, pause } => {
-                    let reasons = if reasons.is_empty() {
-                        "no reasons were given".to_owned()
-                    } else {
-                        reasons.join("; ")
-                    };
                     let next = match pause.as_secs() {
                         0 => "at once".to_owned(),
                         seconds => format!("in {seconds} s"),
@@ -264,7 +259,7 @@ impl Driver {
                     notice(Notice::Alarm(format!(
                         "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C \
                          stops the run, and the same command continues it once the clients are mended",
-                        printable(&reasons)
+                        printable_reasons(&reasons)
                     )));
                 }
                 Action::Finish(outcome) => self.outcome = Some(outcome),
@@ -377,7 +372,21 @@ fn is_of_the_disk(error: &std::io::Error) -> bool {
         || (cfg!(unix) && error.raw_os_error() == Some(INPUT_OUTPUT))
 }
 
-/// A peer's text, fit for a terminal: bounded, and without control characters.
+/// A peer's text, fit for a terminal: bounded, which is seen, and without control characters.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    const MOST: usize = 300;
+    let cut = if text.chars().nth(MOST).is_some() { "..." } else { "" };
+    let fit = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c });
+    fit.collect::<String>() + cut
+}
+
+/// Why updates were not accepted, of which there may be as many as devices: the first few, and how many more there are.
+pub(crate) fn printable_reasons(reasons: &[String]) -> String {
+    const SHOWN: usize = 2;
+    let first = reasons.iter().take(SHOWN).map(|reason| printable(reason)).collect::<Vec<_>>().join("; ");
+    match reasons.len().saturating_sub(SHOWN) {
+        _ if reasons.is_empty() => "no reasons were given".to_owned(),
+        0 => first,
+        more => format!("{first}; and {more} more"),
+    }
 }

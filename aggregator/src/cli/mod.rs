@@ -8,6 +8,7 @@ mod devices;
 mod ensemble;
 mod evaluate;
 mod exit;
+mod generate;
 mod key;
 mod models;
 mod predict;
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 pub use exit::{Failure, exit_code};
 
@@ -234,24 +235,9 @@ impl Cli {
                 let config = config.validated()?;
                 terminal::print(&config.effective.to_toml())
             }
-            Command::Completions { shell } => {
-                let mut script = Vec::new();
-                clap_complete::generate(shell, &mut Self::command(), "aggregator", &mut script);
-                terminal::print(&String::from_utf8_lossy(&script))
-            }
-            Command::Man { out: None } => {
-                let mut page = Vec::new();
-                clap_mangen::Man::new(Self::command())
-                    .render(&mut page)
-                    .map_err(|error| Failure::output(&error))?;
-                terminal::print(&String::from_utf8_lossy(&page))
-            }
-            Command::Man { out: Some(directory) } => {
-                std::fs::create_dir_all(&directory)
-                    .map_err(|error| Failure::file("create", &directory, error))?;
-                clap_mangen::generate_to(Self::command(), &directory)
-                    .map_err(|error| Failure::file("write manual pages to", &directory, error))
-            }
+            Command::Completions { shell } => generate::completions(shell),
+            Command::Man { out: None } => generate::page(),
+            Command::Man { out: Some(directory) } => generate::pages(&directory),
         }
     }
 }

@@ -26,9 +26,20 @@ pub(super) fn page() -> Result<(), CliError> {
 
 /// Writes the manual page of every command into a directory, which is created if need be.
 pub(super) fn pages(folder: &Path) -> Result<(), CliError> {
+    let mut program = Arguments::command().disable_help_subcommand(true);
+    program.build();
+    let source = format!("edge-client {}", env!("CARGO_PKG_VERSION"));
     std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
+        .and_then(|()| page_of_each(program, &source, folder))
         .map_err(|error| CliError::Pages { folder: folder.to_path_buf(), error })
+}
+
+/// The pages of a command and of all below it, which say at their foot what program of which version they are of.
+fn page_of_each(command: clap::Command, source: &str, folder: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
+        page_of_each(below, source, folder)?;
+    }
+    Man::new(command).source(source).generate_to(folder).map(drop)
 }
 
 fn print(bytes: &[u8]) -> Result<(), CliError> {
@@ -46,7 +57,8 @@ mod tests {
         pages(&man).unwrap();
         for command in ["", "-join", "-predict", "-completions", "-man"] {
             let page = std::fs::read_to_string(man.join(format!("edge-client{command}.1"))).unwrap();
-            assert!(page.contains(".TH"), "{command}");
+            let title = page.lines().find(|line| line.starts_with(".TH")).unwrap();
+            assert!(title.contains(&format!("\"edge-client {}\"", env!("CARGO_PKG_VERSION"))), "{title}");
         }
         let main = std::fs::read_to_string(man.join("edge-client.1")).unwrap();
         assert!(main.contains("Exit codes"), "{main}");

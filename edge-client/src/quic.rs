@@ -103,7 +103,10 @@ impl QuicConnector {
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
-        ConnectError::Unreachable { server: self.addresses.join(" or "), reason: reason.to_string() }
+        let (server, reason) = (self.addresses.join(" or "), reason.to_string());
+        // Of a single address it need not be said twice which one it is.
+        let alone = reason.strip_prefix(&server).and_then(|rest| rest.strip_prefix(": ")).map(str::to_owned);
+        ConnectError::Unreachable { server, reason: alone.unwrap_or(reason) }
     }
 
     fn config(&self, loopback: bool) -> Result<ClientConfig, ConnectError> {

@@ -103,11 +103,11 @@ fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View) -> Result<()
         in_words(&evaluation)
     );
     for (fusion, evaluation) in by.iter().filter(|(fusion, _)| **fusion != chosen) {
-        let _ = writeln!(text, "  {:<22}{}", format!("{fusion} fusion"), in_words(evaluation));
+        let _ = writeln!(text, "  {:<22} {}", format!("{fusion} fusion"), in_words(evaluation));
     }
     if let Some((number, evaluation)) = best {
         let name = format!("best member ({})", manifest.members[number].client.short());
-        let _ = writeln!(text, "  {name:<22}{}", in_words(evaluation));
+        let _ = writeln!(text, "  {name:<22} {}", in_words(evaluation));
     }
     terminal::print(&text)
 }

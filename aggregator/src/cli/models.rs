@@ -24,7 +24,8 @@ pub(super) struct ModelsArgs {
 #[derive(Debug, Serialize)]
 struct Row {
     name: &'static str,
-    summary: &'static str,
+    /// What it is, without the marks of its documentation.
+    summary: String,
     /// The shape of a sample it is meant for: `[channels, height, width]`, or `[tokens]`.
     input: &'static [usize],
     /// Whether samples are text, of so many different tokens as there are classes.
@@ -73,7 +74,7 @@ fn row(built_in: &BuiltIn) -> Result<Row, ArchitectureError> {
     };
     Ok(Row {
         name: built_in.name,
-        summary: built_in.summary,
+        summary: built_in.summary.replace('`', ""),
         input: built_in.input,
         text: architecture.vocabulary().is_some(),
         classes: built_in.classes,
@@ -115,7 +116,7 @@ fn table(rows: &[Row]) -> String {
     }
     text.push('\n');
     for row in rows {
-        let _ = writeln!(text, "{:<width$}  {}", row.name, row.summary.replace('`', ""), width = widths[0]);
+        let _ = writeln!(text, "{:<width$}  {}", row.name, row.summary, width = widths[0]);
     }
     text.push_str(
         "\nCounts are for the sample and the classes shown; most models take others too.\n\

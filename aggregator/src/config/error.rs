@@ -178,7 +178,7 @@ pub enum ConfigError {
          {DATA_VARIABLE} to a folder that has {set}/ ({})",
         set.files(),
         variable.as_ref().map_or_else(
-            || "it is not set".to_owned(),
+            || "it is not set, or empty".to_owned(),
             |folder| format!("it is {}, which has no {set}/", folder.display())
         )
     )]

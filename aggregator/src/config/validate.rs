@@ -72,7 +72,8 @@ impl Config {
 }
 
 pub(super) fn data_root() -> Option<PathBuf> {
-    std::env::var_os(DATA_VARIABLE).map(PathBuf::from)
+    // An empty variable names no folder, and in particular not the current one.
+    std::env::var_os(DATA_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
 pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> Result<Config, ConfigErrors> {

@@ -10,6 +10,7 @@ use shared::identity::{PublicKey, SecretKey};
 
 use crate::files::ownership::advice;
 use crate::files::{Disk, FileLayer, create_dir_durably, parent, partial};
+use crate::report::units::counted;
 
 /// The key that the server is known by.
 const CURRENT: &str = "server.key";
@@ -68,9 +69,9 @@ pub enum IdentityError {
     },
     /// The last change is too recent.
     #[error(
-        "the key was changed before, and devices may ask for the former one for {} more minutes: change it again after \
+        "the key was changed before, and devices may ask for the former one for another {}: change it again after \
          that, or now with --force, which locks out devices that have not been here since the last change",
-        left.as_secs().div_ceil(60)
+        roughly(*left)
     )]
     Changing {
         /// How long the former key is still in use.
@@ -189,6 +190,16 @@ impl ServerIdentity {
     }
 }
 
+/// A time that is over when it says so: whole minutes, or hours or days where there are two of them.
+fn roughly(time: Duration) -> String {
+    let minutes = time.as_secs().div_ceil(60) as usize;
+    match minutes {
+        ..=120 => counted(minutes, "minute"),
+        121..=2880 => counted(minutes.div_ceil(60), "hour"),
+        _ => counted(minutes.div_ceil(24 * 60), "day"),
+    }
+}
+
 fn parse_former(text: &str) -> Option<Former> {
     let (key, until) = text.trim().split_once(' ')?;
     let until = UNIX_EPOCH.checked_add(Duration::from_secs(until.parse().ok()?))?;
@@ -271,6 +282,14 @@ mod tests {
         assert!(matches!(second, Err(IdentityError::InUse { .. })));
         drop(lock);
         ServerIdentity::load_or_create(directory.path()).expect("made");
+    }
+
+    #[test]
+    fn how_long_a_former_key_stays_is_said_in_units_that_people_use() {
+        let said = |seconds| roughly(Duration::from_secs(seconds));
+        assert_eq!([said(1), said(61), said(7200)], ["1 minute", "2 minutes", "120 minutes"]);
+        assert_eq!([said(7201), said(86_400)], ["3 hours", "24 hours"]);
+        assert_eq!([said(30 * 86_400 - 5), said(2 * 86_400 + 1)], ["30 days", "3 days"]);
     }
 
     #[test]

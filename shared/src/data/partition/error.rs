@@ -120,7 +120,7 @@ pub enum PartitionError {
     },
     /// In no draw everybody got the minimum.
     #[error(
-        "with alpha = {alpha}, none of {draws} draws over {clients} clients and {samples} samples gave everybody {min} (in the \
+        "with alpha = {alpha:?}, none of {draws} draws over {clients} clients and {samples} samples gave everybody {min} (in the \
          best of them the smallest share had {best}); raise `alpha`, or lower `min` or the number of clients"
     )]
     MinimumNotMet {
@@ -139,7 +139,7 @@ pub enum PartitionError {
     },
     /// In every draw some client remained without a sample, and a client without samples cannot train.
     #[error(
-        "with alpha = {alpha}, {draws} draws over {clients} clients and {samples} samples each left clients \
+        "with alpha = {alpha:?}, {draws} draws over {clients} clients and {samples} samples each left clients \
          without a sample (the last one {empty}); raise `alpha`, lower the number of clients, or let them be absent: \
          `empty = \"absent\"`"
     )]

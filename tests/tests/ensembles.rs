@@ -232,9 +232,13 @@ mod processes {
             predicted.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         assert_eq!((lines.len(), lines[7]["samples"].as_u64()), (8, Some(7)), "{}", predicted.text);
         let table = aggregator(&["evaluate", "--model", &ensemble, &config]);
-        for part in ["3 members, informative fusion", "logits fusion", "best member"] {
+        let parts =
+            ["3 members, informative fusion, on the test split of glyphs", "logits fusion", "best member"];
+        for part in parts {
             assert!(table.text.contains(part), "{}", table.text);
         }
+        let beside = aggregator(&["evaluate", "--model", &ensemble]);
+        assert_eq!(beside.text, table.text, "the run's configuration lies beside it");
 
         // One who comes late trains in a run of its own.
         let ids = (0..4).map(|index| format!("\"{}\"", device_key(index).public().client()));

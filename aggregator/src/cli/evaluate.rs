@@ -20,7 +20,9 @@ pub(super) struct EvaluateArgs {
     /// The model or the ensemble, as a run leaves it
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// Directory of samples in any known format; without it the test set of CONFIG
+    /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
+    ///
+    /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
     data: Option<PathBuf>,
     /// Test on the training split of the data instead
@@ -44,11 +46,11 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
         Usable::Model(..) if arguments.fusion.is_some() => return Err(no_fusion(path)),
         Usable::Model(architecture, params, _) => (architecture, params),
         Usable::Ensemble(bundle) => {
-            let view = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
-            return ensemble(arguments, bundle, &view);
+            let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
+            return ensemble(arguments, bundle, &view, &called);
         }
     };
-    let view = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
+    let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
     let tests = TestSet::new(view, usable.preparation(), BATCH);
     let evaluation = tests.evaluate(architecture, params)?;
     if arguments.json {
@@ -56,7 +58,7 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
             serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;
         terminal::print(&format!("{json}\n"))
     } else {
-        terminal::print(&format!("{}: {}\n", architecture.name, in_words(&evaluation)))
+        terminal::print(&format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation)))
     }
 }
 
@@ -71,7 +73,7 @@ fn in_words(evaluation: &Evaluation) -> String {
 }
 
 /// Every fusion and the members alone, since the members have to be run for one of them anyway.
-fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View) -> Result<(), Failure> {
+fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View, called: &str) -> Result<(), Failure> {
     let manifest = bundle.manifest();
     let chosen = arguments.fusion.map_or(manifest.answering.fusion, Fusion::from);
     let preparation = &manifest.data.preparation;
@@ -97,7 +99,7 @@ fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View) -> Result<()
         return terminal::print(&format!("{json}\n"));
     }
     let mut text = format!(
-        "{}, {} members, {chosen} fusion: {}\n",
+        "{}, {} members, {chosen} fusion, on {called}: {}\n",
         manifest.architecture.name,
         members.len(),
         in_words(&evaluation)

@@ -20,7 +20,9 @@ pub(super) struct PredictArgs {
     /// The model or the ensemble, as a run leaves it
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// Directory of samples in any known format; without it the test set of CONFIG
+    /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
+    ///
+    /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
     data: Option<PathBuf>,
     /// Predict the training split of the data instead
@@ -53,8 +55,8 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
     let path = &arguments.model;
     let usable = Usable::open(path)?;
     let split = if arguments.train { Split::Train } else { Split::Test };
-    let view = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
-    let limit = arguments.limit.map_or(view.len(), |limit| limit.get().min(view.len()));
+    let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
+    let limit = arguments.limit.map_or(view.len(), |limit| view.len().min(limit as usize));
     let view = view.part(&(0..limit as u32).collect::<Vec<_>>());
     let rows = match &usable {
         Usable::Model(..) if arguments.fusion.is_some() => return Err(no_fusion(path)),
@@ -85,7 +87,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
         }
     };
     let whole = arguments.json || arguments.limit.is_some();
-    print(&rows, if whole { rows.len() } else { TABLE_ROWS }, arguments.json)
+    print(&rows, if whole { rows.len() } else { TABLE_ROWS }, &called, arguments.json)
 }
 
 fn internal(error: &impl std::fmt::Display) -> Failure {
@@ -112,7 +114,7 @@ fn one(network: &mut Network, usable: &Usable, view: &View) -> Result<Vec<Row>, 
     Ok(rows)
 }
 
-fn print(rows: &[Row], shown: usize, as_json: bool) -> Result<(), Failure> {
+fn print(rows: &[Row], shown: usize, called: &str, as_json: bool) -> Result<(), Failure> {
     let correct = rows.iter().filter(|row| row.class == row.label as usize).count();
     let accuracy = if rows.is_empty() { 0.0 } else { correct as f64 / rows.len() as f64 };
     let mut text = String::new();
@@ -138,7 +140,7 @@ fn print(rows: &[Row], shown: usize, as_json: bool) -> Result<(), Failure> {
         if samples > shown {
             let _ = writeln!(text, "... and {} more; --limit N or --json shows more", samples - shown);
         }
-        writeln!(text, "accuracy {:.2} % ({correct} of {samples} samples)", 100.0 * accuracy)
+        writeln!(text, "accuracy {:.2} % ({correct} of {samples} samples of {called})", 100.0 * accuracy)
     };
     terminal::print(&text)
 }

@@ -13,9 +13,11 @@ use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::ConfigArgs;
 use super::exit::Failure;
+use crate::config::Source;
 use crate::data;
 use crate::ensemble::{Bundle, EnsembleError, MANIFEST_KEY};
 use crate::files::Disk;
+use crate::run::directory::RunDirectory;
 
 /// Samples that are looked at together.
 pub(super) const BATCH: usize = 500;
@@ -73,21 +75,28 @@ impl Usable {
         self.samples().map(|spec| spec.preparation.clone()).unwrap_or_default()
     }
 
-    /// The samples in `directory`, or those of a configuration. `path` is this file's.
+    /// The samples in `directory`, or those of a configuration, and what they are called. `path` is this file's.
     pub(super) fn load(
         &self,
         path: &Path,
         directory: Option<&PathBuf>,
         config: &ConfigArgs,
         split: Split,
-    ) -> Result<View, Failure> {
+    ) -> Result<(View, String), Failure> {
         let architecture = self.architecture();
-        let dataset = match directory {
-            Some(directory) => {
-                let reading = DataSpec::reading(self.samples(), architecture.classes);
-                Format::detect(directory, split).and_then(|format| format.load(directory, split, &reading))
-            }
-            None => data::load(&config.validated()?, split),
+        let (dataset, called) = if let Some(directory) = directory {
+            let reading = DataSpec::reading(self.samples(), architecture.classes);
+            let format = Format::detect(directory, split);
+            let dataset = format.and_then(|format| format.load(directory, split, &reading));
+            (dataset, directory.display().to_string())
+        } else {
+            let config = config.or_of_run(path).validated()?;
+            let set = config.data.set;
+            let called = match &config.data.source {
+                Source::Drawn { .. } => format!("{set}, which are built in"),
+                Source::Files { folder, .. } => format!("{set} in {}", folder.display()),
+            };
+            (data::load(&config, split), called)
         };
         let dataset = dataset.map_err(|error| match (&error, split) {
             (DataError::OtherSplit { .. }, Split::Test) => {
@@ -107,7 +116,19 @@ impl Usable {
                 dataset.shape()
             )));
         }
-        Ok(View::whole(Arc::new(dataset)))
+        Ok((View::whole(Arc::new(dataset)), format!("the {} split of {called}", split.name())))
+    }
+}
+
+impl ConfigArgs {
+    /// Where nothing is said, the configuration of the run that has left this file: it lies beside it.
+    fn or_of_run(&self, path: &Path) -> Self {
+        let beside = RunDirectory::new(path.parent().unwrap_or(Path::new(""))).config();
+        let config = match &self.config {
+            None if self.overrides.is_empty() && beside.is_file() => Some(beside),
+            config => config.clone(),
+        };
+        Self { config, overrides: self.overrides.clone() }
     }
 }
 
@@ -146,5 +167,26 @@ impl From<FusionName> for Fusion {
             FusionName::Uniform => Self::Uniform,
             FusionName::Logits => Self::Logits,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_tested_on_the_data_of_its_run_unless_somebody_says_otherwise() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (model, beside) = (folder.path().join("model.safetensors"), folder.path().join("config.toml"));
+        let config = |config: Option<&Path>, overrides: &[&str]| {
+            let overrides = overrides.iter().map(|&text| text.to_owned()).collect();
+            ConfigArgs { config: config.map(Path::to_owned), overrides }.or_of_run(&model).config
+        };
+        assert_eq!(config(None, &[]), None, "it lies alone");
+        std::fs::write(&beside, "").expect("a file in it");
+        assert_eq!(config(None, &[]), Some(beside));
+        assert_eq!(config(None, &["data.set=mnist"]), None);
+        let other = Path::new("other.toml");
+        assert_eq!(config(Some(other), &[]), Some(other.to_owned()));
     }
 }

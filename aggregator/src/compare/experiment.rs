@@ -1,5 +1,6 @@
 //! The experiment file: what is compared, on which seeds, and what it was published with.
 
+mod paper;
 mod reading;
 
 use std::collections::BTreeMap;
@@ -197,6 +198,9 @@ impl Experiment {
         base.extend(document.excerpt(of_form, &OF_FORMS).filter(|_| formed));
         let mut axes = read.axes()?;
         let mut variants = read.variants()?;
+        // A form may leave out what something was published of.
+        let paper: Paper = read.typed("paper")?.unwrap_or_default();
+        paper::check(&paper, &axes, &variants, &read)?;
         read.restrict(&mut variants, |variant| &variant.name, own("variants"))?;
         if let Some(path) = own("variants") {
             for variant in &mut variants {
@@ -253,7 +257,7 @@ impl Experiment {
             base,
             axes,
             variants,
-            paper: read.typed("paper")?.unwrap_or_default(),
+            paper,
             interpolation: read.typed(INTERPOLATE)?,
             text: document.text().to_owned(),
         })

@@ -180,6 +180,11 @@ fn a_configuration_that_makes_no_sense_is_explained() {
         ("[data]\nset = \"cifar\"\n", &["data.set", "cifar", "accepted", "mnist"]),
         ("rounds = 5\n", &["rounds", "5", "accepted", "run"]),
         ("[run\nrounds = 5\n", &["wrong.toml:1:", "TOML"]),
+        (
+            "title = \"x\"\n[base]\nrun.rounds = 5\n[variants.a]\n",
+            &["wrong.toml:4: `variants`", "`aggregator compare FILE`"],
+        ),
+        ("[stop]\ntarget = 90\n", &["stop.target = 90", "stop.metric", "an accuracy is at most 1", "0.9"]),
         ("[data]\nclients = 3\n[round.count]\nmin = 4\n", &["round.count.min", "4", "data.clients", "3"]),
         (
             "[run]\nround = 5\n[model]\nname = \"cnn\"\n[data]\nclients = 3\n[round.count]\nmin = 4\n",

@@ -344,6 +344,7 @@ rounds = { "iid/batch=8/slow" = 12 }
     fn mistakes_name_their_place_and_what_is_possible() {
         for (text, parts) in [
             ("[variant.x]", &["letters.toml:1", "`variant`", "variants"][..]),
+            ("[run]\nrounds = 3", &["letters.toml:1", "`run`", "simulate FILE", "[base]"]),
             ("[base]", &["nothing to compare", "[variants.NAME]"]),
             ("seeds = 0\n[variants.x]", &["letters.toml:1", "1 to 1000"]),
             ("seeds = [1, 1]\n[variants.x]", &["different seeds"]),

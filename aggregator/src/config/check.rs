@@ -14,6 +14,14 @@ use super::{ConfigError, Mistake, Origin, network, suggest};
 /// Checks everything that can be said of each value alone, and takes out of `layer` what is not accepted. Keys may be
 /// absent. `places` are the layer's.
 pub(super) fn table(layer: &mut Table, places: &Places, findings: &mut Findings) {
+    if let Some(key) = ["variants", "base"].into_iter().find(|key| layer.contains_key(*key)) {
+        // Nothing else in the file is what it is taken for.
+        let origin = places.origin(key).cloned().unwrap_or(Origin::Configuration);
+        findings.add(ConfigError::Experiment { origin, key });
+        findings.doubt("");
+        layer.clear();
+        return;
+    }
     let first = findings.count();
     Check { places, findings }.inside(layer, "");
     findings.in_order_of_lines(first);

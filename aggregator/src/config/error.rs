@@ -110,6 +110,16 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file of an experiment where that of a run should be.
+    #[error(
+        "{origin}: `{key}` is a key of experiments, not of runs: `aggregator compare FILE` runs an experiment"
+    )]
+    Experiment {
+        /// Where.
+        origin: Origin,
+        /// What gives it away.
+        key: &'static str,
+    },
     /// A key that does not exist.
     #[error("{}: unknown key `{}`, given {}; accepted here: {}", .0.origin, .0.key, .0.given, .0.accepted())]
     UnknownKey(Box<Mistake>),

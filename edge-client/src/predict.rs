@@ -5,13 +5,14 @@ use std::io::{self, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use models::params::codec::TensorStream;
 use models::{
-    Architecture, Backend, Batch, BatchError, ModelError, ModelFileError, Network, ParamSet, Prediction,
-    read_model,
+    Architecture, Backend, Batch, BatchError, Limits, ModelError, ModelFileError, Network, ParamSet,
+    Prediction, read_model,
 };
 use shared::data::{DataError, Preparation, View};
 use shared::personalisation::{Incoherent, Misfit, Mix, Mixture};
-use shared::spec::{DataSpec, SAMPLES_KEY};
+use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 use thiserror::Error;
 
 use crate::personal::Personal;
@@ -38,6 +39,16 @@ pub enum PredictError {
         /// What is wrong with it.
         #[source]
         problem: ModelFileError,
+    },
+    /// The file holds many models.
+    #[error(
+        "{} is an ensemble, which answers at the lab: `aggregator predict` and `aggregator evaluate` use it; name the \
+         model.safetensors that a run of another algorithm has left",
+        path.display()
+    )]
+    Ensemble {
+        /// The file.
+        path: PathBuf,
     },
     /// The model file does not say in an understandable way how samples are prepared.
     #[error("{}: how its samples are prepared cannot be understood; was it written by a newer version of this program?", path.display())]
@@ -190,14 +201,27 @@ impl GlobalModel {
     pub fn open(path: &Path) -> Result<Self, PredictError> {
         let file =
             File::open(path).map_err(|error| PredictError::Open { path: path.to_path_buf(), error })?;
-        let (architecture, params, metadata) = read_model(&mut BufReader::new(file))
-            .map_err(|problem| PredictError::Model { path: path.to_path_buf(), problem })?;
+        let (architecture, params, metadata) = read_model(&mut BufReader::new(file)).map_err(|problem| {
+            let path = path.to_path_buf();
+            if is_ensemble(&path) {
+                PredictError::Ensemble { path }
+            } else {
+                PredictError::Model { path, problem }
+            }
+        })?;
         let samples =
             metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose();
         let samples =
             samples.map_err(|problem| PredictError::Samples { path: path.to_path_buf(), problem })?;
         Ok(Self { architecture, params, samples })
     }
+}
+
+/// Whether a file that is no model describes itself as an ensemble.
+fn is_ensemble(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let described = TensorStream::open_described(BufReader::new(file), Limits::default());
+    described.is_ok_and(|(_, metadata)| metadata.contains_key(ENSEMBLE_KEY))
 }
 
 impl Predictor {

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use models::{Architecture, Array, ParamSet, write_model};
+use models::params::codec;
+use models::{Architecture, Array, ParamSet, Precision, write_model};
 use shared::data::idx::write_split;
 use shared::data::{Dataset, Split};
 use shared::identity::SecretKey;
@@ -130,6 +131,10 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     fs::write(folder.path("text"), "accuracy,loss\n0.9,0.1\n").unwrap();
     predict(&folder.name("text"), &data, &[], &["text", "not a readable safetensors file"]);
     predict(&data, &data, &[], &["safetensors"]);
+    let metadata = [("ensemble".to_owned(), "{}".to_owned())].into();
+    let mut file = File::create(folder.path("ensemble")).unwrap();
+    codec::write(&ParamSet::default(), Precision::F32, &metadata, &mut file).unwrap();
+    predict(&folder.name("ensemble"), &data, &[], &["is an ensemble", "`aggregator predict`"]);
     linear_model(&folder.path("wide"), &[1, 1, 3]);
     predict(&folder.name("wide"), &data, &[], &["[1, 1, 3]", "[1, 1, 2]"]);
 

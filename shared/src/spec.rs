@@ -52,6 +52,9 @@ pub struct RunSpec {
 /// The key of a model file's metadata that holds the run's [`DataSpec`] as JSON.
 pub const SAMPLES_KEY: &str = "samples";
 
+/// The key of the metadata of an ensemble's file, which holds many models, that describes the ensemble. No model has it.
+pub const ENSEMBLE_KEY: &str = "ensemble";
+
 /// What the samples of all clients have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataSpec {

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use shared::algorithm::Answering;
 use shared::id::ClientId;
-use shared::spec::{DataSpec, SAMPLES_KEY};
+use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 
 /// The metadata key of what belongs to ensembles alone.
-pub const MANIFEST_KEY: &str = "ensemble";
+pub const MANIFEST_KEY: &str = ENSEMBLE_KEY;
 
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 1;

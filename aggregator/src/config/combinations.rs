@@ -157,6 +157,12 @@ impl Combinations<'_> {
             }
             StopTable { .. } => return,
         };
+        let accuracy = metric.name().ends_with("accuracy");
+        if let Some(target) = raw.stop.target.filter(|target| accuracy && *target > 1.0) {
+            let by = ("stop.metric", format!("stop.metric = {:?}", metric.name()));
+            let reason = format!("an accuracy is at most 1: {} per cent are {}", target, target / 100.0);
+            self.refuse(&[end.clone(), by], &reason);
+        }
         let tests = if metric.is_of_clients() {
             ("evaluate.clients", raw.evaluate.clients)
         } else {

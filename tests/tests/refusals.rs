@@ -217,6 +217,33 @@ fn a_configuration_that_makes_no_sense_is_explained() {
     assert!(!lab.path("runs").exists(), "no run was begun for a configuration that makes no sense");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn rounds_that_cannot_be_shown_do_not_end_in_success() {
+    let lab = Lab::new(2, &[]);
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for more in [&["--json"][..], &[]] {
+        let output = Command::new(&programs().aggregator)
+            .args([
+                "simulate",
+                "--runs",
+                &lab.name("runs"),
+                "--set",
+                "run.rounds=1",
+                "--set",
+                "data.limit=40",
+            ])
+            .args(["--set", "data.clients=2", "--set", "model.name=linear", "--set", "evaluate.every=0"])
+            .args(more)
+            .stdout(full())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+    }
+}
+
 #[test]
 fn places_that_cannot_be_written_are_named() {
     let lab = Lab::new(4, &[]);

@@ -93,8 +93,8 @@ pub(super) fn simulate(
             SimulateError::Run(error) => error.into(),
             error => Failure::environment(error),
         })?;
-    display.finish();
-    conclude(&mut run, &outcome, Some(&histograms), &left_out, arguments.json)
+    let shown = display.finish();
+    conclude(&mut run, &outcome, Some(&histograms), &left_out, arguments.json).and(shown)
 }
 
 /// Whether the run that is to be served is complete; whoever asked is told.
@@ -167,7 +167,7 @@ pub(super) fn serve(
         ServeError::Run(error) => error.into(),
         error @ ServeError::ReadyFile { .. } => Failure::environment(error),
     })?;
-    display.finish();
+    let shown = display.finish();
     let concluded = conclude(&mut run, &outcome, None, &left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.
     let time = match &concluded {
@@ -187,7 +187,7 @@ pub(super) fn serve(
             () = Supervised::waits() => {}
         }
     });
-    concluded
+    concluded.and(shown)
 }
 
 /// What to say where no device has been here, with the tickets that let one in.

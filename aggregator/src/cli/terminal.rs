@@ -97,6 +97,8 @@ pub(super) struct Display {
     expected: Option<usize>,
     last: String,
     told: Instant,
+    /// Why standard output could first not be written to.
+    lost: Option<io::Error>,
 }
 
 impl Display {
@@ -109,7 +111,8 @@ impl Display {
         if io::stderr().is_terminal() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Self { bar, rounds, json, remarks, expected: None, last: String::new(), told: Instant::now() }
+        let (last, told) = (String::new(), Instant::now());
+        Self { bar, rounds, json, remarks, expected: None, last, told, lost: None }
     }
 
     /// Says it once when more clients than this are connected.
@@ -137,11 +140,17 @@ impl Display {
             }
             Notice::Round(record) => {
                 let line = if self.json { jsonl::line(record) } else { round_lines(record, self.rounds) };
-                // A round is on disk by now; standard output that is closed loses nothing.
-                self.bar.suspend(|| {
+                // A round is on disk by now; a reader that has gone away loses nothing. Any other error ends this command, once
+                // all rounds are over.
+                let written = self.bar.suspend(|| {
                     let mut out = io::stdout().lock();
-                    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+                    out.write_all(line.as_bytes()).and_then(|()| out.flush())
                 });
+                if let Err(error) = written
+                    && error.kind() != io::ErrorKind::BrokenPipe
+                {
+                    self.lost.get_or_insert(error);
+                }
                 self.bar.set_position(u64::from(record.round));
             }
             Notice::Remark(text) | Notice::Aside(text) if self.remarks => self.bar.suspend(|| tell(text)),
@@ -154,8 +163,10 @@ impl Display {
         }
     }
 
-    pub(super) fn finish(&self) {
+    /// No round follows: whether all of them could be shown.
+    pub(super) fn finish(self) -> Result<(), Failure> {
         self.bar.finish_and_clear();
+        self.lost.map_or(Ok(()), |error| Err(Failure::output(&error)))
     }
 }
 

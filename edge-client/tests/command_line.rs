@@ -172,6 +172,7 @@ fn joining_without_data_or_state_says_what_to_mend() {
     let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
     write_split(folder.0.path(), Split::Train, &train).unwrap();
     join(&data, &["--classes", "1", "--state", &state], &["train-labels-idx1-ubyte", "label 1"]);
+    join(&data, &["--shape", "1x2x2", "--state", &state], &["[1, 1, 2]", "[1, 2, 2] is asked for"]);
     join(&data, &[], &["--state DIR"]);
     let file = folder.name("t10k-labels-idx1-ubyte");
     join(&data, &["--state", &file], &[&file, "in the way"]);

@@ -36,6 +36,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let (format, reading) = reading(arguments)?;
     let load = if arguments.unlabelled { Format::load_unlabelled } else { Format::load };
     let data = load(format, &arguments.samples.data, Split::Train, &reading)?;
+    reading.check_shape(&arguments.samples.data, &data)?;
     let skipped = data.skipped().clone();
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();

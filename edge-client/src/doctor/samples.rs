@@ -30,7 +30,8 @@ pub fn look_at(folder: &Path, told: &Told) -> Vec<Finding> {
     // All that cannot be read is counted, whatever joining would do about the first.
     let reading = Reading { on_error: OnError::Skip, ..told.reading.clone() };
     let load = if told.unlabelled { Format::load_unlabelled } else { Format::load };
-    match load(format, folder, Split::Train, &reading) {
+    let data = load(format, folder, Split::Train, &reading);
+    match data.and_then(|data| reading.check_shape(folder, &data).map(|()| data)) {
         Err(error) => vec![unusable(folder, &error)],
         Ok(data) => {
             let mut findings = vec![found(format, &data)];
@@ -100,6 +101,8 @@ fn classes(data: &Dataset, labels: &Labels) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use shared::data::idx::write_split;
+
     use super::super::{Level, worst};
     use super::*;
 
@@ -136,6 +139,19 @@ mod tests {
             let findings = look_at(folder.path(), &told(on_error));
             assert_eq!(worst(&findings), level, "{findings:?}");
             assert!(findings[1].found.starts_with("2 samples cannot be read"), "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn a_shape_that_the_files_do_not_have_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 3).unwrap();
+        write_split(folder.path(), Split::Train, &set).unwrap();
+        for (shape, level) in [(vec![1, 2, 2], Level::Ok), (vec![1, 4, 4], Level::Problem)] {
+            let mut told = told(OnError::Stop);
+            told.reading.shape = Some(shape);
+            let findings = look_at(folder.path(), &told);
+            assert_eq!(worst(&findings), level, "{findings:?}");
         }
     }
 

@@ -371,7 +371,9 @@ pub enum DataError {
         looked_for: String,
     },
     /// Samples of another shape than the run has.
-    #[error("holds samples of shape {found:?}, and the configuration says {expected:?}")]
+    #[error(
+        "holds samples of shape {found:?}, and {expected:?} is asked for; this format has its shape in its files"
+    )]
     OtherShape {
         /// The shape that was said.
         expected: Vec<usize>,

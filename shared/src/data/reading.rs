@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::DataError;
+use super::{DataError, Dataset};
 
 /// What to do about a sample that cannot be used: a damaged image, a row without a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,22 @@ impl Default for Reading {
     fn default() -> Self {
         let column = "label".to_owned();
         Self { shape: None, labels: Labels::default(), column, on_error: OnError::default() }
+    }
+}
+
+impl Reading {
+    /// Refuses samples that could not be brought to the shape that was asked for: most formats have it in their files.
+    ///
+    /// # Errors
+    /// [`DataError::OtherShape`] in `directory`, where `dataset` was read.
+    pub fn check_shape(&self, directory: &Path, dataset: &Dataset) -> Result<(), DataError> {
+        match &self.shape {
+            Some(expected) if dataset.shape() != &expected[..] => {
+                let (expected, found) = (expected.clone(), dataset.shape().to_vec());
+                Err(DataError::OtherShape { expected, found }.in_file(directory))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -29,7 +29,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use exit::{Failure, exit_code};
+use values::whole;
 
+use crate::config::Raw;
 use crate::enrolment::Policy;
 
 /// The aggregator's command line.
@@ -232,8 +234,9 @@ impl Cli {
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
             Command::Models(arguments) => models::models(&arguments),
             Command::Config { config } => {
+                let given = Raw::layered(config.config.as_deref(), &config.overrides);
                 let config = config.validated()?;
-                terminal::print(&config.effective.to_toml())
+                terminal::print(&config.effective.explained(&given?))
             }
             Command::Completions { shell } => generate::completions(shell),
             Command::Man { out: None } => generate::page(),

@@ -86,7 +86,8 @@ Examples:
   aggregator ticket --list; aggregator ticket --withdraw 3";
 
 pub(super) const CONFIG: &str = "\
-The output is a complete configuration file: save it, change it, run it.
+The output is a complete configuration file: save it, change it, run it. What nobody has set stands there as a comment, with \
+what it is now.
 
   aggregator config > run.toml
 

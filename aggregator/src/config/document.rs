@@ -18,8 +18,20 @@ impl Raw {
     /// Never: whatever a `Raw` can hold, TOML can say.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let table =
-            layers::to_table(self).expect("counts, texts and tables of a Raw are all representable in TOML");
+        self.explained(self)
+    }
+
+    /// The same for people, who change it and run it: what `given` leaves unset, and was derived from it, stands there as a
+    /// comment, so that it follows whatever is changed.
+    ///
+    /// # Panics
+    /// Never: as [`to_toml`](Self::to_toml).
+    #[must_use]
+    pub fn explained(&self, given: &Self) -> String {
+        let toml = |raw: &Self| {
+            layers::to_table(raw).expect("counts, texts and tables of a Raw are all representable in TOML")
+        };
+        let (table, given) = (toml(self), toml(given));
         let mut text = format!(
             "# Effective configuration of a federated run, written by aggregator {}.\n\
              # Every key is optional: what is left out has the default value.\n",
@@ -42,6 +54,7 @@ impl Raw {
                 continue;
             }
             let line = match (lookup(&table, key.path), key.unset) {
+                (Some(value), Some(_)) if lookup(&given, key.path).is_none() => format!("# {rest} = {value}"),
                 (Some(value), _) => format!("{rest} = {value}"),
                 (None, Some(_)) => format!("# {rest} ="),
                 // Another alternative of a choice stands in its place.
@@ -107,6 +120,18 @@ mod tests {
         assert_eq!(stated, expected.map(|key| key.path).collect::<Vec<_>>(), "{text}");
         assert!(text.contains("[algorithm.fedavg]") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    }
+
+    #[test]
+    fn what_was_derived_is_a_comment_for_people() {
+        let given = Raw::default();
+        let mut raw = given.clone();
+        raw.round.start = Some(7);
+        let text = raw.explained(&given);
+        let line = text.lines().find(|line| line.contains("start = ")).expect("it is shown");
+        assert!(line.starts_with("# start = 7 ") && line.ends_with("unset: data.clients"), "{line}");
+        assert_eq!(read_back(&text), given, "and follows data.clients if that is changed");
+        assert_eq!(read_back(&raw.to_toml()), raw, "a run's own configuration leaves nothing open");
     }
 
     #[test]

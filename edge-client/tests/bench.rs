@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_edge-client")).arg("bench").args(arguments).output().unwrap()
@@ -63,4 +64,34 @@ fn mistakes_are_told_before_anything_is_measured() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(said) && output.stdout.is_empty(), "{arguments:?}: {error}");
     }
+}
+
+/// Whoever is stopped leaves nothing behind that goes on measuring.
+#[cfg(unix)]
+#[test]
+fn a_measuring_process_ends_with_the_one_that_waits_for_it() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_edge-client"))
+        .args([
+            "bench",
+            "--in-process",
+            "--model",
+            "linear",
+            "--input",
+            "1x4x4",
+            "--batch",
+            "2",
+            "--threads",
+            "1",
+        ])
+        .args(["--seconds", "3600", "--device", "cpu"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("first_step"), "{first}");
+    assert_eq!(child.try_wait().unwrap(), None, "it measures");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }

@@ -12,7 +12,7 @@ use models::{Architecture, BUILT_INS};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{BenchArguments, Processor};
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::processor;
 use crate::bench::{Subject, measure};
 use crate::workshop::NoThreads;
@@ -95,7 +95,8 @@ fn in_own_process(
         .args(["bench", "--in-process", "--model", model])
         .args(["--batch", &batch.to_string(), "--threads", &threads.to_string()])
         .args(["--seconds", &arguments.seconds.as_secs_f64().to_string()])
-        .stdin(Stdio::null())
+        // Its end tells the child that nobody waits for it any more, however this process ends.
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     if let Some(shape) = &arguments.input {
         let numbers: Vec<String> = shape.0.iter().map(ToString::to_string).collect();
@@ -108,6 +109,8 @@ fn in_own_process(
     }
     let start = Instant::now();
     let mut child = command.spawn().map_err(system("start a process to measure in"))?;
+    // Taken, since waiting for the child would close it.
+    let _until_then = child.stdin.take();
     let mut first_step = None;
     let mut row = None;
     if let Some(output) = child.stdout.take() {
@@ -129,6 +132,15 @@ fn in_own_process(
     }
 }
 
+/// Ends this process when nobody waits for its row any more: when the other end of standard input is closed.
+fn end_with_whoever_waits() -> io::Result<()> {
+    let wait = || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(Exit::Unexpected as i32);
+    };
+    std::thread::Builder::new().spawn(wait).map(drop)
+}
+
 /// Measures one row in this process.
 fn measure_here(
     architecture: &Architecture,
@@ -136,6 +148,8 @@ fn measure_here(
     threads: NonZeroUsize,
     arguments: &BenchArguments,
 ) -> Result<(), CliError> {
+    end_with_whoever_waits()
+        .map_err(|error| CliError::System { action: "start a thread that waits", error })?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
         .build()

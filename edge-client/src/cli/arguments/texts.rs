@@ -64,6 +64,7 @@ Exit codes:
   3  something on this device is to be mended: data, state directory, model file, network
   4  the server refuses this client, or is not the one that this client trusts
   5  the run is over, but none of this client's rounds brought an update that counts: each failed or was rejected
+  130, 143  ended by Ctrl-C or SIGTERM while the data were read, before anything was begun
 A fault of the program that the release for devices cannot survive ends it with its message and a signal (SIGABRT, \
 134 in a shell). Have it started again, for example with Restart=on-abnormal in a unit of systemd: it joins again.
 

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::exit::Failure;
 use super::rounds::{cores, runtime};
 use super::terminal;
+use super::values::whole;
 use crate::compare::experiment::{Experiment, ExperimentError};
 use crate::compare::interpolation::{self, mixtures};
 use crate::compare::page::{Found, page};
@@ -40,7 +41,7 @@ pub(super) struct CompareArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Runs at a time [default: one per core, as far as memory allows]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
     jobs: Option<u16>,
     /// Make runs again whose configuration is not the experiment's any more or cannot be read; the old ones are kept in
     /// DIR/replaced

@@ -21,6 +21,7 @@ mod terminal;
 mod texts;
 mod ticket;
 mod usable;
+mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         transport: crate::simulate::Transport,
         /// Clients that train at the same time, one thread each [default: the number of cores]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
         threads: Option<u16>,
     },
     /// Run the rounds for real devices that join with `edge-client join`
@@ -79,7 +80,10 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         admit: Policy,
         /// Seconds to wait, after the run is over, for known devices that are away, to tell them so
-        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        #[arg(
+            long, value_name = "SECONDS", default_value_t = 30,
+            value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
+        )]
         linger: u32,
         /// End at once if a run of this very configuration is complete, instead of beginning another: for services, which are
         /// started whenever the machine is

@@ -1,7 +1,6 @@
 //! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample of a data set.
 
 use std::fmt::Write as _;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,6 +11,7 @@ use shared::data::{Split, View};
 
 use super::exit::Failure;
 use super::usable::{BATCH, FusionName, Usable, no_fusion};
+use super::values::whole;
 use super::{ConfigArgs, terminal};
 use crate::ensemble::Question;
 
@@ -32,8 +32,11 @@ pub(super) struct PredictArgs {
     #[arg(long, value_enum, value_name = "FUSION")]
     fusion: Option<FusionName>,
     /// Predict this many samples, from the first [default: all, of which a table shows 20]
-    #[arg(long, value_name = "N")]
-    limit: Option<NonZeroUsize>,
+    #[arg(
+        long, value_name = "N",
+        value_parser = whole::<u32>(1..=u32::MAX.into()), allow_negative_numbers = true
+    )]
+    limit: Option<u32>,
     /// Print one JSON object per sample, and the accuracy as the last one
     #[arg(long)]
     json: bool,

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::exit::Failure;
 use super::terminal;
+use super::values::whole;
 use crate::database::runs::{
     Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredRound, StoredRun, WaitsFor,
 };
@@ -30,10 +31,16 @@ pub(super) struct StatusArgs {
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
     /// Closed rounds to show, the newest
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(
+        long, value_name = "N", default_value_t = 3,
+        value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
+    )]
     rounds: u32,
     /// Events to show, the newest
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(
+        long, value_name = "N", default_value_t = 5,
+        value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
+    )]
     events: u32,
     /// Print one JSON object per run
     #[arg(long)]

@@ -16,6 +16,7 @@ use super::LabArgs;
 use super::addresses;
 use super::exit::Failure;
 use super::terminal;
+use super::values::whole;
 use crate::database::devices::{Issued, Listening};
 use crate::database::{Database, moment};
 use crate::quic::identity::ServerIdentity;
@@ -36,7 +37,10 @@ pub(super) struct TicketArgs {
     #[command(flatten)]
     lab: LabArgs,
     /// How many devices it lets in
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = whole::<u32>(1..=1_000_000), allow_negative_numbers = true
+    )]
     uses: u32,
     /// For how long it lets devices in, as in 30m, 24h or 7d; a device that is in stays in
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lasting)]
@@ -51,7 +55,10 @@ pub(super) struct TicketArgs {
     #[arg(long, conflicts_with_all = ["uses", "expires", "addresses", "qr"])]
     list: bool,
     /// Make the ticket with this number good for nothing, instead; devices that are in stay in
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["uses", "expires", "addresses", "qr", "list"])]
+    #[arg(
+        long, value_name = "NUMBER", conflicts_with_all = ["uses", "expires", "addresses", "qr", "list"],
+        value_parser = whole::<i64>(1..=i64::MAX.unsigned_abs()), allow_negative_numbers = true
+    )]
     withdraw: Option<i64>,
 }
 

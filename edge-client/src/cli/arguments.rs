@@ -16,7 +16,7 @@ use shared::identity::PublicKey;
 use self::texts::{ABOUT, AFTER_LONG_HELP, DATA, LONG_ABOUT};
 use super::error::CliError;
 use super::samples::{SampleArguments, Unusable, classes};
-use super::values::{Shape, Target, samples, seconds, server_key, shape, target, threads};
+use super::values::{Shape, Target, limit, samples, seconds, server_key, shape, target, threads};
 
 /// What the user wants.
 #[derive(Clone, Debug, Parser)]
@@ -128,10 +128,10 @@ pub struct JoinArguments {
     #[arg(long, value_name = "HEX", value_parser = server_key)]
     pub server_key: Option<PublicKey>,
     /// Threads for training [default: as many as this machine runs at once]
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
     /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog
-    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes)]
+    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes, allow_negative_numbers = true)]
     pub classes: Labels,
     /// Join with samples alone, for runs whose labels are at the server: files of labels need not be there and are not read
     ///
@@ -215,7 +215,7 @@ pub struct PredictArguments {
     /// Use only the first N samples, and show all of them
     ///
     /// Without it all samples count for the accuracy, and the table ends after 20 of them.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
     pub limit: Option<NonZeroUsize>,
     /// Print one JSON object per sample, and one with the accuracy, instead of a table
     #[arg(long)]
@@ -244,7 +244,7 @@ pub struct DoctorArguments {
     #[arg(long, value_enum, default_value_t = Unusable::Stop)]
     pub on_error: Unusable,
     /// Classes that labels are drawn from: how many, or their names, as in cat,dog
-    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes)]
+    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes, allow_negative_numbers = true)]
     pub classes: Labels,
     /// The samples have no labels
     #[arg(long, conflicts_with = "classes")]
@@ -270,16 +270,16 @@ pub struct BenchArguments {
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
     /// Samples in a batch; may be repeated
-    #[arg(long = "batch", value_name = "N", default_values = ["10", "64"], value_parser = samples)]
+    #[arg(long = "batch", value_name = "N", default_values = ["10", "64"], value_parser = samples, allow_negative_numbers = true)]
     pub batches: Vec<NonZeroUsize>,
     /// Threads for training; may be repeated [default: as many as this machine runs at once]
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Vec<NonZeroUsize>,
     /// Shape of a sample, as in 1x28x28 [default: what each network is meant for]
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     pub input: Option<Shape>,
     /// About how many seconds to measure each row for
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, allow_negative_numbers = true)]
     pub seconds: Duration,
     /// Train on this processor; without it, on a GPU if this program has been built for one and there is one
     #[arg(long, value_enum)]

@@ -60,6 +60,10 @@ pub(super) fn samples(text: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| format!("give a whole number, at least 1 and at most {MOST_SAMPLES}"))
 }
 
+pub(super) fn limit(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "give a whole number, at least 1, or leave it out for all".to_owned())
+}
+
 pub(super) fn threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse()
         .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())

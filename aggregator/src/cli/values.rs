@@ -1,0 +1,63 @@
+//! How numbers are written on the command line, and what is said of those that make no sense.
+
+use std::ops::RangeInclusive;
+
+/// Reads a whole number in this range. Where it can be negative by mistake, the argument has to allow negative numbers, or
+/// they are taken for options.
+pub(super) fn whole<T>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: TryFrom<u64>,
+{
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+            let (low, high) = range.clone().into_inner();
+            match u32::try_from(high) {
+                Ok(high) if high < u32::MAX => format!("give a whole number from {low} to {high}"),
+                _ => format!("give a whole number, at least {low}"),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn numbers_are_in_their_range() {
+        assert_eq!(whole::<u16>(1..=1024)("1024"), Ok(1024));
+        for wrong in ["0", "1025", "-1", "1.5", "", "abc", "99999999999999999999"] {
+            let said = whole::<u16>(1..=1024)(wrong).unwrap_err();
+            assert_eq!(said, "give a whole number from 1 to 1024", "{wrong}");
+        }
+        assert_eq!(
+            whole::<u32>(0..=u64::from(u32::MAX))("-1").unwrap_err(),
+            "give a whole number, at least 0"
+        );
+    }
+
+    #[test]
+    fn no_number_is_taken_for_an_option_or_answered_in_words_of_the_language() {
+        for line in [
+            "simulate --threads -1",
+            "serve --linger -1",
+            "serve --linger abc",
+            "ticket --uses -1",
+            "ticket --withdraw x",
+            "ticket --withdraw -1",
+            "status --rounds -1",
+            "status --events x",
+            "predict --model m --limit 0",
+            "predict --model m --limit -1",
+            "compare f --jobs -1",
+        ] {
+            let parsed = Cli::try_parse_from(std::iter::once("aggregator").chain(line.split(' ')));
+            let said = parsed.expect_err(line).to_string();
+            assert!(said.contains("give a whole number"), "{line}: {said}");
+        }
+    }
+}

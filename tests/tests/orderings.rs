@@ -124,6 +124,17 @@ fn moon_keeps_clients_nearer_to_the_global_model_at_no_cost() {
 }
 
 #[test]
+#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+fn the_more_clients_share_the_same_data_the_less_accurate_their_model() {
+    let Some(found) = compared("moon-parties") else { return };
+    for variant in ["fedavg", "moon-mu0_1"] {
+        let [few, many] =
+            ["clients=4", "clients=32"].map(|cell| accuracy(&found, &format!("{cell}/{variant}")));
+        assert!(many < few, "{variant}: {few} with 4 clients, {many} with 32");
+    }
+}
+
+#[test]
 #[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
 fn unlabelled_devices_cost_the_server_nothing_and_do_not_collapse() {
     let Some(found) = compared("fedmix-fashion-streaming") else { return };

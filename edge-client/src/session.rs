@@ -27,15 +27,21 @@
 //! |---|---|---|---|
 //! | `Idle`, `Holding` | task | `Training` | `Forget` what is held, `Train` |
 //! | any | task before the welcome | same | keeps it until the welcome |
+//! | `Holding` what the algorithm keeps something with | task | same | keeps it until the receipt |
 //! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
 //! | `Training`, `Holding` | task of the same or an older round | same | |
 //! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
 //! | `Training` | not in a state to train | `Idle` | says not now; without a connection the task comes again |
 //! | `Training` | could not train | `Idle` | says failed, now or after the welcome that still wants it |
-//! | `Holding` | receipt | `Idle` | `Forget` |
+//! | `Holding` | receipt, also before the welcome | `Idle` | `Forget`, and goes on with a task that waits for it |
 //! | `Training` | receipt of what a newer task made it let go of | same | `Tell` |
 //! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
+//!
+//! What the algorithm keeps with an update is true only if the update counts, and the next task is trained with what is true:
+//! hence the waiting, which ends, since every update has its receipt on the connection that it was sent on. A server that
+//! has counted an update and is asked with it again says so before the welcome; of one that it does not want and says
+//! nothing of, nothing is kept.
 
 mod delay;
 mod event;
@@ -75,6 +81,8 @@ pub struct Session {
     spec: Option<Box<RunSpec>>,
     work: Work,
     report: TrainReport,
+    /// Whether the algorithm keeps something with the held update, as far as is known.
+    keeps: bool,
     progress: Progress,
     /// Whether the task in training is for the device itself, and nobody learns from it.
     personal: bool,
@@ -84,7 +92,7 @@ pub struct Session {
     conditions: Eligibility,
     /// How it ends when that is done.
     leaving: Option<Outcome>,
-    /// A task that overtook the welcome: it comes on a stream of its own.
+    /// A task that overtook the welcome, or the receipt of what is held: it comes on a stream of its own.
     early: Option<(u32, message::Work)>,
     /// A task that failed after the hello had declared it held: the server will not send it again.
     failed: Option<(Held, String)>,
@@ -107,6 +115,7 @@ impl Session {
             spec: None,
             work,
             report,
+            keeps: true,
             progress: Progress::default(),
             personal: false,
             overtaken: None,
@@ -165,7 +174,7 @@ impl Session {
             },
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
-            Event::Trained { round, outcome } => self.trained(round, outcome),
+            Event::Trained { round, outcome, keeps } => self.trained(round, outcome, keeps),
             Event::Unready { round, reason } => {
                 if let Work::Training(held) = self.work
                     && held.round == round
@@ -183,6 +192,7 @@ impl Session {
                 {
                     self.forget(None);
                     self.say_failed(held, &reason);
+                    self.go_on();
                 }
             }
             Event::Tick => {}
@@ -234,6 +244,7 @@ impl Session {
                 {
                     self.delay.shorten();
                     self.forget(Some(verdict));
+                    self.go_on();
                 } else if self.overtaken.take_if(|overtaken| *overtaken == round).is_some() {
                     self.actions.push_back(Action::Tell { round, verdict });
                 }
@@ -265,16 +276,27 @@ impl Session {
             self.say_failed(held, &reason);
         }
         self.spec = Some(spec);
-        if let Some((round, work)) = self.early.take() {
+        self.go_on();
+    }
+
+    /// With a task that has waited, if it needs to wait no longer.
+    fn go_on(&mut self) {
+        if matches!(self.link, Link::Joined(_))
+            && let Some((round, work)) = self.early.take()
+        {
             self.task(round, work);
+        }
+    }
+
+    fn wait(&mut self, round: u32, work: message::Work) {
+        if self.early.is_none_or(|(newest, _)| newest < round) {
+            self.early = Some((round, work));
         }
     }
 
     fn task(&mut self, round: u32, work: message::Work) {
         let (Link::Joined(_), Some(spec)) = (self.link, &self.spec) else {
-            if self.early.is_none_or(|(newest, _)| newest < round) {
-                self.early = Some((round, work));
-            }
+            self.wait(round, work);
             return;
         };
         let held = Held { run: spec.run, round };
@@ -283,6 +305,10 @@ impl Session {
             && current.run == held.run
             && current.round >= round
         {
+            return;
+        }
+        if self.keeps && matches!(self.work, Work::Holding(current) if current.run == held.run) {
+            self.wait(round, work);
             return;
         }
         let spec = spec.clone();
@@ -298,7 +324,7 @@ impl Session {
         self.actions.push_back(Action::Train { round, work, spec });
     }
 
-    fn trained(&mut self, round: u32, outcome: Result<TrainReport, String>) {
+    fn trained(&mut self, round: u32, outcome: Result<TrainReport, String>, keeps: bool) {
         let Work::Training(held) = self.work else { return };
         if held.round != round {
             return;
@@ -316,7 +342,7 @@ impl Session {
         match outcome {
             Ok(report) => {
                 self.work = Work::Holding(held);
-                self.report = report;
+                (self.report, self.keeps) = (report, keeps);
                 if matches!(self.link, Link::Joined(_)) {
                     self.upload(round);
                 }

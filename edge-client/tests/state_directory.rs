@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use edge_client::store::{DiskStore, KnownServer, MemoryStore, Store, StoreError};
 use shared::id::RunId;
-use shared::message::{Held, TrainReport};
+use shared::message::{Discard, Held, Rejection, TrainReport, Verdict};
 use shared::payload::Payload;
 
 const RUN: RunId = RunId::from_bytes([7; 8]);
@@ -25,6 +25,14 @@ fn keep(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {
     store.keep(held(round), &report(u64::from(round)), &payload(round), local).unwrap();
 }
 
+fn accepted(store: &mut dyn Store) {
+    store.forget(Some(&Verdict::Accepted)).unwrap();
+}
+
+fn local(store: &mut dyn Store) -> Option<Vec<u8>> {
+    store.local(RUN).unwrap()
+}
+
 fn payload(round: u32) -> Payload {
     Bytes::from(format!("payload of round {round}")).into()
 }
@@ -35,7 +43,8 @@ fn contract(store: &mut dyn Store) {
     assert_eq!(store.held().unwrap(), None);
     assert!(matches!(store.payload(), Err(StoreError::NothingHeld)));
     assert_eq!(store.local(RUN).unwrap(), None);
-    store.forget().unwrap();
+    accepted(store);
+    store.forget(None).unwrap();
     store.sync_handle()().unwrap();
 
     keep(store, 1, None);
@@ -51,16 +60,35 @@ fn contract(store: &mut dyn Store) {
     assert_eq!(store.local(other).unwrap(), None);
 
     // Without new client state the old one stays; empty is not the same as none.
+    accepted(store);
     keep(store, 3, None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(local(store).as_deref(), Some(&b"two"[..]));
+    accepted(store);
+    assert_eq!(local(store).as_deref(), Some(&b"two"[..]));
     keep(store, 4, Some(b""));
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b""[..]));
+    assert_eq!(local(store).as_deref(), Some(&b""[..]));
+    accepted(store);
     keep(store, 5, Some(b"five"));
-    store.forget().unwrap();
+    accepted(store);
     assert_eq!(store.held().unwrap(), None);
     assert!(matches!(store.payload(), Err(StoreError::NothingHeld)));
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"five"[..]));
-    store.forget().unwrap();
+    assert_eq!(local(store).as_deref(), Some(&b"five"[..]));
+    accepted(store);
+
+    // What goes with an update that does not count goes with it.
+    let not_finite = Rejection::NotFinite { tensor: "w".to_owned() };
+    let useless = [None, Some(Verdict::Discarded(Discard::Late)), Some(Verdict::Rejected(not_finite))];
+    for verdict in useless {
+        keep(store, 6, Some(b"six"));
+        store.forget(verdict.as_ref()).unwrap();
+        assert_eq!((store.held().unwrap(), local(store).as_deref()), (None, Some(&b"five"[..])));
+    }
+    keep(store, 7, Some(b"seven"));
+    keep(store, 8, None);
+    assert_eq!(local(store).as_deref(), Some(&b"five"[..]), "nobody has said that it counts");
+    keep(store, 9, Some(b"nine"));
+    store.forget(Some(&Verdict::Discarded(Discard::Duplicate))).unwrap();
+    assert_eq!(local(store).as_deref(), Some(&b"nine"[..]));
     // It was made for what is gone by now.
     std::thread::spawn(sync).join().unwrap().unwrap();
 }
@@ -81,7 +109,7 @@ fn everything_is_there_after_a_restart() {
     let server = KnownServer::new(store.key().public(), vec!["lab:4433".to_owned()]);
     store.server().save(&server).unwrap();
     keep(&mut store, 1, Some(b"one"));
-    store.forget().unwrap();
+    accepted(&mut store);
     keep(&mut store, 2, Some(b"two"));
     drop(store);
 
@@ -91,7 +119,7 @@ fn everything_is_there_after_a_restart() {
     assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
     assert_eq!(store.payload().unwrap(), payload(2));
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
-    store.forget().unwrap();
+    accepted(&mut store);
     drop(store);
 
     let mut store = DiskStore::open(&state).unwrap();
@@ -117,11 +145,11 @@ fn two_processes_do_not_share_a_state_directory() {
     DiskStore::open(folder.path()).unwrap();
 }
 
-/// A state directory with client state "one" forgotten and an update of round 2 with client state "two" held.
+/// A state directory with client state "one" of an accepted update and an update of round 2 with client state "two" held.
 fn prepared(state: &Path) {
     let mut store = DiskStore::open(state).unwrap();
     keep(&mut store, 1, Some(b"one"));
-    store.forget().unwrap();
+    accepted(&mut store);
     keep(&mut store, 2, Some(b"two"));
 }
 
@@ -190,6 +218,35 @@ fn forgetting_may_be_interrupted_after_each_step() {
     let mut store = DiskStore::open(folder.path()).unwrap();
     assert_eq!(store.held().unwrap(), None);
     assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+}
+
+#[test]
+fn letting_go_of_what_does_not_count_may_be_interrupted_after_each_step() {
+    type Step = (&'static str, fn(&Path));
+    let steps: [Step; 4] = [
+        ("nothing is done", |_| {}),
+        ("it has moved out of the outbox", |state| {
+            fs::rename(state.join("outbox"), state.join("outbox.partial")).unwrap();
+        }),
+        ("and the update is removed", |state| {
+            fs::rename(state.join("outbox"), state.join("outbox.partial")).unwrap();
+            fs::remove_file(state.join("outbox.partial/update")).unwrap();
+        }),
+        ("all of it is done", |state| fs::remove_dir_all(state.join("outbox")).unwrap()),
+    ];
+    for (done, step) in steps {
+        let folder = tempfile::tempdir().unwrap();
+        prepared(folder.path());
+        step(folder.path());
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        // Whether it is held still or not, nobody wants it.
+        store.forget(None).unwrap();
+        drop(store);
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        assert_eq!(store.held().unwrap(), None, "{done}");
+        assert_eq!(local(&mut store).as_deref(), Some(&b"one"[..]), "{done}");
+        assert!(!folder.path().join("outbox.partial").exists(), "{done}");
+    }
 }
 
 #[test]
@@ -276,7 +333,7 @@ fn what_cannot_be_written_is_an_error_and_nothing_kept_before_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
     keep(&mut store, 1, Some(b"one"));
-    store.forget().unwrap();
+    accepted(&mut store);
     // A file where the outbox would be written: what a full or read-only disk does, and root is not spared.
     fs::write(folder.path().join("outbox"), "").unwrap();
     let error = store.keep(held(2), &report(2), &payload(2), None).unwrap_err();

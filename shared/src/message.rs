@@ -94,7 +94,8 @@ pub enum ToClient {
         /// What is to be done.
         work: Work,
     },
-    /// What became of the update of `round`; the client may forget it.
+    /// What became of the update of `round`; the client may forget it. Before the welcome, if it has counted already and the client
+    /// comes with it.
     Receipt {
         /// The round that the update was for.
         round: u32,

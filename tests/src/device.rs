@@ -48,6 +48,8 @@ pub struct Device {
     session: Option<Session>,
     store: MemoryStore,
     task: Option<Bytes>,
+    /// What it has begun to train with, by round: the broadcast, and what it had kept.
+    pub begun: Vec<(u32, Bytes, Option<Vec<u8>>)>,
     running: Option<Held>,
     /// How many times it was started.
     pub life: u32,
@@ -66,7 +68,8 @@ impl Device {
             classes: data.classes() as u32,
         };
         let store = MemoryStore::default();
-        Self { identity, data, session: None, store, task: None, running: None, life: 0, outcome: None }
+        let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);
+        Self { identity, data, session, store, task, begun, running, life: 0, outcome }
     }
 
     /// Its identity.
@@ -143,15 +146,17 @@ impl Device {
         }
         self.running = None;
         let round = trained.held.round;
+        let mut keeps = false;
         let outcome = trained.result.map(|result| {
             if let Some(personal) = &result.personal {
                 self.store.keep_personal(trained.held.run, personal).expect("memory does not fail");
             }
             let work::Result { report, update, local, .. } = result;
             self.store.keep(trained.held, &report, &update, local.as_deref()).expect("memory does not fail");
+            keeps = local.is_some();
             report
         });
-        self.handle(now, Event::Trained { round, outcome })
+        self.handle(now, Event::Trained { round, outcome, keeps })
     }
 
     fn act(&mut self) -> Vec<Effect> {
@@ -178,6 +183,7 @@ impl Device {
                         backend: Backend::cpu(),
                         broadcast: self.task.take().expect("a task comes with its payload"),
                     };
+                    self.begun.push((round, task.broadcast.clone(), task.local.clone()));
                     let result = work::carry_out(&task, &Handle::default(), None)
                         .map(|mut result| {
                             // Wall time has no place in a world with its own clock.
@@ -188,7 +194,9 @@ impl Device {
                     effects.push(Effect::Train(Trained { life: self.life, held, result }));
                 }
                 Action::Cancel => self.running = None,
-                Action::Forget { .. } => self.store.forget().expect("memory does not fail"),
+                Action::Forget { verdict, .. } => {
+                    self.store.forget(verdict.as_ref()).expect("memory does not fail");
+                }
                 Action::Tell { .. } => {}
                 Action::Disconnect => effects.push(Effect::Cut),
                 Action::Finish(outcome) => self.outcome = Some(outcome),

@@ -9,13 +9,15 @@ use aggregator::files::Disk;
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, TestSet};
 use aggregator::simulate::{Transport, simulate};
+use federation_tests::device::Device;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
-use models::ParamSet;
+use models::{Limits, ParamSet};
 use shared::algorithm::registry;
 use shared::data::{Dataset, View};
+use shared::parcel::Parcel;
 use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -108,6 +110,52 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
         assert!(record.train_loss.is_some_and(f64::is_finite));
     }
     assert_eq!(world.model().first_non_finite(), None);
+}
+
+/// What a device keeps goes with its update: the server's control variate is the mean of its clients' in every round, although in
+/// each of them the slowest update is of no use, receipts are lost, and whoever may die dies.
+#[test]
+fn scaffolds_control_variate_is_the_mean_of_its_clients_whatever_becomes_of_their_updates() {
+    let scenario = Scenario::small(&[
+        "algorithm.scaffold={}",
+        "round.count.min=2",
+        "round.count.max=3",
+        "run.rounds=8",
+        "training.batch=0",
+    ]);
+    let (mut rounds, mut discarded) = (0, 0);
+    for (seed, weather) in [(0, Weather::CALM)].into_iter().chain((1..12).map(|seed| (seed, Weather::STORM)))
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(scenario.clone(), weather, seed, directory.path());
+        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
+        discarded += world.records().iter().map(|round| round.discarded).sum::<usize>();
+        for round in 2..=8 {
+            let began = |device: &Device| {
+                let mut begun = device.begun.iter().rev();
+                begun
+                    .find(|(number, ..)| *number == round)
+                    .map(|(_, sent, kept)| (sent.clone(), kept.clone()))
+            };
+            let all: Option<Vec<_>> = world.devices().iter().map(began).collect();
+            let Some(all) = all else { continue };
+            rounds += 1;
+            let mut mean = parcel(&all[0].0).take_under("control.");
+            mean.scale(all.len() as f32);
+            for kept in all.iter().filter_map(|(_, kept)| kept.as_ref()) {
+                mean = mean.difference(&parcel(kept)).unwrap();
+            }
+            let off =
+                mean.iter().flat_map(|(_, array)| array.values()).fold(0.0_f32, |off, c| off.max(c.abs()));
+            assert!(off < 1e-5, "round {round}, seed {seed}: off by {off}");
+        }
+    }
+    assert!(rounds > 12 && discarded > 12, "{rounds} rounds with all, {discarded} updates discarded");
+}
+
+fn parcel(bytes: &[u8]) -> ParamSet {
+    let mut input = bytes;
+    Parcel::read_from(&mut input, Limits::default()).unwrap().tensors
 }
 
 /// Updates of a simulation may stay in memory, but not those that the closing round reads again.

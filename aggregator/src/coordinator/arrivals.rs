@@ -94,8 +94,12 @@ impl Coordinator {
             self.refuse(previous.peer, Refusal::Replaced);
         }
         let owes = self.still_owes(hello);
-        let unready = self.members.get(&client).and_then(|member| member.unready);
-        self.members.insert(client, Member { samples: hello.samples, link, seen: now, owes, unready });
+        let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
+        let known = self.members.get(&client);
+        let counted = known.and_then(|member| member.counted).filter(|counted| held == Some(*counted));
+        let unready = known.and_then(|member| member.unready);
+        let member = Member { samples: hello.samples, link, seen: now, owes, counted, unready };
+        self.members.insert(client, member);
         let owes = owes.map(|owed| owed.round);
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
@@ -111,8 +115,11 @@ impl Coordinator {
         if self.policy.eligibility != Eligibility::default() {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
         }
+        if let Some(round) = counted.filter(|counted| wants != Some(*counted)) {
+            // The client keeps what it has learned only if it knows.
+            self.send(peer, ToClient::Receipt { round, verdict: Verdict::Accepted });
+        }
         self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
-        let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
         if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {
             self.actions.push_back(Action::Broadcast { peer, round });
         }

@@ -43,7 +43,8 @@ impl Coordinator {
             // Whatever it is at is too old to count.
             self.members.entry(*client).and_modify(|member| member.owes = None);
         }
-        let opening = Opening { round: number, work, cohort, roster: self.roster(), owed: self.owed() };
+        let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
+        let opening = Opening { round: number, work, cohort, roster, owed, counted };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
         self.actions.push_back(Action::Open(opening));
         self.offer_waiting(now);

@@ -155,6 +155,9 @@ pub struct Opening {
     pub roster: BTreeMap<ClientId, u64>,
     /// Where late updates count: the clients that were asked in an earlier round, and whose updates may still come.
     pub owed: BTreeMap<ClientId, Owed>,
+    /// The clients that were away by then and may not know that an update of theirs counts, with the round that it was trained
+    /// in.
+    pub counted: BTreeMap<ClientId, u32>,
 }
 
 /// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::config::Lateness)), a member
@@ -195,6 +198,9 @@ pub struct Resume {
     pub roster: BTreeMap<ClientId, u64>,
     /// Where late updates count: the clients whose updates of an earlier round may still come.
     pub owed: BTreeMap<ClientId, Owed>,
+    /// Whose updates are part of the round that closed last or of the open one, or of an earlier one and may not know it, with
+    /// the rounds that these were trained in.
+    pub counted: BTreeMap<ClientId, u32>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }

@@ -51,6 +51,7 @@
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
 //! | any | hello | it holds what it owes | same | welcome: wanted |
+//! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
@@ -160,7 +161,8 @@ impl Coordinator {
             .into_iter()
             .map(|(client, samples)| {
                 let owes = resume.owed.get(&client).copied();
-                (client, Member::away(samples, owes, now))
+                let counted = resume.counted.get(&client).copied();
+                (client, Member { counted, ..Member::away(samples, owes, now) })
             })
             .collect();
         let regather = if members.is_empty() { now } else { now + policy.regather };
@@ -316,7 +318,11 @@ impl Coordinator {
         };
         let trained = round.settled(client, &verdict);
         self.owes_no_more(client, trained);
-        if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
+        let Some(member) = self.members.get_mut(&client) else { return };
+        if verdict == Verdict::Accepted {
+            member.counted = Some(trained);
+        }
+        if let Some(link) = member.link {
             self.send(link.peer, ToClient::Receipt { round: trained, verdict });
         }
     }

@@ -77,6 +77,7 @@ pub(super) struct OpenRound {
     /// None of them is in the cohort.
     late: BTreeMap<ClientId, Late>,
     owed: BTreeMap<ClientId, Owed>,
+    counted: BTreeMap<ClientId, u32>,
     opened: Duration,
     /// Start of the current `time.max` window; moves when replacements join.
     window: Duration,
@@ -100,6 +101,7 @@ impl OpenRound {
             parts: opening.cohort.into_iter().map(part).collect(),
             late: BTreeMap::new(),
             owed: opening.owed,
+            counted: opening.counted,
             opened: now,
             window: now,
             regather: now,
@@ -160,8 +162,8 @@ impl OpenRound {
 
     pub(super) fn opening(&self) -> Opening {
         let cohort = self.parts.iter().map(|(client, part)| (*client, part.samples)).collect();
-        let (roster, owed) = (self.roster.clone(), self.owed.clone());
-        Opening { round: self.number, work: self.work, cohort, roster, owed }
+        let (roster, owed, counted) = (self.roster.clone(), self.owed.clone(), self.counted.clone());
+        Opening { round: self.number, work: self.work, cohort, roster, owed, counted }
     }
 
     pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {

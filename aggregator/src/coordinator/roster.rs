@@ -28,6 +28,8 @@ pub(super) struct Member {
     pub(super) seen: Duration,
     /// Where late updates count: what it was asked for in a round that is over, if that may still come.
     pub(super) owes: Option<Owed>,
+    /// The round of its last update that counts, until it has come without that.
+    pub(super) counted: Option<u32>,
     /// It said that it was not in a state to train: until then others are drawn, if there are enough.
     pub(super) unready: Option<Duration>,
 }
@@ -35,7 +37,7 @@ pub(super) struct Member {
 impl Member {
     /// One that is not connected.
     pub(super) fn away(samples: u64, owes: Option<Owed>, now: Duration) -> Self {
-        Self { samples, link: None, seen: now, owes, unready: None }
+        Self { samples, link: None, seen: now, owes, counted: None, unready: None }
     }
 }
 
@@ -114,6 +116,12 @@ impl Coordinator {
     pub(super) fn owed(&self) -> BTreeMap<ClientId, Owed> {
         let owed = self.members.keys().map(|client| (*client, self.behind(*client)));
         owed.filter_map(|(client, owed)| Some((client, owed?))).collect()
+    }
+
+    /// The last rounds that updates of clients count in that are away, and may not know it.
+    pub(super) fn counted(&self) -> BTreeMap<ClientId, u32> {
+        let away = self.members.iter().filter(|(_, member)| member.link.is_none());
+        away.filter_map(|(client, member)| Some((*client, member.counted?))).collect()
     }
 
     pub(super) fn roster(&self) -> BTreeMap<ClientId, u64> {

@@ -22,6 +22,8 @@ pub(super) struct OpeningRecord {
     pub(super) roster: BTreeMap<ClientId, u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) owed: BTreeMap<ClientId, Owed>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) counted: BTreeMap<ClientId, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<Decision>,
 }
@@ -59,6 +61,7 @@ impl Run {
             cohort: opening.cohort.clone(),
             roster: opening.roster.clone(),
             owed: opening.owed.clone(),
+            counted: opening.counted.clone(),
             decision: decision.cloned(),
         };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");

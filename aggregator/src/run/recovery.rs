@@ -8,6 +8,7 @@ use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
+use super::opening::{Decision, OpeningRecord};
 use super::{Run, RunError, TestSet, measured};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Owed, Reopened, Resume};
@@ -86,6 +87,7 @@ impl Run {
     /// Where the run stands, and the sums of the round that was open.
     fn reopen(&mut self) -> Result<Resume, RunError> {
         let (closed, ended) = (self.closed, self.ended());
+        let mut counted = self.counted()?;
         let Some(record) = self.read_opening(closed + 1)? else {
             let Some(last) = self.read_opening(closed)? else {
                 return Ok(Resume { closed, ended, ..Resume::default() });
@@ -96,14 +98,17 @@ impl Run {
             let owed =
                 self.still_owed(last.owed, &last.cohort, &late, closing.map(|closing| (closed, closing)));
             let roster = known(last.roster, &last.cohort);
-            return Ok(Resume { closed, ended, roster, owed, open: None });
+            return Ok(Resume { closed, ended, roster, owed, counted, open: None });
         };
         let (work, cohort, owed) = (record.work, record.cohort, record.owed);
-        let opening = Opening { round: closed + 1, work, cohort, roster: record.roster, owed };
+        counted.extend(&record.counted);
+        let opening =
+            Opening { round: closed + 1, work, cohort, roster: record.roster, owed, counted: record.counted };
         let roster = known(opening.roster.clone(), &opening.cohort);
         let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
+        counted.extend(trained_in(closed + 1, &accepted, &late));
         let reopened = Reopened { opening, accepted, late, closing };
         let Reopened { opening, late, .. } = &reopened;
         let decided = reopened.decided().map(|closing| (closed + 1, closing));
@@ -113,7 +118,7 @@ impl Run {
         {
             sums.decision = record.decision;
         }
-        Ok(Resume { closed, ended, roster, owed, open: Some(reopened) })
+        Ok(Resume { closed, ended, roster, owed, counted, open: Some(reopened) })
     }
 
     /// What clients owe of what they `owed` when a round with this cohort was opened, now that these `late` updates are in; with
@@ -183,10 +188,17 @@ impl Run {
 
     /// Whose updates the last closed round is made of, as far as the disk still says so.
     pub(crate) fn contributors_of_last(&self) -> Result<BTreeSet<ClientId>, RunError> {
-        let Some(record) = self.read_opening(self.closed)? else { return Ok(BTreeSet::new()) };
-        // Nothing had to be decided where the whole cohort has contributed.
-        let whole = || record.cohort.into_keys().collect();
-        Ok(record.decision.map_or_else(whole, |decision| decision.closing.contributors))
+        Ok(self.read_opening(self.closed)?.map_or(BTreeSet::new(), |record| record.contributors().0))
+    }
+
+    /// Whose updates count that the last closed round is made of, or an earlier one, as far as they may not know it; with the
+    /// rounds that these were trained in.
+    fn counted(&self) -> Result<BTreeMap<ClientId, u32>, RunError> {
+        let Some(mut record) = self.read_opening(self.closed)? else { return Ok(BTreeMap::new()) };
+        let mut counted = std::mem::take(&mut record.counted);
+        let (contributors, late) = record.contributors();
+        counted.extend(trained_in(self.closed, &contributors, &late));
+        Ok(counted)
     }
 
     /// The closed rounds as they are written down, with what each client measured.
@@ -241,6 +253,26 @@ impl Run {
         measured::keep_newest(&mut self.records);
         Ok(())
     }
+}
+
+impl OpeningRecord {
+    /// Whose updates its round was closed with, and the rounds of those that were late.
+    fn contributors(self) -> (BTreeSet<ClientId>, BTreeMap<ClientId, u32>) {
+        match self.decision {
+            Some(Decision { closing, .. }) => (closing.contributors, closing.late),
+            // Nothing had to be decided where the whole cohort has contributed.
+            None => (self.cohort.into_keys().collect(), BTreeMap::new()),
+        }
+    }
+}
+
+/// Whose updates are part of a round, with the rounds that these were trained in: this one, unless they were late.
+fn trained_in<'a>(
+    round: u32,
+    contributors: &'a BTreeSet<ClientId>,
+    late: &'a BTreeMap<ClientId, u32>,
+) -> impl Iterator<Item = (ClientId, u32)> + 'a {
+    contributors.iter().map(move |client| (*client, late.get(client).copied().unwrap_or(round)))
 }
 
 /// Everybody who was known when a round was opened, with those who came later and were asked as well.

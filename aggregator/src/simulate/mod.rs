@@ -85,11 +85,8 @@ pub async fn simulate(
     let (leave, left) = watch::channel(false);
     let mut clients = JoinSet::new();
     let folder = run.directory().clients();
-    let (closed, accepted) =
-        (resume.closed, resume.open.as_ref().map(|open| open.accepted.clone()).unwrap_or_default());
-    // What a client of the open round kept counts if its update does.
-    let store =
-        |client: ClientId| ClientStore::new(&folder, client, closed + u32::from(accepted.contains(&client)));
+    let (closed, counted) = (resume.closed, resume.counted.clone());
+    let store = |client: ClientId| ClientStore::new(&folder, client, closed, counted.get(&client).copied());
     // Every thread of the simulation has a client to train.
     run.train_own_with(1);
     run.without_pauses();

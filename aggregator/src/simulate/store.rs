@@ -2,8 +2,10 @@
 //!
 //! A simulation that was killed goes on from its last closed round. The updates of the round that was open then are gone,
 //! and their clients train again; an algorithm whose clients keep something (control variates, the previous local model)
-//! must find it as it was before that round. Each client therefore has two files, for the last two rounds that it trained
-//! in, and begins with the newer one that counts. In memory is nothing of a client that does not train.
+//! must find it as it was before that round. Each client therefore has two files, for the last two rounds that its updates
+//! counted in, and begins with the newer one that still does. A third is what goes with an update without a receipt: it
+//! becomes one of the two if the update counts, and goes with it if not. In memory is nothing of a client that does not
+//! train.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle};
 use shared::id::{ClientId, RunId};
-use shared::message::{Held, TrainReport};
+use shared::message::{Held, TrainReport, Verdict};
 use shared::payload::Payload;
 
 /// The store of one simulated client in one run.
@@ -20,45 +22,73 @@ pub(super) struct ClientStore {
     /// The update; a client's connection may be cut even here.
     memory: MemoryStore,
     slots: [PathBuf; 2],
+    /// What goes with the update, and whether anything does.
+    pending: PathBuf,
+    pends: bool,
     /// The personal model: whoever makes it again makes the same.
     personal: PathBuf,
-    /// The last round that counts of what an earlier process left.
-    limit: u32,
-    newest: Newest,
+    /// What counts of what an earlier process left, until somebody looks at that.
+    left: Option<Left>,
+    /// The slot of the newest round that counts.
+    newest: Option<usize>,
 }
 
-/// The slot of the newest round that counts.
+/// What counts of what an earlier process left.
 #[derive(Clone, Copy, Debug)]
-enum Newest {
-    /// Nobody has looked yet.
-    Unknown,
-    /// No round counts.
-    None,
-    Slot(usize),
+struct Left {
+    /// The last closed round.
+    closed: u32,
+    /// The last round that an update of the client counts in: that one, or the one that was open.
+    counted: Option<u32>,
 }
 
 impl ClientStore {
-    /// The store of `client` in `folder`, which need not exist. Of what lies there, rounds up to `limit` count.
-    pub(super) fn new(folder: &Path, client: ClientId, limit: u32) -> Self {
-        let slot = |name: &str| folder.join(format!("{client}.{name}"));
-        let (slots, personal) = ([slot("a"), slot("b")], slot("personal.safetensors"));
-        Self { memory: MemoryStore::new(), slots, personal, limit, newest: Newest::Unknown }
+    /// The store of `client` in `folder`, which need not exist. Of what lies there, rounds up to `closed` count, and that of
+    /// the client's last update that does, if one is known.
+    pub(super) fn new(folder: &Path, client: ClientId, closed: u32, counted: Option<u32>) -> Self {
+        let file = |name: &str| folder.join(format!("{client}.{name}"));
+        Self {
+            memory: MemoryStore::new(),
+            slots: [file("a"), file("b")],
+            pending: file("pending"),
+            pends: false,
+            personal: file("personal.safetensors"),
+            left: Some(Left { closed, counted }),
+            newest: None,
+        }
     }
 
+    /// Takes over what an earlier process left. What does not count is removed: its round may be closed without it.
     fn newest(&mut self) -> Result<Option<usize>, StoreError> {
-        match self.newest {
-            Newest::Unknown => {}
-            Newest::None => return Ok(None),
-            Newest::Slot(slot) => return Ok(Some(slot)),
-        }
+        let Some(Left { closed, counted }) = self.left else { return Ok(self.newest) };
         let mut found: Option<(u32, usize)> = None;
         for (slot, path) in self.slots.iter().enumerate() {
-            let round = round(path).map_err(|error| failed("read", path, error))?;
-            found = found.max(round.filter(|&round| round <= self.limit).map(|round| (round, slot)));
+            match round(path)? {
+                Some(round) if round <= closed.max(counted.unwrap_or(0)) => {
+                    found = found.max(Some((round, slot)));
+                }
+                Some(_) => remove(path)?,
+                None => {}
+            }
         }
-        let newest = found.map(|(_, slot)| slot);
-        self.newest = newest.map_or(Newest::None, Newest::Slot);
-        Ok(newest)
+        self.newest = found.map(|(_, slot)| slot);
+        match round(&self.pending)? {
+            None => {}
+            // The process died before its client had the receipt.
+            pending if pending == counted => self.adopt()?,
+            Some(_) => remove(&self.pending)?,
+        }
+        self.left = None;
+        Ok(self.newest)
+    }
+
+    /// What goes with the update counts from now on. What counted before stays, for whoever has to go back by a round.
+    fn adopt(&mut self) -> Result<(), StoreError> {
+        let slot = self.newest.map_or(0, |slot| 1 - slot);
+        let path = &self.slots[slot];
+        fs::rename(&self.pending, path).map_err(|error| failed("move a finished file to", path, error))?;
+        self.newest = Some(slot);
+        Ok(())
     }
 }
 
@@ -78,13 +108,13 @@ impl Store for ClientStore {
         payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
+        self.newest()?;
+        self.forget(None)?;
         self.memory.keep(held, report, payload, None)?;
         let Some(local) = local else { return Ok(()) };
-        // What counts is left alone until the new state is whole.
-        let slot = self.newest()?.map_or(0, |slot| 1 - slot);
-        let path = &self.slots[slot];
+        let path = &self.pending;
         write(path, &[&held.round.to_le_bytes(), local]).map_err(|error| failed("write", path, error))?;
-        self.newest = Newest::Slot(slot);
+        self.pends = true;
         Ok(())
     }
 
@@ -92,13 +122,21 @@ impl Store for ClientStore {
         Box::new(|| Ok(()))
     }
 
-    fn forget(&mut self) -> Result<(), StoreError> {
-        self.memory.forget()
+    fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
+        if std::mem::take(&mut self.pends) {
+            if verdict.is_some_and(Verdict::counts) {
+                self.adopt()?;
+            } else {
+                remove(&self.pending)?;
+            }
+        }
+        self.memory.forget(verdict)
     }
 
     fn local(&mut self, _: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some(slot) = self.newest()? else { return Ok(None) };
-        let path = &self.slots[slot];
+        let newest = self.newest()?;
+        let path = if self.pends { Some(&self.pending) } else { newest.map(|slot| &self.slots[slot]) };
+        let Some(path) = path else { return Ok(None) };
         let read = || {
             let mut file = File::open(path)?;
             file.read_exact(&mut [0; ROUND])?;
@@ -119,13 +157,21 @@ impl Store for ClientStore {
 const ROUND: usize = size_of::<u32>();
 
 /// The round whose state lies in a file; `None` if there is none.
-fn round(path: &Path) -> io::Result<Option<u32>> {
+fn round(path: &Path) -> Result<Option<u32>, StoreError> {
     let mut bytes = [0; ROUND];
-    match File::open(path) {
+    let read = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened?.read_exact(&mut bytes)?,
-    }
+        opened => opened.and_then(|mut file| file.read_exact(&mut bytes)),
+    };
+    read.map_err(|error| failed("read", path, error))?;
     Ok(Some(u32::from_le_bytes(bytes)))
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path, error)),
+        _ => Ok(()),
+    }
 }
 
 fn write(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
@@ -143,52 +189,104 @@ fn failed(action: &'static str, path: &Path, error: io::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use shared::message::Discard;
+
     use super::*;
 
     const CLIENT: ClientId = ClientId::from_bytes([3; 16]);
     const RUN: RunId = RunId::from_bytes([1; 8]);
 
-    fn train(store: &mut ClientStore, round: u32, local: &str) {
+    fn keep(store: &mut ClientStore, round: u32, local: &str) {
         let held = Held { run: RUN, round };
         store.keep(held, &TrainReport::default(), &Payload::default(), Some(local.as_bytes())).expect("kept");
-        store.forget().expect("forgotten");
     }
 
-    fn local(folder: &Path, limit: u32) -> Option<String> {
-        let found = ClientStore::new(folder, CLIENT, limit).local(RUN).expect("readable");
+    fn train(store: &mut ClientStore, round: u32, local: &str) {
+        keep(store, round, local);
+        store.forget(Some(&Verdict::Accepted)).expect("forgotten");
+    }
+
+    fn found(store: &mut ClientStore) -> Option<String> {
+        let found = store.local(RUN).expect("readable");
         found.map(|bytes| String::from_utf8(bytes).expect("text"))
+    }
+
+    /// A new process.
+    fn opened(folder: &Path, closed: u32, counted: Option<u32>) -> ClientStore {
+        ClientStore::new(folder, CLIENT, closed, counted)
     }
 
     #[test]
     fn a_new_process_finds_the_state_of_the_last_round_that_counts() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let folder = folder.path().join("clients");
-        let mut store = ClientStore::new(&folder, CLIENT, 0);
-        assert_eq!(store.local(RUN).expect("readable"), None);
+        let temporary = tempfile::tempdir().expect("a temporary folder");
+        let folder = temporary.path().join("clients");
+        let mut store = opened(&folder, 0, None);
+        assert_eq!(found(&mut store), None);
         for (round, kept) in [(1, "one"), (4, "four"), (5, "five")] {
             train(&mut store, round, kept);
-            assert_eq!(store.local(RUN).expect("readable").as_deref(), Some(kept.as_bytes()));
+            assert_eq!(found(&mut store).as_deref(), Some(kept));
         }
-        // Round 5 was open when the process died.
-        assert_eq!(local(&folder, 4).as_deref(), Some("four"));
-        assert_eq!(local(&folder, 5).as_deref(), Some("five"));
-        // It is trained again, and must not replace what it begins with.
-        let mut store = ClientStore::new(&folder, CLIENT, 4);
+        assert_eq!(found(&mut opened(&folder, 5, None)).as_deref(), Some("five"));
+        // Round 5 was open when the process died, and the update is there.
+        assert_eq!(found(&mut opened(&folder, 4, Some(5))).as_deref(), Some("five"));
+        // It is not, and is trained again, which must not replace what it begins with.
+        let mut store = opened(&folder, 4, Some(4));
+        assert_eq!(found(&mut store).as_deref(), Some("four"));
         train(&mut store, 5, "five again");
-        assert_eq!(
-            (local(&folder, 4).as_deref(), local(&folder, 5).as_deref()),
-            (Some("four"), Some("five again"))
-        );
+        assert_eq!(found(&mut opened(&folder, 5, None)).as_deref(), Some("five again"));
+        assert_eq!(found(&mut opened(&folder, 4, None)).as_deref(), Some("four"));
+        // This time the round closed without it.
+        assert_eq!(found(&mut opened(&folder, 5, Some(4))).as_deref(), Some("four"));
+    }
+
+    #[test]
+    fn what_an_update_leaves_that_does_not_count_is_gone_with_it() {
+        let temporary = tempfile::tempdir().expect("a temporary folder");
+        let folder = temporary.path().join("clients");
+        let mut store = opened(&folder, 0, None);
+        train(&mut store, 1, "one");
+        for verdict in [None, Some(Verdict::Discarded(Discard::Late))] {
+            keep(&mut store, 2, "two");
+            store.forget(verdict.as_ref()).expect("forgotten");
+            assert_eq!(found(&mut store).as_deref(), Some("one"));
+        }
+        assert_eq!(found(&mut opened(&folder, 2, Some(1))).as_deref(), Some("one"));
+        train(&mut store, 3, "three");
+        assert_eq!(found(&mut opened(&folder, 3, Some(3))).as_deref(), Some("three"));
+    }
+
+    #[test]
+    fn a_process_that_died_before_the_receipt_leaves_what_its_run_says_of_the_update() {
+        let temporary = tempfile::tempdir().expect("a temporary folder");
+        for (closed, counted, expected) in [
+            (2, Some(2), "two"),
+            (1, Some(2), "two"),
+            (1, Some(1), "one"),
+            (2, Some(1), "one"),
+            (2, None, "one"),
+            // A straggler's of long ago.
+            (7, Some(1), "one"),
+        ] {
+            let folder = temporary.path().join(format!("{closed}-{counted:?}"));
+            let mut store = opened(&folder, 0, None);
+            train(&mut store, 1, "one");
+            keep(&mut store, 2, "two");
+            drop(store);
+            assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
+            // Whoever looks next sees the same.
+            assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
+        }
     }
 
     #[test]
     fn clients_that_keep_nothing_leave_no_files() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("clients");
-        let mut store = ClientStore::new(&path, CLIENT, 0);
+        let mut store = opened(&path, 0, None);
         store
             .keep(Held { run: RUN, round: 1 }, &TrainReport::default(), &Payload::default(), None)
             .expect("kept");
         assert!(store.held().expect("held").is_some() && !path.exists());
+        store.forget(None).expect("forgotten");
     }
 }

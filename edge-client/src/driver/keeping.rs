@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::message::Held;
+use shared::message::{Held, Verdict};
 use tracing::warn;
 
 use super::training::Finished;
@@ -30,6 +30,7 @@ pub(super) struct Unsaved {
 /// An update that nobody waits for any more, while there is no room to put away what the algorithm keeps with it.
 pub(super) struct Unforgotten {
     round: u32,
+    verdict: Option<Verdict>,
     /// When it is tried again.
     pub(super) again: tokio::time::Instant,
 }
@@ -81,7 +82,8 @@ impl Driver {
                 }
                 let (work, bytes) = (result.work, result.update.len());
                 notice(Notice::Trained { round, work, report: result.report, bytes });
-                Some(Event::Trained { round, outcome: Ok(result.report) })
+                let keeps = result.local.is_some();
+                Some(Event::Trained { round, outcome: Ok(result.report), keeps })
             }
             Err(error) if error.is_full() => {
                 if !again {
@@ -95,21 +97,22 @@ impl Driver {
         }
     }
 
-    /// Lets go of the update of this round, now or, if there is no room, as soon as there is.
+    /// Lets go of the update of this round, of which this became, now or, if there is no room, as soon as there is.
     pub(super) fn forget<S: Store>(
         &mut self,
         round: u32,
+        verdict: Option<Verdict>,
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Result<(), StoreError> {
         let told = self.unforgotten.take();
-        match store.forget() {
+        match store.forget(verdict.as_ref()) {
             Err(error) if error.is_full() => {
                 if told.is_none() {
                     notice(Notice::NoRoomForState { round, reason: error.to_string() });
                 }
-                self.unforgotten =
-                    Some(Unforgotten { round, again: tokio::time::Instant::now() + ROOM_AGAIN });
+                let again = tokio::time::Instant::now() + ROOM_AGAIN;
+                self.unforgotten = Some(Unforgotten { round, verdict, again });
                 Ok(())
             }
             done => done,
@@ -123,7 +126,7 @@ impl Driver {
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Result<(), StoreError> {
         match &self.unforgotten {
-            Some(unforgotten) => self.forget(unforgotten.round, store, notice),
+            Some(Unforgotten { round, verdict, .. }) => self.forget(*round, verdict.clone(), store, notice),
             None => Ok(()),
         }
     }
@@ -132,5 +135,5 @@ impl Driver {
 /// A task came to nothing: whoever watches is told, and through the session the server.
 pub(super) fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
     notice(Notice::Failed { round, reason: reason.clone() });
-    Event::Trained { round, outcome: Err(reason) }
+    Event::Trained { round, outcome: Err(reason), keeps: false }
 }

@@ -244,7 +244,7 @@ impl Driver {
                 }
                 Action::Forget { round, verdict } => {
                     self.rest = Some(tokio::time::Instant::now() + REST);
-                    self.forget(round, store, notice)?;
+                    self.forget(round, verdict.clone(), store, notice)?;
                     if let Some(verdict) = verdict {
                         notice(Notice::Receipt { round, verdict });
                     }

@@ -85,9 +85,9 @@ impl Connector for Attempts {
 struct Failing {
     memory: MemoryStore,
     local: Option<fn() -> StoreError>,
-    /// So often forgetting finds no room, and how often it was tried is counted.
+    /// So often forgetting finds no room; how often it was tried is counted, and told with the verdict.
     full: usize,
-    forgotten: Option<UnboundedSender<usize>>,
+    forgotten: Option<UnboundedSender<(usize, Option<Verdict>)>>,
     forgets: usize,
     /// What is kept is durable once it is released.
     durable: Mutex<Option<(std::sync::mpsc::Receiver<()>, Arc<AtomicBool>)>>,
@@ -123,16 +123,16 @@ impl Store for Failing {
         })
     }
 
-    fn forget(&mut self) -> Result<(), StoreError> {
+    fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
         self.forgets += 1;
         if let Some(forgotten) = &self.forgotten {
-            forgotten.send(self.forgets).unwrap();
+            forgotten.send((self.forgets, verdict.cloned())).unwrap();
         }
         if self.forgets <= self.full {
             let (path, error) = ("runs/1".into(), std::io::ErrorKind::StorageFull.into());
             return Err(StoreError::Io { action: "create the directory", path, error });
         }
-        self.memory.forget()
+        self.memory.forget(verdict)
     }
 
     fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
@@ -249,7 +249,9 @@ async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
         server.welcomes(Some(4));
         assert!(matches!(server.hears().await, Outgoing::Update(header, _) if header.round == 4));
         server.says(ToClient::Receipt { round: 4, verdict: Verdict::Accepted });
-        while forgotten.recv().await != Some(3) {}
+        for attempt in 1..=3 {
+            assert_eq!(forgotten.recv().await, Some((attempt, Some(Verdict::Accepted))));
+        }
         server.finishes();
     };
     let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;

@@ -38,6 +38,8 @@ pub enum Event {
         round: u32,
         /// How it went, or why there is no update.
         outcome: Result<TrainReport, String>,
+        /// Whether the algorithm keeps something for the next round: that then depends on what becomes of the update.
+        keeps: bool,
     },
     /// The device is not in a state to train, and has not begun.
     Unready {

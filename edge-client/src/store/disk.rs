@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use shared::id::{ClientId, RunId};
 use shared::identity::SecretKey;
-use shared::message::{Held, TrainReport};
+use shared::message::{Held, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::error::StoreError;
@@ -95,8 +95,12 @@ impl Store for DiskStore {
         self.outbox.sync_handle()
     }
 
-    fn forget(&mut self) -> Result<(), StoreError> {
-        self.outbox.clear(&self.locals)
+    fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
+        if verdict.is_some_and(Verdict::counts) {
+            self.outbox.adopt(&self.locals)
+        } else {
+            self.outbox.discard()
+        }
     }
 
     fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {

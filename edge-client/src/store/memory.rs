@@ -3,16 +3,26 @@
 use std::collections::VecDeque;
 
 use shared::id::RunId;
-use shared::message::{Held, TrainReport};
+use shared::message::{Held, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::error::StoreError;
 use super::{RUNS_KEPT, Store, SyncHandle};
 
+/// An update without a receipt.
+#[derive(Clone, Debug)]
+struct Update {
+    held: Held,
+    report: TrainReport,
+    payload: Payload,
+    /// What the algorithm keeps, as of this update.
+    local: Option<Vec<u8>>,
+}
+
 /// Keeps everything in memory, without copying payloads. It survives lost connections, not the process.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
-    update: Option<(Held, TrainReport, Payload)>,
+    update: Option<Update>,
     /// The most recently written run last.
     locals: VecDeque<(RunId, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
@@ -34,11 +44,11 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
-        Ok(self.update.as_ref().map(|&(held, report, _)| (held, report)))
+        Ok(self.update.as_ref().map(|update| (update.held, update.report)))
     }
 
     fn payload(&mut self) -> Result<Payload, StoreError> {
-        self.update.as_ref().map(|(_, _, payload)| payload.clone()).ok_or(StoreError::NothingHeld)
+        self.update.as_ref().map(|update| update.payload.clone()).ok_or(StoreError::NothingHeld)
     }
 
     fn keep(
@@ -48,14 +58,8 @@ impl Store for MemoryStore {
         payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        self.update = Some((held, *report, payload.clone()));
-        if let Some(local) = local {
-            self.locals.retain(|(run, _)| *run != held.run);
-            self.locals.push_back((held.run, local.to_vec()));
-            if self.locals.len() > RUNS_KEPT {
-                self.locals.pop_front();
-            }
-        }
+        let (report, payload) = (*report, payload.clone());
+        self.update = Some(Update { held, report, payload, local: local.map(<[u8]>::to_vec) });
         Ok(())
     }
 
@@ -63,13 +67,23 @@ impl Store for MemoryStore {
         Box::new(|| Ok(()))
     }
 
-    fn forget(&mut self) -> Result<(), StoreError> {
-        self.update = None;
+    fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
+        let update = self.update.take().filter(|_| verdict.is_some_and(Verdict::counts));
+        if let Some(Update { held, local: Some(local), .. }) = update {
+            self.locals.retain(|(run, _)| *run != held.run);
+            self.locals.push_back((held.run, local));
+            if self.locals.len() > RUNS_KEPT {
+                self.locals.pop_front();
+            }
+        }
         Ok(())
     }
 
     fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.locals.iter().find(|(kept, _)| *kept == run).map(|(_, local)| local.clone()))
+        let held = self.update.as_ref().filter(|update| update.held.run == run);
+        let newest = held.and_then(|update| update.local.as_ref());
+        let before = || self.locals.iter().find(|(kept, _)| *kept == run).map(|(_, local)| local);
+        Ok(newest.or_else(before).cloned())
     }
 
     fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

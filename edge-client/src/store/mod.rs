@@ -22,13 +22,14 @@
 //!     outbox/             there is at most one update without a receipt
 //!         update          the update: run, round, report, payload
 //!         local           what the algorithm keeps, as of this update
-//!     runs/RUN-ID/local   what the algorithm keeps, as of the last update that was forgotten
+//!     runs/RUN-ID/local   what the algorithm keeps, as of the last update that counted
 //!     personal/RUN-ID.safetensors     the personal model that was made in a run, for use without a connection
 //! ```
 //!
 //! An update and the client state that goes with it are written to `outbox.partial/`, which is then renamed:
-//! after a crash there are both or neither. Forgetting an update moves its `local` to the run's directory.
-//! The run directories used last are kept, [`RUNS_KEPT`] of them; older ones are removed.
+//! after a crash there are both or neither. Forgetting an update that [counts](Verdict::counts) moves its `local` to the
+//! run's directory; one that does not is renamed to `outbox.partial/` again and removed whole, so that training goes on
+//! from the state before it. The run directories used last are kept, [`RUNS_KEPT`] of them; older ones are removed.
 //!
 //! Nothing here is worth stopping a client for that training again brings back: a half-written or damaged
 //! outbox is removed with a warning. What cannot be brought back (identity, client state of a run, the
@@ -47,7 +48,7 @@ mod personal;
 mod server;
 
 use shared::id::RunId;
-use shared::message::{Held, TrainReport};
+use shared::message::{Held, TrainReport, Verdict};
 use shared::payload::Payload;
 
 pub use disk::{DiskStore, looked_into};
@@ -73,8 +74,9 @@ pub trait Store: Send {
     fn payload(&mut self) -> Result<Payload, StoreError>;
 
     /// Keeps an update and, unless it is `None`, what the algorithm keeps from this round to the next in
-    /// the update's run: both or neither survive a crash of the process. An update still held is forgotten
-    /// first. Power may still fail: see [`sync_handle`](Self::sync_handle).
+    /// the update's run: both or neither survive a crash of the process. An update still held is let go of
+    /// first, as one that does not count unless it is being forgotten as one that does. Power may still fail: see
+    /// [`sync_handle`](Self::sync_handle).
     fn keep(
         &mut self,
         held: Held,
@@ -87,10 +89,11 @@ pub trait Store: Send {
     /// its own beside the upload.
     fn sync_handle(&self) -> SyncHandle;
 
-    /// Lets go of the held update, if there is one. What the algorithm kept with it stays.
-    fn forget(&mut self) -> Result<(), StoreError>;
+    /// Lets go of the held update, if there is one. What the algorithm kept with it stays if the update
+    /// [counts](Verdict::counts), and goes with it if it does not, or nobody knows: then what was kept before is what holds.
+    fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError>;
 
-    /// What the algorithm kept last in this run.
+    /// What the algorithm kept last in this run, with the held update or before it.
     fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Keeps the device's personal model of a run, durably, in place of an earlier one: a [`Personal`](crate::personal) file.

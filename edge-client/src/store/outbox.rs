@@ -18,6 +18,8 @@ pub(super) struct Outbox {
     directory: PathBuf,
     /// What is in it: known from the start, since one process has the directory to itself.
     held: Option<(Held, TrainReport)>,
+    /// Whether it counts, as far as is known: there was no room yet to put away what goes with it.
+    counts: bool,
     /// Its payload, if this process has kept it: the same memory that is being uploaded, so that an upload
     /// does not wait for the disk.
     payload: Option<Bytes>,
@@ -34,16 +36,16 @@ impl Outbox {
     /// Looks into the outbox that an earlier process left. What cannot be used is removed with a warning:
     /// the server gives the task again.
     pub(super) fn open(directory: PathBuf, locals: &Locals) -> Result<Self, StoreError> {
-        let mut outbox = Self { directory, held: None, payload: None };
+        let mut outbox = Self { directory, held: None, counts: false, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
             Ok(Found { update: Some(held), .. }) => outbox.held = Some(held),
             Ok(Found { update: None, local }) => {
-                // The two come into the outbox together, so an update was being forgotten here.
+                // The two come into the outbox together, and leave it together unless the update counts.
                 if let Some(run) = local {
                     locals.adopt(run, &outbox.local_path())?;
                 }
-                outbox.clear(locals)?;
+                outbox.remove()?;
             }
             Err(OpenError::Damaged(problem)) => {
                 let path = outbox.directory.display();
@@ -77,7 +79,7 @@ impl Outbox {
         Err(StoreError::Lost { path, problem })
     }
 
-    /// Keeps an update instead of the one that is held.
+    /// Keeps an update instead of the one that is held, which does not count unless it was said that it does.
     pub(super) fn keep(
         &mut self,
         locals: &Locals,
@@ -86,7 +88,11 @@ impl Outbox {
         payload: &Bytes,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        self.clear(locals)?;
+        match self.held {
+            Some(_) if self.counts => self.adopt(locals)?,
+            Some(_) => self.discard()?,
+            None => self.remove()?,
+        }
         let partial = self.partial();
         let written = self.write(held, report, payload, local);
         if written.is_err() {
@@ -117,16 +123,28 @@ impl Outbox {
         durable::rename(&partial, &self.directory)
     }
 
-    /// Removes the update, after its client state has moved to the run's directory.
-    pub(super) fn clear(&mut self, locals: &Locals) -> Result<(), StoreError> {
-        if let Some((held, _)) = self.held
-            && durable::exists(&self.local_path())?
-        {
-            locals.adopt(held.run, &self.local_path())?;
+    /// Removes the update, which counts, after its client state has moved to the run's directory.
+    pub(super) fn adopt(&mut self, locals: &Locals) -> Result<(), StoreError> {
+        if let Some((held, _)) = self.held {
+            self.counts = true;
+            if durable::exists(&self.local_path())? {
+                locals.adopt(held.run, &self.local_path())?;
+            }
         }
+        self.remove()
+    }
+
+    /// Removes what is in the outbox, of which nothing is to be kept any more: the client state first, which would count if
+    /// it were alone.
+    fn remove(&mut self) -> Result<(), StoreError> {
+        durable::remove_file(&self.local_path())?;
         durable::remove_file(&self.update_path())?;
-        (self.held, self.payload) = (None, None);
+        self.emptied();
         durable::remove_dir(&self.directory)
+    }
+
+    fn emptied(&mut self) {
+        (self.held, self.counts, self.payload) = (None, false, None);
     }
 
     /// What the algorithm keeps in `run` as of the held update, if that is of this run and has any.
@@ -159,13 +177,15 @@ impl Outbox {
         }
     }
 
-    /// Removes the update and its client state in one step: training again starts from the state before.
-    fn discard(&mut self) -> Result<(), StoreError> {
-        (self.held, self.payload) = (None, None);
+    /// Removes the update and its client state in one step: training starts from the state before.
+    pub(super) fn discard(&mut self) -> Result<(), StoreError> {
+        self.emptied();
         let partial = self.partial();
         durable::remove_dir(&partial)?;
         if durable::exists(&self.directory)? {
             durable::rename(&self.directory, &partial)?;
+            // A power failure may not bring the client state back without its update: that would count.
+            durable::sync_dir(durable::parent(&self.directory))?;
         }
         durable::remove_dir(&partial)
     }

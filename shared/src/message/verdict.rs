@@ -13,6 +13,16 @@ pub enum Verdict {
     Discarded(Discard),
 }
 
+impl Verdict {
+    /// Whether the server has learned from the update, so that what its client keeps beside it is true as well: a control
+    /// variate belongs to its device only once it is part of the server's, too. A duplicate's first copy was accepted: of one
+    /// that was rejected the client hears that first.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        matches!(self, Self::Accepted | Self::Discarded(Discard::Duplicate))
+    }
+}
+
 /// Why an update is not believed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum Rejection {

@@ -9,7 +9,7 @@ use edge_client::store::{DiskStore, KnownServer, ServerFile, Store as _, StoreEr
 use flate2::Crc;
 use models::{Architecture, Layer};
 use shared::id::RunId;
-use shared::message::{Held, TrainReport};
+use shared::message::{Held, TrainReport, Verdict};
 use shared::personalisation::{Gate, LocalSplit, Method, Mix, PersonalModel};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
@@ -38,7 +38,7 @@ fn whole() -> &'static [(PathBuf, Vec<u8>)] {
         for held in [earlier, HELD] {
             store.keep(held, &report, &b"payload"[..].into(), Some(b"local")).expect("there is room");
             if held == earlier {
-                store.forget().expect("it is there");
+                store.forget(Some(&Verdict::Accepted)).expect("it is there");
             }
         }
         drop(store);
@@ -102,7 +102,7 @@ fn used(folder: &Path) -> Result<(bool, bool), StoreError> {
     drop(store);
     let mut store = DiskStore::open(folder)?;
     assert_eq!((store.held()?, store.payload()?), (Some((HELD, report)), b"another"[..].into()));
-    store.forget()?;
+    store.forget(Some(&Verdict::Accepted))?;
     assert_eq!((store.held()?, store.local(RUN)?.as_deref()), (None, Some(&b"state"[..])));
     Ok((held.is_some(), local?.is_some()))
 }

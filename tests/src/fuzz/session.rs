@@ -170,7 +170,7 @@ impl Driver {
             self.holding = fine.then_some((Held { run, round }, report));
         }
         let outcome = if fine { Ok(report) } else { Err("out of memory".repeat(1000)) };
-        self.give(Event::Trained { round, outcome });
+        self.give(Event::Trained { round, outcome, keeps: round.is_multiple_of(2) });
     }
 
     fn passes(&mut self, until: Duration) {

@@ -116,13 +116,14 @@ fn a_member_that_holds_anything_else_is_sent_the_task() {
 }
 
 #[test]
-fn a_member_whose_receipt_was_lost_is_told_that_nothing_is_wanted() {
+fn a_member_whose_receipt_was_lost_is_told_that_its_update_counts_or_that_nothing_is_wanted() {
     let mut bench = Bench::open(policy(3), 3);
     bench.uploads(1, 1, report(1));
     bench.leaves(1);
     bench.folded(1, 1, Ok(()));
     let accepted = bench.joins_holding(1, spec().run, 1);
-    assert_eq!(accepted, [welcome(bench.peer(1), None)], "it was accepted");
+    let receipt = receipt(bench.peer(1), 1, Verdict::Accepted);
+    assert_eq!(accepted, [receipt, welcome(bench.peer(1), None)], "it was accepted");
     bench.uploads(2, 1, TrainReport { samples: 1, ..report(2) });
     bench.leaves(2);
     let rejected = bench.joins_holding(2, spec().run, 1);

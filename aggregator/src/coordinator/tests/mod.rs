@@ -78,7 +78,8 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
     let (cohort, roster) = (shares(cohort), shares(roster));
-    Opening { round, work: Work::TRAIN, cohort, roster, owed: BTreeMap::new() }
+    let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
+    Opening { round, work: Work::TRAIN, cohort, roster, owed, counted }
 }
 
 fn report(n: u8) -> TrainReport {

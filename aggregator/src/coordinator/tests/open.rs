@@ -30,13 +30,13 @@ fn a_folded_update_gets_its_receipt() {
 }
 
 #[test]
-fn the_receipt_of_a_member_that_left_is_not_sent() {
+fn the_receipt_of_a_member_that_left_is_sent_when_it_is_back() {
     let mut bench = Bench::open(policy(2), 2);
     bench.uploads(1, 1, report(1));
     bench.leaves(1);
     assert_eq!(bench.folded(1, 1, Ok(())), []);
     let back = bench.joins_holding(1, spec().run, 1);
-    assert_eq!(back, [welcome(bench.peer(1), None)], "it may forget the update");
+    assert_eq!(back, [bench.accepted(1, 1), welcome(bench.peer(1), None)], "it may forget the update");
 }
 
 #[test]

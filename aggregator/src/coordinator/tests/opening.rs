@@ -27,7 +27,9 @@ fn later_rounds_need_no_more_than_count_min() {
     bench.leaves(2);
     assert_eq!(bench.closed(1), [], "one of two");
     let back = bench.joins(2);
-    assert_eq!(back, [welcome(bench.peer(2), None), Action::Open(opening(2, &[2, 3], &[1, 2, 3]))]);
+    // Client 1 has not come back yet to say that it knows of its receipt.
+    let opening = Opening { counted: [(client(1), 1)].into(), ..opening(2, &[2, 3], &[1, 2, 3]) };
+    assert_eq!(back, [welcome(bench.peer(2), None), Action::Open(opening)]);
 }
 
 /// The cohort of round 1 with six clients.

@@ -120,3 +120,50 @@ fn a_void_last_round_says_where_its_reasons_are() {
     let [Action::Finish(Outcome::Fruitless { rounds: 1, reasons })] = &end[..] else { panic!("{end:?}") };
     assert!(reasons.join("").contains("was restarted"), "{reasons:?}");
 }
+
+/// What it keeps for the next round it may keep only if it knows.
+#[test]
+fn a_client_that_has_missed_its_receipt_is_given_it_when_it_comes_back() {
+    let told = |bench: &Bench, round| {
+        [receipt(bench.peer(1), round, Verdict::Accepted), welcome(bench.peer(1), None)]
+    };
+    let mut bench = Bench::open(policy(3), 3);
+    bench.delivers(1, 1);
+    bench.leaves(1);
+    let back = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(back, told(&bench, 1), "the round is open");
+    bench.delivers(2, 1);
+    bench.leaves(1);
+    bench.leaves(3);
+    let unaware = Opening { counted: [(client(1), 1)].into(), ..opening(2, &[2], &[1, 2, 3]) };
+    assert_eq!(bench.closed(1)[..], [Action::Open(unaware)], "and is over");
+    let back = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(back, told(&bench, 1));
+    let straggler = bench.joins_holding(3, spec().run, 1);
+    assert_eq!(straggler, [welcome(bench.peer(3), None)], "it is not part of the round");
+    bench.opened(2);
+    bench.leaves(1);
+    bench.leaves(3);
+    let round_2 = bench.delivers(2, 2);
+    assert_eq!(round_2[1..], [close(2, tally(1, 1, WaitedFor::Cohort))]);
+    let next = bench.closed(2);
+    assert!(
+        matches!(&next[..], [Action::Open(opening)] if opening.counted == [(client(1), 1)].into()),
+        "{next:?}"
+    );
+    let back = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(back, told(&bench, 1), "however long ago that was");
+    bench.leaves(1);
+    assert_eq!(bench.joins(1), [welcome(bench.peer(1), None)]);
+    bench.leaves(1);
+    assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), None)], "it knew by then");
+    bench.leaves(1);
+    let another = bench.joins_holding(1, RunId::from_bytes([77; 8]), 1);
+    assert_eq!(another, [welcome(bench.peer(1), None)], "of another run");
+
+    let counted = [(client(1), 1)].into();
+    let resume = Resume { closed: 1, roster: shares(&[1, 2, 3]), counted, ..Resume::default() };
+    let mut bench = Bench::resume(policy(3), resume);
+    let back = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(back, told(&bench, 1), "another process was told of it");
+}

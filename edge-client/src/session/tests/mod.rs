@@ -9,7 +9,7 @@ use std::time::Duration;
 use shared::eligibility::{Eligibility, Unready};
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+    Discard, Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
 use shared::spec::RunSpec;
 
@@ -134,11 +134,11 @@ impl Bench {
     }
 
     fn trained(&mut self, round: u32) -> Vec<Action> {
-        self.give(Event::Trained { round, outcome: Ok(report()) })
+        self.give(Event::Trained { round, outcome: Ok(report()), keeps: false })
     }
 
     fn fails(&mut self, round: u32) -> Vec<Action> {
-        self.give(Event::Trained { round, outcome: Err("out of memory".to_owned()) })
+        self.give(Event::Trained { round, outcome: Err("out of memory".to_owned()), keeps: false })
     }
 
     fn cut(&mut self) -> Vec<Action> {

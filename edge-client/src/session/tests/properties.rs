@@ -112,7 +112,12 @@ fn play(holding: Option<Held>, ops: Vec<Op>) {
                     books.training = None;
                     books.holding = fine.then_some(round);
                 }
-                if fine { bench.trained(round) } else { bench.fails(round) }
+                let (keeps, report) = (round.is_multiple_of(2), Ok(report()));
+                if fine {
+                    bench.give(Event::Trained { round, outcome: report, keeps })
+                } else {
+                    bench.fails(round)
+                }
             }
             Op::Lost(round) => bench.give(Event::Lost { round, reason: "a bad block".to_owned() }),
             Op::Progressed(round) => {

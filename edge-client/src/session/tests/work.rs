@@ -111,7 +111,7 @@ fn a_failure_is_said_at_once_when_joined() {
 #[test]
 fn a_failure_fits_into_a_message_however_long_its_reason() {
     let outcome = Err("x".repeat(1_000_000));
-    let actions = Bench::training(1).give(Event::Trained { round: 1, outcome });
+    let actions = Bench::training(1).give(Event::Trained { round: 1, outcome, keeps: false });
     let [Action::Send(message)] = &actions[..] else { panic!("{actions:?}") };
     assert!(shared::frame::encode(message, 0).len() < 1000);
 }
@@ -262,4 +262,39 @@ fn a_receipt_that_a_newer_task_has_overtaken_is_told_all_the_same() {
     assert_eq!(bench.hears(receipt.clone()), [told]);
     assert_eq!(bench.hears(receipt), [], "once");
     assert_eq!(bench.session.work(), &Work::Training(held(1, 2)));
+}
+
+/// Until then nobody knows what the task is to be trained with.
+#[test]
+fn a_task_waits_for_the_receipt_of_an_update_that_the_algorithm_keeps_something_with() {
+    let holding = || {
+        let mut bench = Bench::training(1);
+        let event = Event::Trained { round: 1, outcome: Ok(report()), keeps: true };
+        assert_eq!(bench.give(event), [upload(1)]);
+        assert_eq!(bench.task(3), []);
+        assert_eq!(bench.task(2), [], "an older one that was overtaken");
+        assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+        bench
+    };
+    for verdict in [Verdict::Accepted, Verdict::Discarded(Discard::Late)] {
+        let receipt = ToClient::Receipt { round: 1, verdict: verdict.clone() };
+        assert_eq!(holding().hears(receipt), [forget(1, Some(verdict)), train(1, 3)]);
+    }
+    let lost = Event::Lost { round: 1, reason: "out of memory".to_owned() };
+    assert_eq!(holding().give(lost), [forget(1, None), failed(1), train(1, 3)]);
+    // What came on another connection comes again.
+    let mut cut = holding();
+    assert_eq!(cut.comes_back(), [hello(Some(held(1, 1)))]);
+    assert_eq!(cut.welcome(1, Some(3)), [forget(1, None), heartbeat(None, 0, 0)]);
+    assert_eq!(cut.task(3), [train(1, 3)]);
+}
+
+#[test]
+fn a_server_that_has_counted_an_update_says_so_before_the_welcome() {
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.comes_back(), [hello(Some(held(1, 1)))]);
+    let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Accepted };
+    assert_eq!(bench.hears(receipt), [forget(1, Some(Verdict::Accepted))]);
+    assert_eq!(bench.task(2), []);
+    assert_eq!(bench.welcome(1, Some(2)), [train(1, 2), heartbeat(Some(2), 0, 0)]);
 }

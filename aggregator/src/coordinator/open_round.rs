@@ -334,7 +334,7 @@ impl OpenRound {
 fn judged(report: &TrainReport, declared: u64) -> (Stage, Offer) {
     let rejection = if report.samples != declared {
         Rejection::Samples { declared, reported: report.samples }
-    } else if !report.loss.is_finite() {
+    } else if !report.loss.is_finite() || report.loss < 0.0 {
         Rejection::Loss { loss: report.loss }
     } else {
         return (Stage::Folding, Offer::Fold);

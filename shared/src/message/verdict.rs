@@ -78,8 +78,8 @@ pub enum Rejection {
         /// In the update.
         reported: u64,
     },
-    /// The training loss is not a number.
-    #[error("the reported training loss {loss} is not a finite number")]
+    /// The training loss is none.
+    #[error("the reported training loss {loss} is not a finite number of at least 0")]
     Loss {
         /// As reported.
         loss: f64,

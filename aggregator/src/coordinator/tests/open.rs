@@ -152,8 +152,9 @@ fn the_declaration_that_counts_is_the_one_the_round_was_opened_with() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_is_rejected() {
-    for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+fn a_loss_that_is_not_finite_or_negative_is_rejected() {
+    // Weights by loss have no use for one, and an accepted update must count.
+    for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9] {
         let mut bench = Bench::open(policy(2), 2);
         let actions = bench.uploads(1, 1, TrainReport { loss, ..report(1) });
         // NaN equals nothing, so the verdict is compared in its parts.

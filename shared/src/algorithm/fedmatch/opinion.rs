@@ -64,7 +64,9 @@ impl Opinion {
         let cross_entropy = pseudo_label::soft_cross_entropy(logits, &self.mean, &counts, weight, gradient);
         let entropies = self.entropies.iter().zip(&counts).filter(|(_, counts)| **counts);
         let entropy: f64 = entropies.filter_map(|(entropy, _)| *entropy).sum();
-        weight * (f64::from(cross_entropy) - entropy / counts.len() as f64) as f32
+        let divergence = weight * (f64::from(cross_entropy) - entropy / counts.len() as f64) as f32;
+        // A difference: of models that agree it may be rounded to less than nothing. NaN stays.
+        if divergence < 0.0 { 0.0 } else { divergence }
     }
 }
 
@@ -115,6 +117,20 @@ mod tests {
         assert!(equal(&opinion.mean, &[0.3, 0.7, 0.75, 0.25]), "{:?}", opinion.mean);
         let nobody = Opinion::among(&own, 2, &[vec![f32::NAN; 4]]);
         assert!(nobody.entropies.iter().all(Option::is_none) && equal(&nobody.labels, &[1.0, 0.0, 0.0, 1.0]));
+    }
+
+    #[test]
+    fn agreement_is_no_distance_at_all_and_never_less() {
+        for seed in 0..100_u16 {
+            let logits = [0, 1, 2].map(|at| (f32::from(seed) * 0.37 + at as f32 * 1.7).sin() * 4.0);
+            let mut agreed = vec![0.0; 3];
+            pseudo_label::add_probabilities(&logits, 3, &mut agreed);
+            let opinion = Opinion::among(&agreed, 3, &[agreed.clone(), agreed.clone()]);
+            let found = opinion.distance(&logits, &[true], 1.0, &mut [0.0; 3]);
+            assert!((0.0..1e-5).contains(&found), "{logits:?}: {found}");
+        }
+        let opinion = Opinion::among(&[0.5, 0.5], 2, &[vec![0.5, 0.5]]);
+        assert!(opinion.distance(&[f32::NAN, 0.0], &[true], 1.0, &mut [0.0; 2]).is_nan());
     }
 
     /// The divergence and its gradient, held against the definition and against differences of it.

@@ -117,15 +117,28 @@ impl Combinations<'_> {
         }
     }
 
-    /// Statistics that stay on the devices are not there to test the global model with.
+    /// Statistics of normalisation layers. Those that stay on the devices are not there to test the global model with; and what
+    /// was added to a variance of earlier rounds may be more than there is of today's, which must not become negative.
     pub(super) fn buffers(&mut self, raw: &Raw, architecture: &Architecture) {
         let has_buffers = architecture
             .parameter_specs()
             .is_ok_and(|specs| specs.iter().any(|spec| spec.kind == ParameterKind::Buffer));
+        let model = ("model", format!("the model {}", architecture.name));
+        if raw.update.buffers == Buffers::Average && has_buffers && raw.round.late.keep {
+            let keys = [
+                ("round.late.keep", "round.late.keep = true".to_owned()),
+                ("update.buffers", "update.buffers = \"average\"".to_owned()),
+                model.clone(),
+            ];
+            let reason = "a late update moves the statistics of its normalisation layers from where they were when it was \
+                          begun, and a variance may become negative; use group norm, or leave the buffers on the devices \
+                          (update.buffers = \"local\")";
+            self.refuse(&keys, reason);
+        }
         if raw.update.buffers == Buffers::Local && has_buffers && raw.evaluate.every != 0 {
             let keys = [
                 ("update.buffers", "update.buffers = \"local\"".to_owned()),
-                ("model", format!("the model {}", architecture.name)),
+                model,
                 ("evaluate.every", format!("evaluate.every = {}", raw.evaluate.every)),
             ];
             let reason = "without the statistics of its normalisation layers, which stay on the devices, the global \

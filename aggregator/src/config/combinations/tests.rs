@@ -23,18 +23,40 @@ fn representations_are_needed_for_what_compares_them() {
     assert!(refused(&fedsgd).contains("training.measure.drift = true"));
 }
 
-#[test]
-fn local_statistics_and_tests_of_the_global_model_do_not_go_together() {
+/// What is said of a model's statistics.
+fn refused_buffers(overrides: &[&str], architecture: &Architecture) -> Option<String> {
+    let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+    let raw = Raw::layered(None, &overrides).expect("keys that exist");
+    let mut findings = Findings::default();
+    Combinations { places: None, findings: &mut findings }.buffers(&raw, architecture);
+    findings.none_or(()).err().map(|errors| errors.to_string())
+}
+
+/// A model without statistics, and one with.
+fn plain_and_normalised() -> (Architecture, Architecture) {
     let plain = Architecture::by_name("linear", &[1, 28, 28], 10).expect("a built-in");
     let mut normalised = plain.clone();
     normalised.head.insert(1, Layer::BatchNorm { name: "norm".to_owned() });
-    let refused = |overrides: &[&str], architecture: &Architecture| {
-        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
-        let raw = Raw::layered(None, &overrides).expect("keys that exist");
-        let mut findings = Findings::default();
-        Combinations { places: None, findings: &mut findings }.buffers(&raw, architecture);
-        findings.none_or(()).err().map(|errors| errors.to_string())
-    };
+    (plain, normalised)
+}
+
+#[test]
+fn averaged_statistics_and_late_updates_do_not_go_together() {
+    let (plain, normalised) = plain_and_normalised();
+    let refused = refused_buffers;
+    let message = refused(&["round.late.keep=true"], &normalised).expect("refused");
+    for part in ["round.late.keep = true", "update.buffers = \"average\"", "group norm", "negative"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(refused(&["round.late.keep=true"], &plain), None, "there are no statistics");
+    let local = ["round.late.keep=true", "update.buffers=local", "evaluate.every=0"];
+    assert_eq!(refused(&local, &normalised), None);
+}
+
+#[test]
+fn local_statistics_and_tests_of_the_global_model_do_not_go_together() {
+    let (plain, normalised) = plain_and_normalised();
+    let refused = refused_buffers;
     let message = refused(&["update.buffers=local"], &normalised).expect("refused");
     for part in ["update.buffers = \"local\"", "evaluate.every = 1", "average the buffers"] {
         assert!(message.contains(part), "{message}");

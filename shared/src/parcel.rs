@@ -134,6 +134,16 @@ impl Parcel {
         Payload::new(pieces.expect("no algorithm gives a tensor the one name that is reserved"))
     }
 
+    /// What is left of the parcel where it was sent in `precision`.
+    pub fn sent(self, precision: Precision) -> Result<Self, ParcelError> {
+        if precision == Precision::F32 {
+            return Ok(self);
+        }
+        let bytes = self.to_bytes(precision);
+        let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
+        Self::read_from(&mut bytes.as_slice(), limits)
+    }
+
     /// Reads one parcel; `input` must end with it.
     pub fn read_from(input: &mut dyn Read, limits: Limits) -> Result<Self, ParcelError> {
         Self::of(codec::read(input, limits)?)
@@ -197,6 +207,19 @@ mod tests {
             assert_eq!(got, sent);
         }
         assert_eq!(got.scalars::<(u32, f64)>("a pair").expect("own scalars decode"), (7, 0.25));
+    }
+
+    #[test]
+    fn what_was_sent_is_rounded_once() {
+        let mut exact = parcel();
+        assert_eq!(parcel().sent(Precision::F16).expect("own bytes decode"), exact, "halves are exact");
+        exact.tensors.get_mut("w").expect("it has one").values_mut()[0] = 1.0 + 2f32.powi(-9);
+        for (precision, left) in [(Precision::F32, 2f32.powi(-9)), (Precision::BF16, 0.0)] {
+            let sent = exact.clone().sent(precision).expect("own bytes decode");
+            let found = f64::from(sent.tensors.get("w").expect("it has one").values()[0]);
+            assert_eq!(found.to_bits(), f64::from(1.0 + left).to_bits(), "{precision}");
+            assert_eq!(sent.clone().sent(precision).expect("own bytes decode"), sent);
+        }
     }
 
     #[test]

@@ -160,6 +160,15 @@ pub struct Opening {
     pub counted: BTreeMap<ClientId, u32>,
 }
 
+impl Opening {
+    /// How many clients are known: those that were when the round opened, and whoever was recruited since.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        let recruits = self.cohort.keys().filter(|client| !self.roster.contains_key(client));
+        self.roster.len() + recruits.count()
+    }
+}
+
 /// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::config::Lateness)), a member
 /// whose update was not in when its round closed is *behind* for as long as that may count: it is not called off, and no cohort
 /// that is to train has it.

@@ -313,7 +313,7 @@ impl Run {
             spec: &self.config.spec,
             template: &self.template,
             scale: sums.scale,
-            clients: sums.opening.roster.len(),
+            clients: sums.opening.clients(),
         }
     }
 

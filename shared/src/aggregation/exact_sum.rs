@@ -62,7 +62,7 @@ impl Scale {
 
     /// The same bounds and terms for other weights.
     #[must_use]
-    pub(super) fn with_max_weight(self, max_weight: u64) -> Self {
+    pub(crate) fn with_max_weight(self, max_weight: u64) -> Self {
         let max_weight = max_weight.max(1);
         let exponent = self.exponent + ceil_log2(self.max_weight) - ceil_log2(max_weight);
         Self { max_weight, exponent, ..self }

@@ -11,8 +11,10 @@
 //!            c <- c + (1/K) sum_{k in S_t} (c_k+ - c_k)
 //! ```
 //!
-//! K is the number of clients that the server knew when the round opened. In the first round all control variates are
-//! zero, and it is FedAvg, to the bit.
+//! K is the number of clients that the server has come to know, those included that joined the round. As it grows, c is shared
+//! out among more: those who are new have `c_k = 0`, so that `c = (1/K) sum c_k` holds whoever comes when. For that the server
+//! adds what its clients add: control variates as they are encoded for the wire, and only those of updates that count. In the
+//! first round all control variates are zero, and it is FedAvg, to the bit.
 
 use models::Correction;
 use models::params::{Array, ParamSet};
@@ -40,6 +42,14 @@ pub struct Controlled<T> {
     model: T,
     /// Without tensors as long as it is zero.
     control: ParamSet,
+}
+
+/// `w_t` and `c`, and the K that c is a mean over.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Centre {
+    at: Controlled<ServerModel>,
+    /// 0 before the first round, and in checkpoints of programs that did not keep it: c is then as good as it is.
+    clients: u64,
 }
 
 /// What the updates of a round fold into.
@@ -85,8 +95,7 @@ impl Algorithm for Scaffold {
              round.late.keep out",
         ),
     ];
-    /// `w_t` and `c`.
-    type Global = Controlled<ServerModel>;
+    type Global = Centre;
     /// `c_k`, without tensors as long as it is zero.
     type Local = ParamSet;
     /// `w_t` and `c`.
@@ -96,15 +105,16 @@ impl Algorithm for Scaffold {
     type Partial = Sums;
 
     fn init(&self, params: ParamSet) -> Self::Global {
-        Controlled { model: ServerModel::new(params), control: ParamSet::new() }
+        let at = Controlled { model: ServerModel::new(params), control: ParamSet::new() };
+        Centre { at, clients: 0 }
     }
 
     fn published<'a>(&self, server: &'a Self::Global) -> &'a ParamSet {
-        &server.model.w
+        &server.at.model.w
     }
 
     fn broadcast(&self, server: &Self::Global) -> Self::Broadcast {
-        Controlled { model: server.model.w.clone(), control: server.control.clone() }
+        Controlled { model: server.at.model.w.clone(), control: server.at.control.clone() }
     }
 
     fn train(
@@ -132,6 +142,8 @@ impl Algorithm for Scaffold {
         if steps > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
         }
+        let sent = control.pack().sent(client.spec().precision.update);
+        let control = sent.map_err(|error| TrainError::Local(error.to_string()))?.tensors;
         if c_k.is_empty() {
             *c_k = control.clone();
         } else {
@@ -151,7 +163,8 @@ impl Algorithm for Scaffold {
     }
 
     fn begin(&self, round: &Round<'_>) -> Sums {
-        let controls = ExactSum::new(&round.template.without_buffers(), round.scale);
+        // Every client's counts 1, whatever the weights of the models are.
+        let controls = ExactSum::new(&round.template.without_buffers(), round.scale.with_max_weight(1));
         Sums { models: round.sum(), controls }
     }
 
@@ -173,12 +186,19 @@ impl Algorithm for Scaffold {
         partial: Sums,
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
-        server.model.step(partial.models, 1.0, round)?;
-        fill(&mut server.control, &round.template.without_buffers());
+        let Centre { at: Controlled { model, control }, clients } = server;
+        model.step(partial.models, 1.0, round)?;
+        fill(control, &round.template.without_buffers());
+        // Clients that are known no more have their c_k still.
+        let known = (round.clients as u64).max(*clients).max(1);
+        if *clients > 0 && known > *clients {
+            control.scale((*clients as f64 / known as f64) as f32);
+        }
+        *clients = known;
         // (1/K) of a sum is m/K of a mean of m.
-        let share = (partial.controls.terms() as f64 / round.clients.max(1) as f64) as f32;
+        let share = (partial.controls.terms() as f64 / known as f64) as f32;
         partial.controls.each_mean(|tensor, offset, mean| {
-            let c = server.control.get_mut(tensor).expect("filled by the same template").values_mut();
+            let c = control.get_mut(tensor).expect("filled by the same template").values_mut();
             c[offset..].iter_mut().zip(mean).for_each(|(c, mean)| *c += share * mean);
         })?;
         Ok(())
@@ -209,5 +229,23 @@ impl<T: Portable> Portable for Controlled<T> {
     fn unpack(mut parcel: Parcel) -> Result<Self, ParcelError> {
         let control = parcel.tensors.take_under(CONTROL);
         Ok(Self { model: T::unpack(parcel)?, control })
+    }
+}
+
+/// As `at`, and K as a scalar once there is one.
+impl Portable for Centre {
+    fn pack(self) -> Parcel {
+        let tensors = self.at.pack().tensors;
+        match self.clients {
+            0 => Parcel { tensors, scalars: Vec::new() },
+            clients => Parcel::with_scalars(tensors, &clients),
+        }
+    }
+
+    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+        const EXPECTED: &str = "the number of clients that a control variate is a mean over";
+        let clients = if parcel.scalars.is_empty() { 0 } else { parcel.scalars(EXPECTED)? };
+        let at = Controlled::unpack(Parcel { tensors: parcel.tensors, scalars: Vec::new() })?;
+        Ok(Self { at, clients })
     }
 }

@@ -13,6 +13,7 @@ mod quadratics;
 mod rejection;
 mod robust;
 mod training;
+mod variates;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,0 +1,71 @@
+//! SCAFFOLD's control variates: the server's is the mean of its clients', whoever comes when, and however they are sent.
+
+use super::*;
+
+/// Everything on the wire in this format.
+fn sent(precision: Precision) -> RunSpec {
+    let spec = with(&spec("scaffold"), training(2, 4));
+    RunSpec { precision: WirePrecision { broadcast: precision, update: precision }, ..spec }
+}
+
+/// A round of the first `known` clients, of which the server knows no others.
+fn round_of(federation: &mut Federation<'_>, known: usize) {
+    federation.server.clients = known;
+    let updates: Vec<_> = (0..known).map(|index| federation.train(index)).collect();
+    federation.number += 1;
+    let closed = federation.server.close(&federation.state, &updates, federation.number);
+    federation.state = wire(&closed, Precision::F32);
+}
+
+/// How far the server's is from the mean of what the first `known` clients have, and how long that is.
+fn off(federation: &Federation<'_>, known: usize) -> (f32, f32) {
+    let c = federation.state.tensors.clone().take_under("control.");
+    let mut mean = c.zeros_like();
+    for c_k in federation.locals.iter().flatten() {
+        mean.add_scaled(1.0 / known as f32, &c_k.tensors).unwrap();
+    }
+    (apart(&c, &mean), c.max_abs())
+}
+
+#[test]
+fn it_is_their_mean_though_more_of_them_become_known() {
+    let shares = [view(12, 1), view(7, 2), view(9, 3), view(12, 4)];
+    for precision in [Precision::F32, Precision::F16, Precision::BF16] {
+        let spec = sent(precision);
+        let mut federation = Federation::new(&spec, &shares);
+        for known in [1, 1, 2, 2, 4, 4, 4] {
+            round_of(&mut federation, known);
+            let (off, longest) = off(&federation, known);
+            assert!(off < 1e-6 && longest > 1e-3, "{precision}, {known} clients: {off} off {longest}");
+        }
+        // The roster has an end: who is known no more may come again, and has what it had.
+        federation.server.clients = 3;
+        let update = federation.train(1);
+        federation.state = federation.server.close(&federation.state, &[update], 8);
+        assert!(off(&federation, 4).0 < 1e-6, "{precision}");
+    }
+}
+
+/// Samples are what models count by, and up to 2^32 of them are believed.
+#[test]
+fn it_is_their_mean_however_many_samples_somebody_has() {
+    let shares = [view(12, 1), view(7, 2)];
+    let spec = sent(Precision::F32);
+    let mut federation = Federation::new(&spec, &shares);
+    federation.server.scale = Scale::agree(MAX_ABS, 1 << 32, 2);
+    round_of(&mut federation, 2);
+    let (off, longest) = off(&federation, 2);
+    assert!(off < 1e-6 && longest > 1e-3, "{off} off {longest}");
+}
+
+/// A checkpoint of before the server kept how many clients there were.
+#[test]
+fn it_goes_on_from_where_it_was() {
+    let shares = [view(12, 1), view(7, 2), view(9, 3)];
+    let spec = sent(Precision::F32);
+    let mut federation = Federation::new(&spec, &shares);
+    round_of(&mut federation, 3);
+    federation.state.scalars.clear();
+    round_of(&mut federation, 3);
+    assert!(off(&federation, 3).0 < 1e-6 && !federation.state.scalars.is_empty());
+}

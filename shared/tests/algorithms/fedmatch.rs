@@ -287,3 +287,18 @@ fn hyper_parameters_that_make_no_sense_are_refused() {
         assert!(refused.contains("fedmatch") && refused.contains(part), "{table}: {refused}");
     }
 }
+
+/// A helper's statistics would be of two rounds at once.
+#[test]
+fn models_with_batch_normalisation_have_no_helpers() {
+    let network = axes::normalised("fedavg", Aggregation::default()).architecture;
+    let of = |helpers: u32| {
+        let table = format!("helpers = {helpers}").parse().unwrap();
+        registry::build(&registry::specify("fedmatch", table).unwrap()).unwrap()
+    };
+    let reason = of(2).network(network.clone()).unwrap_err();
+    assert!(reason.contains("helpers = 0") && reason.contains("group"), "{reason}");
+    assert_eq!(of(0).network(network.clone()), Ok(network));
+    let plain = spec("fedavg").architecture;
+    assert_eq!(of(2).network(plain.clone()), Ok(plain));
+}

@@ -172,7 +172,35 @@ fn train(
         if cancelled.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let backend = Backend::cpu();
-    let mut server = Client::new(spec, round, seed, data, &backend, &mut monitor);
+    // What is trained in time for a round that will not be is trained as in the last, and not at a rate that has come to 0.
+    let scheduled = round.min(spec.rounds);
+    let mut server = Client::new(spec, scheduled, seed, data, &backend, &mut monitor);
     let params = server.sgd(omega)?;
     Ok(OwnModel { params, loss: server.loss() })
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::data::Dataset;
+    use shared::schedule::Schedule;
+
+    use super::*;
+
+    /// `FedMatch`'s server trains once more than there are rounds.
+    #[test]
+    fn what_is_trained_after_the_last_round_is_trained_at_its_rate() {
+        let mut spec = RunSpec::example("fedmatch");
+        spec.training.schedule = Schedule::Cosine { last: 0.0 };
+        let omega =
+            spec.architecture.initialise(|tensor| spec.root_seed().derive(tensor).rng()).expect("valid");
+        let data = Dataset::new(vec![1, 2, 2], vec![200; 16], vec![0_u8, 1, 1, 0], 2).expect("four samples");
+        let data = View::whole(Arc::new(data));
+        let moved = |round: u32| {
+            let (progress, cancelled) = (OwnProgress::default(), AtomicBool::new(false));
+            let own = train(&spec, round, &data, &omega, &progress, &cancelled).expect("it trains");
+            own.params.distance(&omega).expect("the same network")
+        };
+        let (last, after) = (moved(spec.rounds), moved(spec.rounds + 1));
+        assert!(last > 0.0 && (after / last - 1.0).abs() < 0.1, "{last} in the last round, {after} after it");
+    }
 }

@@ -166,15 +166,34 @@ impl ExactSum {
         Ok(())
     }
 
-    /// What `sum` and `other`, of the same template, are tensor by tensor.
-    pub(super) fn beside(self, other: Self) -> impl Iterator<Item = (String, Vec<i64>, Vec<i64>)> {
-        self.tensors.into_iter().zip(other.tensors).map(|((name, _, sum), (_, _, other))| (name, sum, other))
+    /// What the sum and `others`, of the same template, are tensor by tensor.
+    pub(super) fn beside(self, others: Vec<Self>) -> impl Iterator<Item = (String, Vec<i64>, Vec<Vec<i64>>)> {
+        let mut others: Vec<_> = others.into_iter().map(|other| other.tensors.into_iter()).collect();
+        self.tensors.into_iter().map(move |(name, _, sum)| {
+            let next = |other: &mut std::vec::IntoIter<_>| -> (String, Vec<usize>, Vec<i64>) {
+                other.next().expect("sums of one template have as many tensors")
+            };
+            (name, sum, others.iter_mut().map(|other| next(other).2).collect())
+        })
+    }
+
+    /// The empty sum of the same template in another scale.
+    pub(super) fn emptied(&self, scale: Scale) -> Self {
+        let empty = |(name, shape, sum): &(String, Vec<usize>, Vec<i64>)| {
+            (name.clone(), shape.clone(), vec![0; sum.len()])
+        };
+        Self { scale, tensors: self.tensors.iter().map(empty).collect(), weight: 0, terms: 0 }
     }
 
     /// The sum of the weights.
     #[must_use]
     pub fn weight(&self) -> u128 {
         self.weight
+    }
+
+    /// The fixed-point format.
+    pub(super) fn scale(&self) -> Scale {
+        self.scale
     }
 
     /// One unit of the sum in terms of `value * weight`.

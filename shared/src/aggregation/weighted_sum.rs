@@ -1,10 +1,12 @@
 //! The sum of a round's updates under any of the [`Weights`].
 
+use std::collections::BTreeMap;
+
 use models::params::ParamSet;
 
 use super::clipping::Clip;
 use super::exact_sum::{CHUNK, EmptySum, ExactSum, Scale};
-use super::weights::{MAX_LOSS, Weights, whole_loss};
+use super::weights::{MAX_LOSS, SMALL_LOSS, Weights, whole_loss};
 use crate::algorithm::Template;
 
 /// What the updates of a round fold into, whatever their weights: mergeable, and free of their order.
@@ -16,13 +18,15 @@ use crate::algorithm::Template;
 /// sum w_k psi_k = (sum psi_k - (sum l_k psi_k) / (sum l)) / (m - 1)
 /// ```
 ///
-/// where the `l_k` are whole numbers, so that both sums are exact.
+/// where the `l_k` are whole numbers, so that both sums are exact. The resolution of a sum is shared out by the largest weight,
+/// and of small losses a sum with room for the largest would keep nothing: the second sum is in two parts, of small and of
+/// large losses, each of which is there once somebody has such a loss. As a rule that is one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightedSum {
     /// `sum weight_k psi_k`.
     terms: ExactSum,
-    /// `sum l_k psi_k`, if weights are by loss.
-    by_loss: Option<ExactSum>,
+    /// `sum l_k psi_k`, if weights are by loss, by the largest `l_k` that a part has room for.
+    by_loss: Option<BTreeMap<u64, ExactSum>>,
     /// What becomes of an update before it is added.
     clip: Option<Clip>,
 }
@@ -31,8 +35,7 @@ impl WeightedSum {
     /// The empty sum for updates shaped like `template`.
     #[must_use]
     pub fn new(template: &Template, scale: Scale, weights: Weights) -> Self {
-        let by_loss = matches!(weights, Weights::Loss)
-            .then(|| ExactSum::new(template, scale.with_max_weight(MAX_LOSS)));
+        let by_loss = matches!(weights, Weights::Loss).then(BTreeMap::new);
         Self { terms: ExactSum::new(template, scale), by_loss, clip: None }
     }
 
@@ -56,7 +59,12 @@ impl WeightedSum {
         };
         if let Some(by_loss) = &mut self.by_loss {
             let Some(loss) = whole_loss(loss) else { return false };
-            by_loss.add_scaled(params, loss, factor);
+            let room = if loss <= SMALL_LOSS { SMALL_LOSS } else { MAX_LOSS };
+            let empty = || self.terms.emptied(self.terms.scale().with_max_weight(room));
+            // Nothing times anything is nothing.
+            if loss > 0 {
+                by_loss.entry(room).or_insert_with(empty).add_scaled(params, loss, factor);
+            }
         }
         self.terms.add_scaled(params, weight, factor);
         true
@@ -69,27 +77,36 @@ impl WeightedSum {
     pub fn merge(&mut self, other: &Self) {
         self.terms.merge(&other.terms);
         if let (Some(into), Some(other)) = (&mut self.by_loss, &other.by_loss) {
-            into.merge(other);
+            for (&room, other) in other {
+                into.entry(room).and_modify(|into| into.merge(other)).or_insert_with(|| other.clone());
+            }
         }
     }
 
     /// Gives the weighted mean to `visit`, as [`ExactSum::each_mean`] does.
     pub fn each_mean(self, mut visit: impl FnMut(&str, usize, &[f32])) -> Result<(), EmptySum> {
-        let by_loss = match self.by_loss {
-            Some(by_loss) if self.terms.terms() > 1 && by_loss.weight() > 0 => by_loss,
+        let by_loss: Vec<ExactSum> = self.by_loss.into_iter().flatten().map(|(_, sum)| sum).collect();
+        let losses: u128 = by_loss.iter().map(ExactSum::weight).sum();
+        if self.terms.terms() < 2 || losses == 0 {
             // The weights are those of the terms, all alike if they are by loss and there is nothing to tell them by.
-            _ => return self.terms.each_mean(visit),
-        };
+            return self.terms.each_mean(visit);
+        }
         let others = 1.0 / (self.terms.terms() - 1) as f64;
-        let (unit, loss_unit) = (self.terms.resolution(), by_loss.resolution() / by_loss.weight() as f64);
-        let mut mean = Vec::with_capacity(CHUNK);
+        let unit = self.terms.resolution();
+        let loss_units: Vec<f64> = by_loss.iter().map(|part| part.resolution() / losses as f64).collect();
+        let (mut sums, mut mean) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
         for (name, sum, by_loss) in self.terms.beside(by_loss) {
-            for (index, (sum, by_loss)) in sum.chunks(CHUNK).zip(by_loss.chunks(CHUNK)).enumerate() {
+            for (index, sum) in sum.chunks(CHUNK).enumerate() {
+                let offset = index * CHUNK;
+                sums.clear();
+                sums.extend(sum.iter().map(|&sum| sum as f64 * unit));
+                for (part, loss_unit) in by_loss.iter().zip(&loss_units) {
+                    let part = &part[offset..];
+                    sums.iter_mut().zip(part).for_each(|(sum, &part)| *sum -= part as f64 * loss_unit);
+                }
                 mean.clear();
-                mean.extend(sum.iter().zip(by_loss).map(|(&sum, &by_loss)| {
-                    (others * (sum as f64 * unit - by_loss as f64 * loss_unit)) as f32
-                }));
-                visit(&name, index * CHUNK, &mean);
+                mean.extend(sums.iter().map(|sum| (others * sum) as f32));
+                visit(&name, offset, &mean);
             }
         }
         Ok(())
@@ -144,6 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn small_losses_weigh_as_large_ones_do() {
+        // A model that has learned all there is to learn, with the bounds of any other.
+        for (losses, clients) in [(1e-6, 2), (1e-6, 10), (1e-7, 3), (0.003, 4)] {
+            let value = 1e-5_f32;
+            let mean = by_loss(&vec![(value, losses); clients]).expect("terms");
+            assert!((mean / value - 1.0).abs() < 2e-3, "{losses}, {clients} clients: {mean}");
+        }
+        // (1 - 1/4) and (1 - 3/4); one of them small and the other large.
+        for (unit, tolerance) in [(1e-5, 1e-3), (0.0019, 1e-4)] {
+            let found = by_loss(&[(1e-3, unit), (0.0, 3.0 * unit)]).expect("terms");
+            assert!((found / 0.75e-3 - 1.0).abs() < tolerance, "{unit}: {found}");
+        }
+    }
+
+    #[test]
     fn who_has_no_loss_is_left_out() {
         let template = Template::of(&set(&[0.0]));
         for bad in [f64::NAN, f64::INFINITY, -1.0] {
@@ -160,7 +192,7 @@ mod tests {
     proptest! {
         #[test]
         fn weights_by_loss_sum_to_one_and_fall_with_the_loss(
-            losses in prop::collection::vec(0.0..300f64, 2..12),
+            losses in prop::collection::vec(prop_oneof![0.0..300f64, 0.0..0.01], 2..12),
         ) {
             let weights = weights(&losses);
             let sum: f32 = weights.iter().sum();
@@ -174,7 +206,7 @@ mod tests {
 
         #[test]
         fn any_order_and_any_merging_give_the_same_bits(
-            terms in prop::collection::vec((-1000f32..1000.0, 0.0..10f64), 2..30),
+            terms in prop::collection::vec((-1000f32..1000.0, prop_oneof![0.0..10f64, 0.0..0.01]), 2..30),
             cut in any::<prop::sample::Index>(),
             seed in any::<u64>(),
         ) {

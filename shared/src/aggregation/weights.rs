@@ -23,6 +23,9 @@ const LOSS_UNIT: f64 = 1.0 / 16_777_216.0;
 /// the resolution of the sums is shared out by the largest weight.
 pub(super) const MAX_LOSS: u64 = 1 << 32;
 
+/// The greatest whole-numbered loss that counts as a small one, `2^-8` nats.
+pub(super) const SMALL_LOSS: u64 = 1 << 16;
+
 impl Weights {
     /// The integer weight of a client with `samples` training samples. Weights stay integers so that
     /// sums of them are exact; the division happens once, when the round closes. Those by loss depend on the whole

@@ -15,6 +15,8 @@ use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
+use models::{ParamSet, Precision};
+use shared::parcel::Portable as _;
 use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -82,6 +84,28 @@ async fn simulated(scenario: &Scenario, threads: usize) -> (tempfile::TempDir, R
     let (run, outcome) = simulated.unwrap();
     assert_eq!(outcome, Outcome::Completed);
     (directory, run)
+}
+
+/// Clients tell the difference to what they were sent, and it is added to what the server has.
+#[test]
+fn whose_models_stay_apart_begins_with_what_is_sent() {
+    let begins = |algorithm: &str, broadcast: &str| {
+        let (algorithm, broadcast) =
+            (format!("algorithm.{algorithm}={{}}"), format!("update.broadcast={broadcast}"));
+        let overrides = [algorithm.as_str(), "model.name=mlp-2nn", &broadcast];
+        let directory = tempfile::tempdir().unwrap();
+        let root = RunDirectory::new(directory.path().join("run"));
+        let run = Run::begin(Arc::new(Disk), root, Scenario::small(&overrides).config, None).unwrap();
+        run.published().unwrap()
+    };
+    let sent = |params: &ParamSet| params.clone().pack().sent(Precision::F16).unwrap().tensors;
+    let exact = begins("fedavg", "f16");
+    assert!(sent(&exact) != exact, "what is averaged needs no such start");
+    for algorithm in ["fafi", "local"] {
+        assert!(begins(algorithm, "f32") != begins(algorithm, "f16"), "{algorithm}");
+        let start = begins(algorithm, "f16");
+        assert!(sent(&start) == start, "{algorithm}");
+    }
 }
 
 #[tokio::test]

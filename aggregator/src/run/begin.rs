@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use models::ParamSet;
+use shared::parcel::Portable as _;
 use shared::seed::Seed;
 
 use super::directory::RunDirectory;
@@ -32,7 +33,7 @@ impl Run {
         let path = run.directory.config();
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;
-        let initial = run.initial_params();
+        let initial = run.start();
         let mut global = run.algorithm.init(initial);
         if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
             run.mended.push(format!("before the first round {DIVERGED}"));
@@ -47,7 +48,18 @@ impl Run {
         Ok(run)
     }
 
-    pub(super) fn initial_params(&self) -> ParamSet {
+    /// The model that everything begins with. Where a client's own model is made again of what it tells, the difference to this,
+    /// it is what clients are sent, to the bit, in whatever number format that is.
+    fn start(&self) -> ParamSet {
+        let initial = self.initial_params();
+        if self.algorithm.ensemble().is_none() && !self.algorithm.is_personal() {
+            return initial;
+        }
+        let sent = initial.pack().sent(self.config.spec.precision.broadcast);
+        sent.expect("what has just been encoded is decoded").tensors
+    }
+
+    fn initial_params(&self) -> ParamSet {
         let seed = Seed::root(self.config.initial_seed).derive("initial parameters");
         let initialised = self.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng());
         initialised.expect("a configuration's architecture was checked when it was read")

@@ -13,7 +13,8 @@ use crate::message::{Metric, Metrics, Progress};
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
 
-/// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result.
+/// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result. Where samples are normalised
+/// by what is beside them it would, and all are beside each other.
 const GRADIENT_CHUNK: usize = 1000;
 
 /// The device in one round: data, settings, seed and training loop.
@@ -320,8 +321,10 @@ impl<'a> Client<'a> {
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();
+        let buffers = self.buffer_names()?;
+        let chunk = if buffers.is_empty() { GRADIENT_CHUNK } else { samples.max(1) };
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        for positions in order.chunks(GRADIENT_CHUNK) {
+        for positions in order.chunks(chunk) {
             let share = positions.len() as f64 / samples as f64;
             let batch = self.batch(positions, 0, std::mem::take(&mut x), std::mem::take(&mut y))?;
             let (chunk_loss, gradient) = learner.gradient(&batch)?;
@@ -333,7 +336,6 @@ impl<'a> Client<'a> {
             }
         }
         self.advance(loss as f32, 1)?;
-        let buffers = self.buffer_names()?;
         if !buffers.is_empty() {
             let moved = self.difference(learner.params()?, params)?;
             for name in buffers {

@@ -143,6 +143,16 @@ pub(super) fn normalised(algorithm: &str, aggregation: Aggregation) -> RunSpec {
     spec
 }
 
+/// One sample more than there are in a chunk where chunks do not matter: alone it has no variance.
+#[test]
+fn fedsgd_normalises_all_samples_together() {
+    let shares = [view(1001, 1)];
+    let settings = Aggregation::default();
+    let [fedavg, fedsgd] =
+        ["fedavg", "fedsgd"].map(|name| federate(&normalised(name, settings), &shares, 2).remove(1));
+    assert!(apart(&fedavg, &fedsgd) < 1e-5, "{}", apart(&fedavg, &fedsgd));
+}
+
 pub(super) const MEAN: &str = "extractor.norm.running-mean";
 
 #[test]

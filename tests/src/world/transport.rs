@@ -22,6 +22,8 @@ pub(super) struct Connection {
     last: [Duration; 2],
     /// Nothing gets through any more.
     silent: bool,
+    /// Nothing gets through any more but what is under way already: nothing overtakes what was lost.
+    cut: bool,
 }
 
 impl World {
@@ -36,7 +38,8 @@ impl World {
         self.next_peer += 1;
         let life = self.devices[device].life;
         let (server_life, last) = (self.server_deaths, [self.now; 2]);
-        self.connections.insert(peer, Connection { device, life, server_life, last, silent: false });
+        self.connections
+            .insert(peer, Connection { device, life, server_life, last, silent: false, cut: false });
         let delay = self.draw(self.weather.delay);
         let refused = self.server.is_none() || self.happens(self.weather.cut);
         let happening = if refused { Happening::DeviceLearnsOfCut(peer) } else { Happening::Connected(peer) };
@@ -61,7 +64,7 @@ impl World {
         message: M,
         payload: Option<Bytes>,
     ) {
-        if self.connections.get(&peer).is_none_or(|connection| connection.silent) {
+        if self.connections.get(&peer).is_none_or(|connection| connection.silent || connection.cut) {
             return;
         }
         if self.happens(self.weather.silence) {
@@ -110,6 +113,9 @@ impl World {
     /// learns nothing from the other side.
     pub(super) fn cut(&mut self, peer: PeerId) {
         self.troubles.cuts += 1;
+        if let Some(connection) = self.connections.get_mut(&peer) {
+            connection.cut = true;
+        }
         let (soon, later) = (self.draw(self.weather.delay), self.draw(self.weather.delay));
         self.schedule(soon, Happening::ServerLearnsOfCut(peer));
         if self.connections.get(&peer).is_none_or(|connection| !connection.silent) {

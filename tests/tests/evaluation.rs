@@ -5,16 +5,21 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::Outcome;
+use aggregator::coordinator::{Opening, Outcome, Tally};
+use aggregator::files::Disk;
 use aggregator::report::RoundRecord;
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Run, TestSet, Traffic};
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
 use models::ParamSet;
 use shared::id::ClientId;
+use shared::message::Work;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -82,6 +87,31 @@ fn whatever_dies_clients_have_found_the_same() {
         assert_eq!(stormy.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
         assert_eq!(stormy.model(), calm.model(), "seed {seed}");
     }
+}
+
+#[test]
+fn void_rounds_try_nobodys_patience_and_are_remembered() {
+    let scenario = Scenario::small(&["run.rounds=5", "evaluate.every=1", "stop.patience=2"]);
+    let prepared = scenario.config.spec.data.preparation.clone();
+    let tests = TestSet::new(scenario.shares[0].clone(), prepared, 16);
+    let folder = tempfile::tempdir().unwrap();
+    let directory = RunDirectory::new(folder.path().join("run"));
+    let config = scenario.config.clone();
+    let mut run = Run::begin(Arc::new(Disk), directory.clone(), config, Some(tests)).unwrap();
+    let cohort = BTreeMap::from([(ClientId::from_bytes([1; 16]), 10)]);
+    let void = Tally { sampled: 1, failed: 1, void: true, ..Tally::default() };
+    for round in 1..=4 {
+        let (cohort, roster) = (cohort.clone(), cohort.clone());
+        let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
+        run.open(&Opening { round, work: Work::TRAIN, cohort, roster, owed, counted }).unwrap();
+        let record = run.close(round, &void, Traffic::default()).unwrap();
+        assert!(record.void && record.accuracy.is_some(), "{record:?}");
+        assert_eq!(run.ended(), None, "the model had no chance to grow better");
+    }
+    run.settle().unwrap();
+    drop(run);
+    let (run, resume) = Run::resume(Arc::new(Disk), directory, scenario.config, None).unwrap();
+    assert_eq!((run.ended(), resume.closed, resume.void), (None, 4, 4));
 }
 
 /// The model in the run's file, if there is one.

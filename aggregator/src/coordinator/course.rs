@@ -6,7 +6,7 @@ use shared::id::ClientId;
 use shared::message::ToClient;
 
 use super::open_round::Next;
-use super::{Action, Coordinator, Outcome, State};
+use super::{Action, Coordinator, Outcome, RESTARTED, State};
 use crate::report::WaitedFor;
 
 /// From so many void rounds in a row on, the operator is told after each: something is wrong with all clients. Where no pause
@@ -25,14 +25,14 @@ impl Coordinator {
         // Training that went well is not spoilt by tests that nobody could make.
         let trained = number <= self.last;
         if trained {
-            self.void = if *void { self.void + 1 } else { 0 };
+            (self.void, self.void_before) = if *void { (self.void + 1, self.void_before) } else { (0, 0) };
         }
         self.closed = number;
         if enough {
             self.last = self.last.min(number);
         }
-        if trained && self.void >= self.last {
-            self.dismiss(Outcome::Fruitless { rounds: self.void, reasons });
+        if trained && self.is_fruitless() {
+            self.dismiss(Outcome::Fruitless { rounds: self.void + self.void_before, reasons });
         } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
             let pause = self.pause();
             // Where nothing pauses there would be one at every moment.
@@ -49,6 +49,11 @@ impl Coordinator {
         } else {
             self.dismiss(Outcome::Completed);
         }
+    }
+
+    /// Whether training is over, and all its rounds were void.
+    fn is_fruitless(&self) -> bool {
+        self.void + self.void_before >= self.last
     }
 
     /// How long to pause after as many void rounds as there were in a row.
@@ -68,6 +73,12 @@ impl Coordinator {
         }
         match &self.state {
             State::Gathering { since, need, known_until, pause_until } => {
+                if self.closed >= self.last && self.is_fruitless() {
+                    // An earlier process has closed its last round. There is nothing in its model to test.
+                    let (rounds, reasons) = (self.void + self.void_before, vec![RESTARTED.to_owned()]);
+                    self.dismiss(Outcome::Fruitless { rounds, reasons });
+                    return;
+                }
                 let connected = self.peers.len();
                 let all_back = connected == self.members.len();
                 let Some(work) = self.spec.work_after(self.closed, self.last) else {

@@ -212,6 +212,8 @@ pub struct Resume {
     pub counted: BTreeMap<ClientId, u32>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
+    /// So many of the closed rounds of training were void, in a row, up to the newest one.
+    pub void: u32,
 }
 
 /// A round that was open when the aggregator went away.

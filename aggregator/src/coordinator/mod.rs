@@ -38,7 +38,7 @@
 //! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
 //! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |
 //! | restart | | a round was open | `Open` | wants what is not in |
-//! | restart | | all rounds are closed | `Finished` | `Finish` |
+//! | restart | | all rounds are closed | `Finished` | `Finish`: fruitless if all rounds were void |
 //! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
 //! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them |
 //! | `Gathering` | time | that is for the closing round, and nobody has come for `time.max` | `Finished` | `Finish` |
@@ -136,10 +136,13 @@ pub struct Coordinator {
     closed: u32,
     /// The last round of training: that of the specification, or an earlier one after which it was enough.
     last: u32,
-    /// Void rounds in a row that this process has seen: whoever starts a run again has changed something.
+    /// Void rounds in a row that this process has seen: whoever starts a run again has changed something, so that pauses and
+    /// alarms begin anew.
     void: u32,
     /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
     /// so nobody disappeared.
+    /// Void rounds right before those, of earlier processes.
+    void_before: u32,
     regather: Duration,
     /// Updates that arrived between rounds: they count in the next round's tally.
     stray_rejected: usize,
@@ -197,6 +200,7 @@ impl Coordinator {
             void: 0,
             regather,
             stray_rejected: 0,
+            void_before: resume.void,
             stray_discarded: 0,
             paused: None,
             waiting: BTreeMap::new(),

@@ -158,6 +158,7 @@ mod tests {
             waited_for: WaitedFor::Cohort,
             collapsed: false,
             diverged: false,
+            void: false,
         }
     }
 

@@ -97,6 +97,7 @@ mod tests {
             waited_for: WaitedFor::MaxTime,
             collapsed: false,
             diverged: false,
+            void: false,
         }
     }
 
@@ -106,6 +107,12 @@ mod tests {
              \"rejected\":1,\"discarded\":0,\"failed\":0,\"lost\":1,\"bytes_down\":1000000,\
              \"bytes_up\":18446744073709551615,\"seconds\":1.25,\"waited_for\":\"max-time\"}\n";
         assert_eq!(line(&record(3, None)), expected);
+        // Nothing more is asked of the lines of earlier versions.
+        assert_eq!(read(expected).map(|read| read.records), Ok(vec![record(3, None)]));
+        let void = RoundRecord { void: true, ..record(3, None) };
+        let text = line(&void);
+        assert!(text.ends_with("\"waited_for\":\"max-time\",\"void\":true}\n"), "{text}");
+        assert_eq!(read(&text).map(|read| read.records), Ok(vec![void]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::coordinator::is_zero;
 /// other messages, seconds) is counted from the restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own in the file")]
 pub struct RoundRecord {
     /// The round, counted from 1.
     pub round: u32,
@@ -69,6 +70,10 @@ pub struct RoundRecord {
     /// Whether the server's own training has diverged, so that the round ended without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diverged: bool,
+    /// Whether the round came to nothing for want of updates, so that the model is that of the round before. Records of before
+    /// there was this do not say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub void: bool,
 }
 
 /// Whether one of [`RoundRecord::metrics`] is measured of the model that the round leaves, and not of the training in it.

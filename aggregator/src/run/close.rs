@@ -74,7 +74,7 @@ impl Run {
         let mut metrics = measured::means(&sums.reports, work);
         let due = work.train
             && (self.config.evaluate.after(round, self.config.spec.rounds)
-                || self.ends_with(round, &metrics));
+                || self.ends_with(round, &metrics, tally.void));
         let tested = match self.tests.as_ref().filter(|_| due) {
             Some(tests) => self.tested(&global, &this, &sums.reports, tests)?,
             None => None,
@@ -126,7 +126,7 @@ impl Run {
     }
 
     /// Whether training ends with a round of which clients found this: then its model is tested as the last one planned is.
-    fn ends_with(&self, round: u32, metrics: &BTreeMap<String, f64>) -> bool {
+    fn ends_with(&self, round: u32, metrics: &BTreeMap<String, f64>, void: bool) -> bool {
         let (evaluate, stop) = (&self.config.evaluate, &self.config.stop);
         if evaluate.every == 0
             || !stop.metric.is_of_clients()
@@ -135,7 +135,7 @@ impl Run {
             return false;
         }
         let mut records = self.records.clone();
-        records.push(RoundRecord { round, metrics: metrics.clone(), ..RoundRecord::default() });
+        records.push(RoundRecord { round, metrics: metrics.clone(), void, ..RoundRecord::default() });
         stopping::ended(&records, stop).is_some()
     }
 
@@ -245,6 +245,7 @@ fn counted(tally: &Tally, traffic: Traffic, seconds: f64) -> RoundRecord {
         late: tally.late,
         not_now: tally.not_now,
         lost: tally.lost,
+        void: tally.void,
         bytes_down: traffic.down,
         bytes_up: traffic.up,
         seconds,

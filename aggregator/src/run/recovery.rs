@@ -9,7 +9,7 @@ use shared::id::ClientId;
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
-use super::{Run, RunError, TestSet, measured};
+use super::{Run, RunError, TestSet, measured, stopping};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Owed, Reopened, Resume};
 use crate::files::{FileLayer, write_durably};
@@ -88,9 +88,10 @@ impl Run {
     fn reopen(&mut self) -> Result<Resume, RunError> {
         let (closed, ended) = (self.closed, self.ended());
         let mut counted = self.counted()?;
+        let void = stopping::void_in_a_row(&self.records);
         let Some(record) = self.read_opening(closed + 1)? else {
             let Some(last) = self.read_opening(closed)? else {
-                return Ok(Resume { closed, ended, ..Resume::default() });
+                return Ok(Resume { closed, ended, void, ..Resume::default() });
             };
             // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
             let closing = last.decision.as_ref().map(|decision| &decision.closing);
@@ -98,7 +99,7 @@ impl Run {
             let owed =
                 self.still_owed(last.owed, &last.cohort, &late, closing.map(|closing| (closed, closing)));
             let roster = known(last.roster, &last.cohort);
-            return Ok(Resume { closed, ended, roster, owed, counted, open: None });
+            return Ok(Resume { closed, ended, void, roster, owed, counted, open: None });
         };
         let (work, cohort, owed) = (record.work, record.cohort, record.owed);
         counted.extend(&record.counted);
@@ -118,7 +119,7 @@ impl Run {
         {
             sums.decision = record.decision;
         }
-        Ok(Resume { closed, ended, roster, owed, counted, open: Some(reopened) })
+        Ok(Resume { closed, ended, void, roster, owed, counted, open: Some(reopened) })
     }
 
     /// What clients owe of what they `owed` when a round with this cohort was opened, now that these `late` updates are in; with

@@ -78,7 +78,7 @@ pub fn best(records: &[RoundRecord], criterion: Criterion) -> Option<Best> {
 }
 
 /// The round of training after which it was enough: a model had reached the target, or so many tests in a row had found
-/// none that is better.
+/// none that is better. A void round leaves the model as it is: that it is no better by the next test tries nobody's patience.
 #[must_use]
 pub fn ended(records: &[RoundRecord], stop: &StopPlan) -> Option<u32> {
     let mut best: Option<Best> = None;
@@ -86,13 +86,21 @@ pub fn ended(records: &[RoundRecord], stop: &StopPlan) -> Option<u32> {
     for record in records.iter().filter(|record| !record.closing) {
         let Some(found) = stop.metric.of(record) else { continue };
         let better = best.is_none_or(|best| stop.metric.is_better(found.value, best.value));
-        (best, without) = if better { (Some(found), 0) } else { (best, without + 1) };
+        let tried = u32::from(!record.void);
+        (best, without) = if better { (Some(found), 0) } else { (best, without + tried) };
         let reached = stop.target.is_some_and(|target| !stop.metric.is_better(target, found.value));
         if reached || stop.patience.is_some_and(|patience| without >= patience) {
             return Some(record.round);
         }
     }
     None
+}
+
+/// How many rounds of training were void, in a row, up to the newest one.
+#[must_use]
+pub fn void_in_a_row(records: &[RoundRecord]) -> u32 {
+    let newest_first = records.iter().rev().filter(|record| !record.closing);
+    newest_first.take_while(|record| record.void).map(|_| 1).sum()
 }
 
 #[cfg(test)]
@@ -125,6 +133,19 @@ mod tests {
     }
 
     #[test]
+    fn void_rounds_are_counted_up_to_the_newest_round_of_training() {
+        let mut course = records(&COURSE);
+        assert_eq!((void_in_a_row(&course), void_in_a_row(&[])), (0, 0));
+        for round in [1, 4, 5, 6] {
+            course[round].void = true;
+        }
+        assert_eq!(void_in_a_row(&course), 3);
+        // Tests that nobody could make are no round of training.
+        (course[6].void, course[6].closing) = (true, true);
+        assert_eq!(void_in_a_row(&course), 2);
+    }
+
+    #[test]
     fn it_is_enough_at_the_target_or_out_of_patience() {
         let end = |target, patience| {
             ended(&records(&COURSE), &StopPlan { metric: Criterion::Accuracy, target, patience })
@@ -138,6 +159,18 @@ mod tests {
         assert_eq!(end(Some(0.9), Some(3)), Some(6));
         let loss = StopPlan { metric: Criterion::Loss, target: Some(0.31), patience: None };
         assert_eq!(ended(&records(&COURSE), &loss), Some(3));
+        // The model stays as it was through void rounds.
+        let mut void = records(&COURSE[..5]);
+        (void[3].void, void[4].void) = (true, true);
+        let patient =
+            |patience| StopPlan { metric: Criterion::Accuracy, target: None, patience: Some(patience) };
+        assert_eq!(ended(&void, &patient(1)), None);
+        void[4].void = false;
+        assert_eq!((ended(&void, &patient(1)), ended(&void, &patient(2))), (Some(5), None));
+        // A model that was not tested before may be found good enough in one.
+        let target = StopPlan { metric: Criterion::Accuracy, target: Some(0.7), patience: None };
+        void[2].void = true;
+        assert_eq!(ended(&void, &target), Some(3));
         // What is found when training is over ends nothing.
         let mut closing = records(&COURSE);
         for record in &mut closing {

@@ -167,3 +167,54 @@ fn a_client_that_has_missed_its_receipt_is_given_it_when_it_comes_back() {
     let back = bench.joins_holding(1, spec().run, 1);
     assert_eq!(back, told(&bench, 1), "another process was told of it");
 }
+
+/// All three rounds of training are closed, `void` of them void.
+fn all_closed(void: u32) -> Resume {
+    Resume { closed: 3, void, roster: shares(&[1]), ..Resume::default() }
+}
+
+#[test]
+fn a_run_that_came_to_nothing_is_no_completed_one_after_a_restart() {
+    let mut bench = Bench::resume(policy(1), all_closed(3));
+    let end = bench.drain();
+    let [Action::Finish(Outcome::Fruitless { rounds: 3, reasons })] = &end[..] else { panic!("{end:?}") };
+    assert!(reasons.join("").contains("was restarted"), "{reasons:?}");
+    let mut bench = Bench::resume(policy(1), all_closed(2));
+    assert_eq!(bench.drain(), [Action::Finish(Outcome::Completed)], "one round went well");
+    // There is nothing to test either.
+    let spec = RunSpec { evaluation: shared::spec::ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+    let mut bench = Bench::with(spec, policy(1), all_closed(3));
+    assert!(matches!(bench.drain()[..], [Action::Finish(Outcome::Fruitless { .. })]));
+}
+
+#[test]
+fn void_rounds_of_before_a_restart_count_in_the_end_and_lengthen_no_pause() {
+    let resume = |closed, void| Resume { closed, void, ..Resume::default() };
+    let mut bench = Bench::resume(policy(1), resume(1, 1));
+    bench.joins(1);
+    for round in 2..=3 {
+        bench.opened(round);
+        bench.fails(1, round);
+        let end = bench.closed(round);
+        if round == 2 {
+            assert_eq!(
+                bench.coordinator.deadline(bench.now),
+                Some(VOID_PAUSE),
+                "whoever started it changed something"
+            );
+            bench.at(VOID_PAUSE);
+        } else {
+            let Some(Action::Finish(outcome)) = end.last() else { panic!("{end:?}") };
+            assert!(matches!(outcome, Outcome::Fruitless { rounds: 3, .. }), "{outcome:?}");
+        }
+    }
+    // A good round forgives those of before as well.
+    let mut bench = Bench::resume(policy(1), resume(1, 1));
+    bench.joins(1);
+    bench.opened(2);
+    bench.delivers(1, 2);
+    bench.closed(2);
+    bench.opened(3);
+    bench.fails(1, 3);
+    assert_eq!(bench.closed(3).last(), Some(&Action::Finish(Outcome::Completed)));
+}

@@ -42,6 +42,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             waited_for: if late > 0 { WaitedFor::MaxTime } else { WaitedFor::Cohort },
             collapsed: false,
             diverged: false,
+            void: false,
         }
     };
     (1..=rounds).map(round).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aggregator::config::RoundPolicy;
 use aggregator::coordinator::{
-    Action, Closing, Coordinator, Event, Opening, Owed, PeerId, Reopened, Resume, Tally, UploadId,
+    Action, Closing, Coordinator, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, Tally, UploadId,
 };
 use shared::frame;
 use shared::id::ClientId;
@@ -136,7 +136,21 @@ impl Driver {
                     self.steps.push_back(Step::Close(round, tally));
                 }
                 Action::Alarm { .. } => {}
-                Action::Finish(_) => self.finished = true,
+                Action::Finish(outcome) => {
+                    let rounds = self.disk.ended.unwrap_or(self.spec.rounds);
+                    let nothing = self.disk.void >= rounds;
+                    let expected = match outcome {
+                        Outcome::Fruitless { rounds, .. } => nothing && rounds == self.disk.void,
+                        Outcome::Completed => !nothing && self.disk.closed >= rounds,
+                        Outcome::Stopped => true,
+                    };
+                    assert!(
+                        expected,
+                        "{outcome:?} after {} rounds, {} void",
+                        self.disk.closed, self.disk.void
+                    );
+                    self.finished = true;
+                }
             }
         }
         // Those that count late may wait for the next round.
@@ -215,7 +229,8 @@ impl Driver {
                 let rejection = Rejection::NotFinite { tensor: "w".to_owned() };
                 Event::Folded { round, client, outcome: Err(rejection) }
             }
-            Step::Close(round, _) => {
+            Step::Close(round, tally) => {
+                self.disk.void = if tally.void { self.disk.void + 1 } else { 0 };
                 if let Some(open) = self.disk.open.take() {
                     self.disk.owed = still_owed(&open);
                     if self.policy.late.is_some() {

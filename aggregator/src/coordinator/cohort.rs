@@ -7,7 +7,7 @@ use shared::id::ClientId;
 use shared::message::Work;
 use shared::seed::sample_without_replacement;
 
-use super::open_round::OpenRound;
+use super::open_round::{OpenRound, Otherwise};
 use super::{Action, Coordinator, Opening, State};
 use crate::report::WaitedFor;
 
@@ -51,7 +51,7 @@ impl Coordinator {
     }
 
     /// Adds up to `wanted` connected clients to the cohort of the open round.
-    pub(super) fn recruit(&mut self, now: Duration, wanted: usize, may_void: bool) {
+    pub(super) fn recruit(&mut self, now: Duration, wanted: usize, otherwise: Otherwise) {
         let State::Open { round } = &self.state else { return };
         let members = &self.members;
         let mut candidates: Vec<(ClientId, u64)> = members
@@ -77,7 +77,9 @@ impl Coordinator {
                     (round.number(), again.iter().filter_map(|client| members.get(client)?.link));
                 self.actions.extend(peers.map(|link| Action::Broadcast { peer: link.peer, round: number }));
                 round.look_again(now);
-            } else if may_void {
+            } else if otherwise == Otherwise::Void
+                || otherwise == Otherwise::VoidIfEnoughAreHere && self.peers.len() >= round.least()
+            {
                 self.close(true, WaitedFor::MinCount);
             } else {
                 round.look_again(now);

@@ -102,7 +102,7 @@ impl Coordinator {
                 match round.next(now, here, self.expected_late(round)) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(false, waited_for),
-                    Next::Recruit { wanted, may_void } => self.recruit(now, wanted, may_void),
+                    Next::Recruit { wanted, otherwise } => self.recruit(now, wanted, otherwise),
                 }
             }
             State::Opening { .. } | State::Closing { .. } | State::Finished => {}

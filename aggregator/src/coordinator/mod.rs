@@ -34,6 +34,7 @@
 //! | `Open` | time | `time.max` over, `count.min` accepted | `Closing` | `Close` |
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
+//! | `Open` | time | the same, only absent members to wait for, `time.max` over again, clients for another round here | `Closing` | `Close` as void |
 //! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
 //! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
 //! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |

@@ -12,7 +12,7 @@ use shared::message::{Discard, Rejection, TrainReport, Verdict, Work};
 use super::{Opening, Owed, Reopened};
 use crate::config::RoundPolicy;
 
-pub(super) use closing::{Behind, Next};
+pub(super) use closing::{Behind, Next, Otherwise};
 
 /// So long after it said that it was not in a state to train, a member is asked again if the round needs it.
 pub const ASK_AGAIN: Duration = Duration::from_secs(60);

@@ -22,11 +22,23 @@ pub(in crate::coordinator) struct Behind {
 pub(in crate::coordinator) enum Next {
     Wait,
     Close(WaitedFor),
-    /// `count.min` cannot be reached by those who are here. `may_void`: nor by anyone else.
+    /// `count.min` cannot be reached by those who are here.
     Recruit {
         wanted: usize,
-        may_void: bool,
+        otherwise: Otherwise,
     },
+}
+
+/// What becomes of a round if nobody can be recruited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::coordinator) enum Otherwise {
+    /// Somebody may deliver yet.
+    Wait,
+    /// Only those who are away could deliver, and were given more time already: the round is void as soon as enough clients are
+    /// here to make another one, with a cohort and a scale of its own.
+    VoidIfEnoughAreHere,
+    /// Nobody can deliver any more.
+    Void,
 }
 
 impl OpenRound {
@@ -52,6 +64,11 @@ impl OpenRound {
             }
         }
         any.then_some(again)
+    }
+
+    /// Clients without which no such round closes, nor opens.
+    pub(in crate::coordinator) fn least(&self) -> usize {
+        self.policy.min.max(1)
     }
 
     /// So many updates make it close at once: its cohort's, or `count.max`, and not fewer than `count.min`.
@@ -97,12 +114,20 @@ impl OpenRound {
         if overdue {
             let wanted = self.policy.min - accepted;
             // Without training to be had, nobody who is away is worth more time.
-            let waits = coming + if self.work.train { away } else { 0 };
-            return Next::Recruit { wanted, may_void: waits == 0 };
+            let away = if self.work.train { away } else { 0 };
+            let otherwise = match (coming, away) {
+                (0, 0) => Otherwise::Void,
+                (0, _) if self.short_handed => Otherwise::VoidIfEnoughAreHere,
+                _ => Otherwise::Wait,
+            };
+            return Next::Recruit { wanted, otherwise };
         }
         if away == 0 && accepted + coming < self.policy.min {
             let wanted = self.policy.min - accepted - coming;
-            return Next::Recruit { wanted, may_void: coming == 0 };
+            return Next::Recruit {
+                wanted,
+                otherwise: if coming == 0 { Otherwise::Void } else { Otherwise::Wait },
+            };
         }
         Next::Wait
     }

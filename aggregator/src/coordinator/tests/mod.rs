@@ -3,6 +3,7 @@
 mod after_training;
 mod closing;
 mod connections;
+mod in_vain;
 mod late;
 mod not_now;
 mod open;

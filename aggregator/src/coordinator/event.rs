@@ -48,6 +48,12 @@ pub enum Event {
         /// Which.
         peer: PeerId,
     },
+    /// The client may not take part any more: nothing that comes on its connections counts from now on, and nobody waits for
+    /// it. If it is let in again it is a newcomer.
+    Revoked {
+        /// Who.
+        client: ClientId,
+    },
     /// [`Action::Open`] is durable.
     Opened {
         /// The round.
@@ -203,6 +209,8 @@ pub struct Resume {
     pub closed: u32,
     /// The round that training ended with before all were over.
     pub ended: Option<u32>,
+    /// So many of the closed rounds of training were void, in a row, up to the newest one.
+    pub void: u32,
     /// The clients that were known.
     pub roster: BTreeMap<ClientId, u64>,
     /// Where late updates count: the clients whose updates of an earlier round may still come.
@@ -212,8 +220,6 @@ pub struct Resume {
     pub counted: BTreeMap<ClientId, u32>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
-    /// So many of the closed rounds of training were void, in a row, up to the newest one.
-    pub void: u32,
 }
 
 /// A round that was open when the aggregator went away.

@@ -53,6 +53,7 @@
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
 //! | any | hello | it holds what it owes | same | welcome: wanted |
 //! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
+//! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
@@ -140,10 +141,10 @@ pub struct Coordinator {
     /// Void rounds in a row that this process has seen: whoever starts a run again has changed something, so that pauses and
     /// alarms begin anew.
     void: u32,
-    /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
-    /// so nobody disappeared.
     /// Void rounds right before those, of earlier processes.
     void_before: u32,
+    /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
+    /// so nobody disappeared.
     regather: Duration,
     /// Updates that arrived between rounds: they count in the next round's tally.
     stray_rejected: usize,
@@ -199,9 +200,9 @@ impl Coordinator {
             closed: resume.closed,
             last,
             void: 0,
+            void_before: resume.void,
             regather,
             stray_rejected: 0,
-            void_before: resume.void,
             stray_discarded: 0,
             paused: None,
             waiting: BTreeMap::new(),
@@ -268,6 +269,7 @@ impl Coordinator {
                 }
             }
             Event::Disconnected { peer } => self.forget(peer),
+            Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
             Event::Closed { round, enough } => self.after_close(now, round, enough),

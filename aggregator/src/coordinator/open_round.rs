@@ -36,6 +36,8 @@ pub(super) enum Stage {
     NotNow(Unready, Duration),
     /// The round was decided without this update, before a restart.
     Missed,
+    /// The client may not take part any more.
+    Gone,
 }
 
 /// What becomes of an offered update.
@@ -215,7 +217,7 @@ impl OpenRound {
             Stage::Accepted | Stage::Rejected(_) => {
                 return Offer::Settled(Verdict::Discarded(Discard::Duplicate));
             }
-            Stage::Missed => return Offer::Settled(Verdict::Discarded(Discard::Late)),
+            Stage::Missed | Stage::Gone => return Offer::Settled(Verdict::Discarded(Discard::Late)),
         }
         let (stage, offer) = judged(report, used(part.samples));
         part.stage = stage;
@@ -291,6 +293,15 @@ impl OpenRound {
             && part.stage == Stage::Asked
         {
             part.stage = Stage::NotNow(reason, now + ASK_AGAIN);
+        }
+    }
+
+    /// A client may not take part any more: what of it is not in is not to come. What is being folded, or is in, counts.
+    pub(super) fn revoked(&mut self, client: ClientId) {
+        if let Some(part) = self.parts.get_mut(&client)
+            && matches!(part.stage, Stage::Drawn | Stage::Asked | Stage::NotNow(..))
+        {
+            part.stage = Stage::Gone;
         }
     }
 

@@ -5,7 +5,7 @@
 //! names, the roster ends at [`ROSTER`]: a newcomer then takes the place of the client that has been away for
 //! the longest time and is not in the open round's cohort; if there is none, it has to come again later. A
 //! federation of fewer clients never gets there, so that its cohorts and its model do not depend on this. Nor
-//! do a larger one's cohorts: they are drawn among the clients that are connected.
+//! do a larger one's cohorts: they are drawn among the clients that are connected. A client that is revoked leaves it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,6 +77,19 @@ impl Coordinator {
             if let State::Open { round } | State::Opening { round } = &mut self.state {
                 round.away(client);
             }
+        }
+    }
+
+    /// The client may not take part any more.
+    pub(super) fn revoked(&mut self, client: ClientId) {
+        let Some(member) = self.members.get(&client) else { return };
+        if let Some(link) = member.link {
+            self.forget(link.peer);
+            self.actions.push_back(Action::Disconnect { peer: link.peer });
+        }
+        self.members.remove(&client);
+        if let State::Open { round } | State::Opening { round } = &mut self.state {
+            round.revoked(client);
         }
     }
 

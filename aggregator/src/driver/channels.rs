@@ -76,6 +76,11 @@ pub enum FromPeer {
         /// Why, as it was told.
         refusal: Refusal,
     },
+    /// A device may not take part any more, connected or not. It may be one that nobody knows here.
+    Revoked {
+        /// Who.
+        client: ClientId,
+    },
     /// Somebody was sent away because all places are taken; said once.
     TurnedAway {
         /// How many there are.

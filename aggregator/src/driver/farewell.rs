@@ -82,6 +82,10 @@ impl Latecomers {
                     self.away.remove(&client);
                 }
             }
+            // Whoever may not take part is not waited for.
+            Some(FromPeer::Revoked { client }) => {
+                self.away.remove(&client);
+            }
             // Of no use any more, and nobody would ever empty the spool of a run that is complete.
             Some(FromPeer::Uploaded { upload, .. }) => drop_upload(upload),
             Some(_) => {}

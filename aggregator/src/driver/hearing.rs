@@ -25,31 +25,7 @@ impl Driver {
             }
             FromPeer::Message { peer, message, bytes, place: _ } => {
                 self.traffic.up += bytes;
-                match &message {
-                    ToServer::Hello(hello) => {
-                        let client = hello.client;
-                        let told = self.said.comes(client);
-                        self.known.entry(peer).or_insert(Known { client, told, unspooled: false });
-                        if told {
-                            let (name, software) = (self.name(peer), printable(&hello.software));
-                            let samples = hello.samples;
-                            notice(Notice::Remark(format!(
-                                "{name} says hello with {samples} samples ({software})"
-                            )));
-                        }
-                    }
-                    ToServer::NotNow { round, reason } => {
-                        let reason = reason.to_string();
-                        let said = format!("does not train in round {round} now: {reason}");
-                        self.hear_why(peer, *round, &said, Arrived::NotNow(&reason), notice);
-                    }
-                    ToServer::Failed { round, reason } => {
-                        let reason = printable(reason);
-                        let said = format!("could not train in round {round}: {reason}");
-                        self.hear_why(peer, *round, &said, Arrived::Failed(&reason), notice);
-                    }
-                    _ => {}
-                }
+                self.hear_message(peer, &message, notice);
                 Some(Event::Message { peer, message })
             }
             FromPeer::Uploaded { peer, header, upload, bytes } => {
@@ -74,6 +50,7 @@ impl Driver {
                 }
                 None
             }
+            FromPeer::Revoked { client } => Some(Event::Revoked { client }),
             FromPeer::TurnedAway { places } => {
                 notice(Notice::Remark(format!(
                     "turned a connection away: all of {places} places, or all of those for whoever was not welcomed \
@@ -117,6 +94,38 @@ impl Driver {
                 }
                 Some(Event::Disconnected { peer })
             }
+        }
+    }
+
+    /// What a message is to whoever watches.
+    fn hear_message(
+        &mut self,
+        peer: PeerId,
+        message: &ToServer,
+        notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    ) {
+        match message {
+            ToServer::Hello(hello) => {
+                let client = hello.client;
+                let told = self.said.comes(client);
+                self.known.entry(peer).or_insert(Known { client, told, unspooled: false });
+                if told {
+                    let (name, software) = (self.name(peer), printable(&hello.software));
+                    let samples = hello.samples;
+                    notice(Notice::Remark(format!("{name} says hello with {samples} samples ({software})")));
+                }
+            }
+            ToServer::NotNow { round, reason } => {
+                let reason = reason.to_string();
+                let said = format!("does not train in round {round} now: {reason}");
+                self.hear_why(peer, *round, &said, Arrived::NotNow(&reason), notice);
+            }
+            ToServer::Failed { round, reason } => {
+                let reason = printable(reason);
+                let said = format!("could not train in round {round}: {reason}");
+                self.hear_why(peer, *round, &said, Arrived::Failed(&reason), notice);
+            }
+            _ => {}
         }
     }
 

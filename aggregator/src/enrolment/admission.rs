@@ -1,6 +1,6 @@
 //! Decides on every device that comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -116,40 +116,64 @@ impl Admission {
         self.live.tell(&ToClient::ServerKey { key });
     }
 
-    /// Writes down who was here, and cuts off whoever may not be here any more. To be called every now and then; it blocks.
-    pub fn watch(&self, changes: &mut Changes) {
-        let Register::Lab { database, .. } = &self.register else { return };
+    /// Writes down who was here, and cuts off whoever may not be here any more. Gives the devices that may not take part any more
+    /// since it was called last, and when it is called first all that may not, connected or not; those that were cut off
+    /// in any case. To be called every now and then; it blocks.
+    pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
+        let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         if let Err(error) = Device::note(database, &seen) {
             warn!("who was here cannot be written down: {error}");
         }
         match self.cut_off(database, changes) {
-            Ok(()) => changes.trouble = false,
+            Ok(gone) => {
+                changes.trouble = false;
+                gone
+            }
             // Said once, until it has passed.
             Err(error) => {
                 if !std::mem::replace(&mut changes.trouble, true) {
                     warn!("whether a device was revoked cannot be seen: {error}");
                 }
+                BTreeSet::new()
             }
         }
     }
 
-    fn cut_off(&self, database: &Database, changes: &mut Changes) -> Result<(), DatabaseError> {
+    fn cut_off(
+        &self,
+        database: &Database,
+        changes: &mut Changes,
+    ) -> Result<BTreeSet<ClientId>, DatabaseError> {
         let version = database.foreign_changes()?;
+        let changed = changes.version != Some(version);
         // Whoever came in while something changed is looked up once more.
         let entered = self.live.entered();
-        let looked_at = if changes.version == Some(version) { entered } else { self.live.clients() };
-        for client in looked_at {
+        changes.let_in.extend(&entered);
+        let mut gone = BTreeSet::new();
+        if changed {
+            let standing = Device::standing(database)?;
+            let of =
+                |wanted| standing.iter().filter(move |(_, it)| **it == wanted).map(|(client, _)| *client);
+            let (let_in, revoked): (BTreeSet<_>, BTreeSet<_>) =
+                (of(Standing::In).collect(), of(Standing::Revoked).collect());
+            // Those that were removed altogether are in no list any more.
+            gone.extend(changes.let_in.difference(&let_in).chain(revoked.difference(&changes.revoked)));
+            (changes.let_in, changes.revoked) = (let_in, revoked);
+        }
+        for client in if changed { self.live.clients() } else { entered } {
             let standing = Device::find(database, client)?.map(|device| device.standing);
-            match standing {
-                Some(Standing::In) => {}
-                Some(Standing::Revoked) => self.live.cut(client, &Refusal::Revoked),
-                Some(Standing::Waiting) => self.live.cut(client, &Refusal::Pending { client }),
-                None => self.live.cut(client, &Refusal::Unknown),
-            }
+            let refusal = match standing {
+                Some(Standing::In) => continue,
+                Some(Standing::Revoked) => Refusal::Revoked,
+                Some(Standing::Waiting) => Refusal::Pending { client },
+                None => Refusal::Unknown,
+            };
+            self.live.cut(client, &refusal);
+            gone.insert(client);
         }
         changes.version = Some(version);
-        Ok(())
+        Ok(gone)
     }
 }
 
@@ -157,5 +181,9 @@ impl Admission {
 #[derive(Debug, Default)]
 pub struct Changes {
     version: Option<i64>,
+    /// Who was let in by then.
+    let_in: BTreeSet<ClientId>,
+    /// Who was revoked by then.
+    revoked: BTreeSet<ClientId>,
     trouble: bool,
 }

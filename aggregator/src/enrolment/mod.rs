@@ -13,7 +13,8 @@
 //! | nobody | no, or none | refused (`ticket`); noted, and refused for now (`approve`); let in (`anyone`) |
 //!
 //! Devices and tickets are in the [database](crate::database), which commands of other processes change (`aggregator
-//! devices`, `aggregator ticket`): [`Admission::watch`] notices, and a revoked device is cut off at once. A ticket's secret is
+//! devices`, `aggregator ticket`): [`Admission::watch`] notices, and a revoked device is cut off at once, and the
+//! coordinator forgets it, so that no round waits for it. A ticket's secret is
 //! not there, its digest is. A device that was let in and did not hear of it shows its ticket again, which then has no use
 //! less.
 
@@ -23,3 +24,6 @@ mod policy;
 
 pub use admission::{Admission, Changes, Denied, Register};
 pub use policy::Policy;
+
+#[cfg(test)]
+mod tests;

@@ -180,8 +180,12 @@ impl Listener {
         let known = tokio::task::spawn_blocking(move || admission.addresses(limits::FAMILIAR)).await;
         known.unwrap_or_default().into_iter().for_each(|address| limits.strangers.remember(address));
         let limits = Arc::new(limits);
-        let watching =
-            tokio::task::spawn(watch(self.gate.clone(), self.identity.clone(), self.directory.clone()));
+        let watching = tokio::task::spawn(watch(
+            self.gate.clone(),
+            self.identity.clone(),
+            self.directory.clone(),
+            driver.clone(),
+        ));
         let mut told = false;
         loop {
             let incoming = tokio::select! {
@@ -265,7 +269,12 @@ fn is_foreign(error: &ConnectionError) -> bool {
 const WATCH: Duration = Duration::from_millis(500);
 
 /// Has what other processes change take effect: devices that are revoked, and a new key of the server.
-async fn watch(gate: Gate, mut identity: ServerIdentity, directory: Option<PathBuf>) {
+async fn watch(
+    gate: Gate,
+    mut identity: ServerIdentity,
+    directory: Option<PathBuf>,
+    driver: mpsc::UnboundedSender<FromPeer>,
+) {
     let mut shown = identity.keys(SystemTime::now());
     let (mut changes, mut trouble) = (Changes::default(), false);
     let mut moments = tokio::time::interval(WATCH);
@@ -274,13 +283,17 @@ async fn watch(gate: Gate, mut identity: ServerIdentity, directory: Option<PathB
         moments.tick().await;
         let (admission, directory) = (gate.admission.clone(), directory.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            admission.watch(&mut changes);
+            let gone = admission.watch(&mut changes);
             let newer = directory.and_then(|directory| ServerIdentity::load(&directory).transpose());
-            (changes, newer)
+            (changes, gone, newer)
         });
         // It ends with the process.
-        let Ok((seen, newer)) = looked.await else { return };
+        let Ok((seen, gone, newer)) = looked.await else { return };
         changes = seen;
+        for client in gone {
+            // Whoever has hung up has this task ended.
+            let _ = driver.send(FromPeer::Revoked { client });
+        }
         let mut announced = None;
         match newer {
             Some(Ok(newer)) if newer != identity => {

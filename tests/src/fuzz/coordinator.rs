@@ -10,6 +10,7 @@ use aggregator::config::{Lateness, RoundPolicy};
 use aggregator::coordinator::{Event, PeerId};
 use arbitrary::{Arbitrary, Unstructured};
 use shared::frame;
+use shared::message::ToServer;
 
 use super::Seen;
 use crate::scenario::Scenario;
@@ -43,6 +44,10 @@ enum Op {
         device: u8,
     },
     Alive {
+        device: u8,
+    },
+    /// The device may not take part any more. It may be let in again.
+    Revoked {
         device: u8,
     },
     /// The next durable step ends; a fold well or not.
@@ -79,6 +84,9 @@ impl Driver {
                 if let (Some(&peer), Ok(message)) =
                     (self.peers.get(&(device % DEVICES)), frame::decode(&message))
                 {
+                    if let ToServer::Hello(hello) = &message {
+                        self.revoked.remove(&hello.client);
+                    }
                     self.give(Event::Message { peer, message });
                 }
             }
@@ -92,6 +100,7 @@ impl Driver {
                 }
             }
             Op::Alive { device } => self.give(Event::Alive { peer: PeerId(u64::from(device)) }),
+            Op::Revoked { device } => self.revoked(device),
             Op::Step { fine, enough } => self.step(fine, enough),
             Op::Never { round, kind } => self.never(u32::from(round), kind),
             Op::Passes { milliseconds } => {

@@ -156,7 +156,11 @@ impl OpenRound {
             discarded: self.discarded,
             failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
             not_now: self.count_stage(|_, stage| matches!(stage, Stage::NotNow(..))),
-            lost: self.count_stage(|client, stage| *stage == Stage::Asked && !here(client)),
+            lost: self.count_stage(|client, stage| match stage {
+                Stage::Asked => !here(client),
+                Stage::Gone => true,
+                _ => false,
+            }),
             waited_for,
             void,
         }

@@ -11,6 +11,7 @@ mod opening;
 mod pausing;
 mod properties;
 mod restart;
+mod revoked;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,6 +11,7 @@ enum Op {
     /// Client says hello on a new connection, holding the task of that many rounds ago, if any.
     Hello(u8, Option<u32>),
     Disconnect(u8),
+    Revoked(u8),
     Heartbeat(u8),
     Fails(u8),
     NotNow(u8),
@@ -31,6 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (n.clone(), prop::option::of(0_u32..3)).prop_map(|(n, ago)| Op::Hello(n, ago)),
         2 => n.clone().prop_map(Op::Disconnect),
+        1 => n.clone().prop_map(Op::Revoked),
         1 => n.clone().prop_map(Op::Heartbeat),
         2 => n.clone().prop_map(Op::Fails),
         2 => n.clone().prop_map(Op::NotNow),
@@ -86,6 +88,8 @@ struct Ledger {
     closing: Option<(u32, bool)>,
     opened: BTreeMap<u32, BTreeSet<ClientId>>,
     asked: BTreeSet<(PeerId, u32)>,
+    /// Connections of clients that may not take part any more.
+    revoked: BTreeSet<PeerId>,
     finished: bool,
 }
 
@@ -101,6 +105,7 @@ impl Ledger {
             closing: None,
             opened: BTreeMap::new(),
             asked: BTreeSet::new(),
+            revoked: BTreeSet::new(),
             finished: false,
         }
     }
@@ -142,6 +147,7 @@ impl Ledger {
                 }
                 Action::Broadcast { peer, round } => {
                     assert_eq!(round, closed + 1);
+                    assert!(!self.revoked.contains(&peer), "nobody that was revoked is asked");
                     assert!(self.asked.insert((peer, round)), "once per connection and round");
                 }
                 Action::Close { round, tally } => {
@@ -154,7 +160,8 @@ impl Ledger {
                     assert_eq!(tally.void, tally.accepted < policy.min, "{tally:?}");
                 }
                 Action::Finish(_) => self.finished = true,
-                Action::Send { .. } | Action::Disconnect { .. } | Action::Alarm { .. } => {}
+                Action::Send { peer, .. } => assert!(!self.revoked.contains(&peer), "nor told anything"),
+                Action::Disconnect { .. } | Action::Alarm { .. } => {}
             }
         }
     }
@@ -174,6 +181,15 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
             }
             Op::Stop => bench.give(Event::Stop),
             Op::Disconnect(n) if bench.peers.contains_key(&n) => bench.leaves(n),
+            Op::Revoked(n) => {
+                ledger.revoked.extend(bench.peers.get(&n));
+                let known = bench.coordinator.status(bench.now).known;
+                let was_known = bench.coordinator.members.contains_key(&client(n));
+                let actions = bench.give(Event::Revoked { client: client(n) });
+                let now_known = bench.coordinator.status(bench.now).known;
+                assert_eq!(now_known, known - usize::from(was_known && !ledger.finished), "it is forgotten");
+                actions
+            }
             Op::Heartbeat(n) if bench.peers.contains_key(&n) => {
                 bench.says(n, ToServer::Heartbeat(Progress { round: Some(newest), done: 1, total: 2 }))
             }
@@ -238,6 +254,10 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
         assert!(!status.to_string().is_empty() && status.connected <= status.known);
         if let WaitingFor::Updates { accepted, cohort, working, away, .. } = status.waiting_for {
             assert!(policy.late.is_some() || accepted + working.len() + away.len() <= cohort);
+            // Of whoever is revoked nothing is waited for but the end of what is at hand.
+            let folding = |client: &ClientId| ledger.folding.iter().any(|(_, whose, _)| whose == client);
+            let known = |client: &ClientId| bench.coordinator.members.contains_key(client);
+            assert!(away.iter().all(|(client, _)| known(client) || folding(client)));
         }
         let later = bench.coordinator.deadline(bench.now);
         assert!(later.is_none_or(|moment| moment > bench.now));

@@ -195,6 +195,14 @@ impl Device {
         })
     }
 
+    /// How every device stands.
+    pub fn standing(database: &Database) -> Result<BTreeMap<ClientId, Standing>, DatabaseError> {
+        database.read("look who may take part in", |connection| {
+            let mut all = connection.prepare("SELECT client, standing FROM devices")?;
+            all.query_map([], |row| Ok((ClientId::from_bytes(row.get(0)?), row.get(1)?)))?.collect()
+        })
+    }
+
     /// At most so many addresses at which devices that may take part were seen last, the newest one last.
     pub fn addresses(database: &Database, most: usize) -> Result<Vec<IpAddr>, DatabaseError> {
         let texts: Vec<String> = database.read("look from where devices come in", |connection| {

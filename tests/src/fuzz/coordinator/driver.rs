@@ -41,6 +41,8 @@ pub(super) struct Driver {
     pub(super) disk: Resume,
     /// Who was sent a task on its present connection.
     pub(super) asked: BTreeSet<(PeerId, u32)>,
+    /// Who may not take part any more, and has not come since.
+    pub(super) revoked: BTreeSet<ClientId>,
     pub(super) finished: bool,
     pub(super) rejections: usize,
 }
@@ -76,6 +78,7 @@ impl Driver {
             steps: VecDeque::new(),
             disk: Resume::default(),
             asked: BTreeSet::new(),
+            revoked: BTreeSet::new(),
             finished: false,
             rejections: 0,
         }
@@ -162,6 +165,7 @@ impl Driver {
     fn check_fold(&self, round: u32, client: ClientId, trained: u32) {
         let open = self.open().expect("folded into an open round");
         assert_eq!(open.round, round);
+        assert!(!self.revoked.contains(&client), "nobody's who may not take part");
         let late =
             self.policy.late.and_then(|late| late.staleness(trained, round)).is_some_and(|late| late > 0);
         assert!(
@@ -181,6 +185,7 @@ impl Driver {
     pub(super) fn hello(&mut self, device: u8, holds: Option<u8>, declared: Option<u64>) {
         self.numbers += 1;
         let peer = PeerId(self.numbers);
+        self.revoked.remove(&client(device));
         let held = |ago: u8| Held { run: self.spec.run, round: self.newest().saturating_sub(u32::from(ago)) };
         let hello = Hello {
             client: client(device),
@@ -194,6 +199,11 @@ impl Driver {
             self.peers.insert(device % DEVICES, peer);
         }
         self.give(Event::Message { peer, message: ToServer::Hello(hello) });
+    }
+
+    pub(super) fn revoked(&mut self, device: u8) {
+        self.give(Event::Revoked { client: client(device) });
+        self.revoked.insert(client(device));
     }
 
     pub(super) fn uploads(&mut self, device: u8, round: u32, dishonest: bool) {

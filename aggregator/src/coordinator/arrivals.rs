@@ -44,7 +44,7 @@ impl Coordinator {
             }
             ToServer::Failed { round, reason } => {
                 self.owes_no_more(client, round);
-                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
+                if let State::Open { round: open } | State::Opening { round: open, .. } = &mut self.state
                     && open.number() == round
                 {
                     open.failed(client, reason);
@@ -55,7 +55,7 @@ impl Coordinator {
                 if let Some(member) = self.members.get_mut(&client) {
                     member.unready = Some(now + ASK_AGAIN);
                 }
-                if let State::Open { round: open } | State::Opening { round: open } = &mut self.state
+                if let State::Open { round: open } | State::Opening { round: open, .. } = &mut self.state
                     && open.number() == round
                 {
                     open.not_now(client, reason, now);
@@ -104,7 +104,7 @@ impl Coordinator {
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
         let (wants, ask) = match &self.state {
-            State::Open { round } | State::Opening { round } => match round.stage(client) {
+            State::Open { round } | State::Opening { round, .. } => match round.stage(client) {
                 Some(Stage::Asked) => (Some(round.number()), true),
                 // A client forgets what is not wanted, and this update is not durable yet.
                 Some(Stage::Folding) => (Some(round.number()), false),
@@ -165,7 +165,7 @@ impl Coordinator {
         let unknown = |current| Offer::Settled(Verdict::Rejected(Rejection::UnknownRound { round, current }));
         let offer = match &mut self.state {
             _ if round < next => self.offered_late(client, round, &report),
-            State::Open { round: open } | State::Opening { round: open } if round == next => {
+            State::Open { round: open } | State::Opening { round: open, .. } if round == next => {
                 open.offer(client, &report, |samples| self.spec.samples_in(round, samples))
             }
             State::Gathering { .. } | State::Finished => unknown(self.closed),
@@ -190,7 +190,7 @@ impl Coordinator {
     /// An update that is not folded is part of the open round's tally, or of the next one's.
     fn count(&mut self, verdict: &Verdict) {
         match (&mut self.state, verdict) {
-            (State::Open { round } | State::Opening { round }, _) => round.count(verdict),
+            (State::Open { round } | State::Opening { round, .. }, _) => round.count(verdict),
             (_, Verdict::Rejected(_)) => self.stray_rejected += 1,
             (_, _) => self.stray_discarded += 1,
         }

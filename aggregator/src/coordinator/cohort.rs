@@ -45,7 +45,7 @@ impl Coordinator {
         }
         let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
         let opening = Opening { round: number, work, cohort, roster, owed, counted };
-        self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now) };
+        self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
         self.actions.push_back(Action::Open(opening));
         self.offer_waiting(now);
     }
@@ -80,7 +80,7 @@ impl Coordinator {
             } else if otherwise == Otherwise::Void
                 || otherwise == Otherwise::VoidIfEnoughAreHere && self.peers.len() >= round.least()
             {
-                self.close(true, WaitedFor::MinCount);
+                self.close(now, true, WaitedFor::MinCount);
             } else {
                 round.look_again(now);
             }
@@ -92,7 +92,7 @@ impl Coordinator {
         round.extend(drawn.into_iter().map(|index| candidates[index]), now);
         let opening = round.opening();
         let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
-        self.state = State::Opening { round };
+        self.state = State::Opening { round, since: now };
         self.actions.push_back(Action::Open(opening));
     }
 }

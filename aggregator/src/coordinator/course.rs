@@ -17,7 +17,7 @@ pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
 
 impl Coordinator {
     pub(super) fn after_close(&mut self, now: Duration, number: u32, enough: bool) {
-        let State::Closing { void, reasons } = &mut self.state else { return };
+        let State::Closing { void, reasons, .. } = &mut self.state else { return };
         if number != self.closed + 1 {
             return;
         }
@@ -101,7 +101,7 @@ impl Coordinator {
                     |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
                 match round.next(now, here, self.expected_late(round)) {
                     Next::Wait => {}
-                    Next::Close(waited_for) => self.close(false, waited_for),
+                    Next::Close(waited_for) => self.close(now, false, waited_for),
                     Next::Recruit { wanted, otherwise } => self.recruit(now, wanted, otherwise),
                 }
             }
@@ -109,7 +109,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn close(&mut self, void: bool, waited_for: WaitedFor) {
+    pub(super) fn close(&mut self, now: Duration, void: bool, waited_for: WaitedFor) {
         let State::Open { round } = &self.state else { return };
         let members = &self.members;
         let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
@@ -120,7 +120,7 @@ impl Coordinator {
         self.leave_behind();
         let State::Open { round } = &self.state else { return };
         self.actions.push_back(Action::Close { round: round.number(), tally });
-        self.state = State::Closing { void, reasons };
+        self.state = State::Closing { since: now, void, reasons };
     }
 
     fn dismiss(&mut self, outcome: Outcome) {

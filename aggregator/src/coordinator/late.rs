@@ -113,7 +113,7 @@ impl Coordinator {
             return LATE;
         }
         match &mut self.state {
-            State::Open { round: open } | State::Opening { round: open } => {
+            State::Open { round: open } | State::Opening { round: open, .. } => {
                 let spec = &self.spec;
                 open.offer_late(client, owed, report, |samples| spec.samples_in(round, samples))
             }

@@ -113,12 +113,14 @@ enum State {
     /// The opening becomes durable.
     Opening {
         round: OpenRound,
+        since: Duration,
     },
     Open {
         round: OpenRound,
     },
     /// The close becomes durable.
     Closing {
+        since: Duration,
         void: bool,
         reasons: Vec<String>,
     },
@@ -177,7 +179,7 @@ impl Coordinator {
             Some(reopened) => match reopened.decided() {
                 Some(&Closing { tally, .. }) => {
                     actions.push_back(Action::Close { round: reopened.opening.round, tally });
-                    State::Closing { void: tally.void, reasons: vec![RESTARTED.to_owned()] }
+                    State::Closing { since: now, void: tally.void, reasons: vec![RESTARTED.to_owned()] }
                 }
                 None => State::Open { round: OpenRound::resume(reopened, policy, now) },
             },
@@ -295,14 +297,14 @@ impl Coordinator {
     fn resume(&mut self, now: Duration) {
         let Some(since) = self.paused.take() else { return };
         let until = now + self.policy.regather;
-        if let State::Open { round } | State::Opening { round } = &mut self.state {
+        if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
             round.postpone(now.saturating_sub(since), until);
         }
     }
 
     fn opened(&mut self, number: u32) {
         match std::mem::replace(&mut self.state, State::Finished) {
-            State::Opening { round } if round.number() == number => {
+            State::Opening { round, .. } if round.number() == number => {
                 for client in round.not_yet_asked() {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
                         self.actions.push_back(Action::Broadcast { peer: link.peer, round: number });
@@ -315,7 +317,7 @@ impl Coordinator {
     }
 
     fn folded(&mut self, number: u32, client: ClientId, outcome: Result<(), Rejection>) {
-        let (State::Open { round } | State::Opening { round }) = &mut self.state else { return };
+        let (State::Open { round } | State::Opening { round, .. }) = &mut self.state else { return };
         if round.number() != number {
             return;
         }

@@ -74,7 +74,7 @@ impl Coordinator {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
             self.drop_waiting_of(peer, client);
-            if let State::Open { round } | State::Opening { round } = &mut self.state {
+            if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
                 round.away(client);
             }
         }
@@ -88,7 +88,7 @@ impl Coordinator {
             self.actions.push_back(Action::Disconnect { peer: link.peer });
         }
         self.members.remove(&client);
-        if let State::Open { round } | State::Opening { round } = &mut self.state {
+        if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
             round.revoked(client);
         }
     }
@@ -100,7 +100,7 @@ impl Coordinator {
             return true;
         }
         let round = match &self.state {
-            State::Open { round } | State::Opening { round } => Some(round),
+            State::Open { round } | State::Opening { round, .. } => Some(round),
             _ => None,
         };
         let asked = |client: ClientId| round.is_some_and(|round| round.stage(client).is_some());

@@ -116,7 +116,7 @@ impl Coordinator {
                 let needed = if now < *known_until { self.members.len().max(*need) } else { *need };
                 (WaitingFor::Clients { connected, needed: needed.max(1) }, *since)
             }
-            State::Opening { round } => (WaitingFor::Disk { round: round.number() }, now),
+            State::Opening { round, since } => (WaitingFor::Disk { round: round.number() }, *since),
             State::Open { round } => {
                 let mut working = Vec::new();
                 let mut away = Vec::new();
@@ -144,7 +144,7 @@ impl Coordinator {
                 };
                 (waiting, round.opened())
             }
-            State::Closing { .. } => (WaitingFor::Disk { round: self.closed + 1 }, now),
+            State::Closing { since, .. } => (WaitingFor::Disk { round: self.closed + 1 }, *since),
             State::Finished => (WaitingFor::Nothing, now),
         };
         Status {

@@ -29,9 +29,13 @@ fn status_while_the_disk_is_waited_for() {
     let mut bench = Bench::new(policy(1));
     bench.joins(1);
     assert_eq!(bench.status(), "round 1: writing to disk", "opening");
+    bench.at(Duration::from_secs(60));
+    assert_eq!(bench.status(), "round 1: writing to disk, for 60 s", "a disk that hangs is seen to");
     bench.opened(1);
     bench.delivers(1, 1);
     assert_eq!(bench.status(), "round 1: writing to disk", "closing");
+    bench.at(Duration::from_secs(63));
+    assert_eq!(bench.status(), "round 1: writing to disk, for 3 s");
     bench.closed(1);
     assert_eq!(bench.status(), "round 2: writing to disk", "opening");
 }

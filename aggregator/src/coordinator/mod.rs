@@ -296,9 +296,21 @@ impl Coordinator {
     /// The time of the pause does not count, and whoever has lost its connection meanwhile is waited for, as after a restart.
     fn resume(&mut self, now: Duration) {
         let Some(since) = self.paused.take() else { return };
-        let until = now + self.policy.regather;
-        if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
-            round.postpone(now.saturating_sub(since), until);
+        self.postpone(now, now.saturating_sub(since));
+    }
+
+    /// What is waited for may take so much longer.
+    fn postpone(&mut self, now: Duration, by: Duration) {
+        match &mut self.state {
+            State::Open { round } | State::Opening { round, .. } => {
+                round.postpone(by, now + self.policy.regather);
+            }
+            State::Gathering { since, known_until, pause_until, .. } => {
+                for moment in [since, known_until, pause_until] {
+                    *moment += by;
+                }
+            }
+            State::Closing { .. } | State::Finished => {}
         }
     }
 

@@ -82,6 +82,23 @@ fn nobody_is_waited_for_for_ever_when_training_is_over() {
 }
 
 #[test]
+fn the_time_for_which_testers_are_waited_for_stands_still_while_there_is_no_room() {
+    let mut bench = tested();
+    bench.joins(1);
+    bench.opened(3);
+    bench.delivers(1, 3);
+    bench.leaves(1);
+    bench.closed(3);
+    bench.now = TIME_MAX / 2;
+    bench.give(Event::Paused);
+    bench.now = 3 * TIME_MAX;
+    assert_eq!(bench.give(Event::Resumed), [], "nobody could come meanwhile");
+    let given_up = 3 * TIME_MAX + TIME_MAX / 2;
+    assert_eq!(bench.at(just_before(given_up)), []);
+    assert_eq!(bench.at(given_up), [Action::Finish(Outcome::Completed)]);
+}
+
+#[test]
 fn tests_that_nobody_could_make_do_not_spoil_the_run() {
     let mut bench = tested();
     bench.joins(1);

@@ -36,6 +36,17 @@ fn what_is_left_of_its_time_begins_again() {
 }
 
 #[test]
+fn the_pause_after_a_void_round_is_not_cut_short() {
+    let mut bench = Bench::open(policy(1), 1);
+    bench.fails(1, 1);
+    bench.closed(1);
+    bench.give(Event::Paused);
+    bench.now = TIME_MAX;
+    assert_eq!(bench.give(Event::Resumed), []);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX + VOID_PAUSE));
+}
+
+#[test]
 fn no_round_opens_while_it_is_paused() {
     let mut bench = Bench::new(policy(1));
     bench.give(Event::Paused);

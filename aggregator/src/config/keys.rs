@@ -279,7 +279,11 @@ pub const KEYS: &[Key] = &[
         "data.clients",
         "clients that must be connected before the first round",
     ),
-    key("round.regather", TIME, "seconds to wait for the known clients after a restart"),
+    key(
+        "round.regather",
+        TIME,
+        "seconds to wait for the known clients after a restart, and for tests of the last model",
+    ),
     key(
         "round.late.keep",
         Kind::Flag,

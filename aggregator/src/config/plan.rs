@@ -27,7 +27,7 @@ pub struct RoundPolicy {
     pub time_max: Duration,
     /// Clients that must be connected before the first round; at least 1.
     pub start: usize,
-    /// How long to wait for the known clients after a restart.
+    /// How long to wait for the known clients after a restart, and before the round that is for all of them.
     pub regather: Duration,
     /// A client without a sign of life for this long is lost.
     pub lost_after: Duration,

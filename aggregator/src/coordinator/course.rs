@@ -40,10 +40,12 @@ impl Coordinator {
             if self.void == VOID_ALARM || self.void > VOID_ALARM && rare {
                 self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
             }
+            // The last round is for everybody: whoever has lost its connection just now has time to come back.
+            let known_until = if work.train { now } else { now + self.policy.regather };
             self.state = State::Gathering {
                 since: now,
                 need: self.policy.of(work).min,
-                known_until: self.regather.max(now),
+                known_until: self.regather.max(known_until),
                 pause_until: now + pause,
             };
         } else {

@@ -41,7 +41,7 @@
 //! | restart | | a round was open | `Open` | wants what is not in |
 //! | restart | | all rounds are closed | `Finished` | `Finish`: fruitless if all rounds were void |
 //! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
-//! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them |
+//! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them: waits up to `regather` for those that are away |
 //! | `Gathering` | time | that is for the closing round, and nobody has come for `time.max` | `Finished` | `Finish` |
 //! | `Closing` | closed | training ends early: it is enough | | as after the last round of training |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |

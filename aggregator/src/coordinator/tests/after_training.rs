@@ -42,6 +42,26 @@ fn the_closing_round_is_for_everybody_and_waits_for_everybody() {
 }
 
 #[test]
+fn whoever_has_just_lost_its_connection_is_waited_for_before_the_closing_round() {
+    let ended = |bench: &mut Bench| {
+        bench.joins(1);
+        bench.opened(3);
+        bench.joins(2);
+        bench.leaves(2);
+        bench.delivers(1, 3);
+        bench.closed(3)
+    };
+    let mut bench = tested();
+    assert_eq!(ended(&mut bench), [], "client 2 was here a moment ago");
+    assert_eq!(bench.status(), "waiting for clients: 1 of 2 connected");
+    assert_eq!(opened_for(&bench.joins(2)), Some((4, TESTS, 2)));
+    let mut bench = tested();
+    ended(&mut bench);
+    assert_eq!(bench.at(just_before(REGATHER)), []);
+    assert_eq!(opened_for(&bench.at(REGATHER)), Some((4, TESTS, 1)), "nor for longer than that");
+}
+
+#[test]
 fn rounds_of_training_ask_for_tests_as_often_as_configured() {
     let spec = RunSpec { rounds: 6, evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
     let works: Vec<Work> = (0..=7).map_while(|closed| spec.work_after(closed, 6)).collect();
@@ -75,6 +95,7 @@ fn nobody_is_waited_for_for_ever_when_training_is_over() {
     bench.delivers(1, 3);
     bench.leaves(1);
     assert_eq!(bench.closed(3), []);
+    assert_eq!(bench.at(REGATHER), []);
     let given_up = bench.coordinator.deadline(bench.now).expect("a moment");
     assert_eq!(given_up, bench.coordinator.policy.time_max);
     assert_eq!(bench.at(just_before(given_up)), []);

@@ -79,6 +79,11 @@ pub enum Event {
     Paused,
     /// There is room again.
     Resumed,
+    /// For so long up to now the driver could attend to nothing: what came meanwhile is yet to be heard, and nobody was silent.
+    Stalled {
+        /// For how long.
+        by: Duration,
+    },
     /// Time has passed.
     Tick,
     /// The operator wants to stop; the run can be continued later.

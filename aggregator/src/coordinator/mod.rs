@@ -55,6 +55,7 @@
 //! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
+//! | any | stalled | | same | times are so much later; in `Open` as when resumed |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
@@ -280,6 +281,7 @@ impl Coordinator {
                 self.turn_waiting_away();
             }
             Event::Resumed => self.resume(now),
+            Event::Stalled { by } => self.stalled(now, by),
             Event::Tick => {}
             Event::Stop => {
                 for peer in self.connected_peers() {
@@ -297,6 +299,15 @@ impl Coordinator {
     fn resume(&mut self, now: Duration) {
         let Some(since) = self.paused.take() else { return };
         self.postpone(now, now.saturating_sub(since));
+    }
+
+    /// The time for which nobody was heard because nobody listened does not count.
+    fn stalled(&mut self, now: Duration, by: Duration) {
+        self.hear_all_later(now, by);
+        // The time of a pause is made good when that is over.
+        if self.paused.is_none() {
+            self.postpone(now, by);
+        }
     }
 
     /// What is waited for may take so much longer.

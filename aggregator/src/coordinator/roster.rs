@@ -109,6 +109,15 @@ impl Coordinator {
         longest.is_some_and(|ghost| self.members.remove(&ghost).is_some())
     }
 
+    /// Whoever is connected counts as heard so much later, but not later than `now`.
+    pub(super) fn hear_all_later(&mut self, now: Duration, by: Duration) {
+        self.heard.clear();
+        for link in self.members.values_mut().filter_map(|member| member.link.as_mut()) {
+            link.heard = link.heard.saturating_add(by).min(now);
+            self.heard.insert((link.heard, link.peer));
+        }
+    }
+
     pub(super) fn drop_silent(&mut self, now: Duration) {
         let limit = self.policy.lost_after;
         while self.heard.first().is_some_and(|(heard, _)| now >= *heard + limit) {

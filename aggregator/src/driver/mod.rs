@@ -4,6 +4,7 @@
 //! through channels: the driver knows no transport. Durable steps run on a thread of their own, the ledger,
 //! one at a time and in order, so that a slow disk never delays a heart-beat.
 
+mod attention;
 mod channels;
 mod farewell;
 mod hearing;
@@ -27,6 +28,7 @@ use tracing::{debug, warn};
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
 use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
+use attention::Attention;
 use ledger::{Done, Job, keep_ledger};
 use room::Room;
 use said::{Said, Worth};
@@ -86,6 +88,7 @@ pub async fn drive(
 
     let mut failure = None;
     let mut handled = Duration::ZERO;
+    let mut attention = Attention::default();
     let mut ticker = tokio::time::interval(STATUS_INTERVAL);
     loop {
         driver.act(notice);
@@ -119,7 +122,8 @@ pub async fn drive(
             _ = ticker.tick() => driver.keep_alive(own.of(), notice),
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
-        for event in driver.room.change().into_iter().chain(event) {
+        let stalled = attention.at(started.elapsed()).map(|by| attention::stalled(by, notice));
+        for event in stalled.into_iter().chain(driver.room.change()).chain(event) {
             handled = started.elapsed();
             driver.coordinator.handle(handled, event);
         }

@@ -65,6 +65,10 @@ enum Op {
         milliseconds: u32,
     },
     Deadline,
+    /// Time passes, and nobody attends to anything.
+    Stalled {
+        milliseconds: u32,
+    },
     Paused,
     Resumed,
     /// The process dies and starts again. So many of the steps under way were durable, and the decision that the next one
@@ -110,6 +114,13 @@ impl Driver {
                 if let Some(deadline) = self.coordinator.deadline(self.now) {
                     self.passes(deadline);
                 }
+            }
+            Op::Stalled { milliseconds } => {
+                let by = Duration::from_millis(u64::from(milliseconds));
+                self.now += by;
+                let connected = self.coordinator.status(self.now).connected;
+                self.give(Event::Stalled { by });
+                assert!(self.finished || self.coordinator.status(self.now).connected == connected);
             }
             Op::Paused => self.give(Event::Paused),
             Op::Resumed => self.give(Event::Resumed),

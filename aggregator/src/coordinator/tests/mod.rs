@@ -12,6 +12,7 @@ mod pausing;
 mod properties;
 mod restart;
 mod revoked;
+mod stalled;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,6 +24,8 @@ enum Op {
     /// Time passes until just before the next deadline, then until the deadline.
     Deadline,
     Pause,
+    /// The driver attends to nothing for so many seconds.
+    Stalled(u64),
     Stop,
 }
 
@@ -43,6 +45,7 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (0_u32..2).prop_map(Op::Closed),
         3 => Just(Op::Deadline),
         1 => Just(Op::Pause),
+        1 => (3_u64..200).prop_map(Op::Stalled),
     ]
 }
 
@@ -167,6 +170,15 @@ impl Ledger {
     }
 }
 
+/// The driver attends to nothing for so long.
+fn stalls(bench: &mut Bench, by: Duration) -> Vec<Action> {
+    let connected = bench.coordinator.status(bench.now).connected;
+    bench.now += by;
+    let actions = bench.give(Event::Stalled { by });
+    assert_eq!(bench.coordinator.status(bench.now).connected, connected, "nobody is lost by it");
+    actions
+}
+
 fn play(policy: RoundPolicy, ops: &[Op]) {
     let mut bench = Bench::new(policy);
     let mut ledger = Ledger::new();
@@ -242,6 +254,7 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
                 bench.at(deadline)
             }
             Op::Pause => bench.at(bench.now + MILLISECOND),
+            Op::Stalled(seconds) => stalls(&mut bench, Duration::from_secs(seconds)),
             _ => continue,
         };
         assert_eq!(bench.coordinator.closed(), closed + u32::from(closes), "{op:?}");

@@ -15,6 +15,8 @@ use federation_tests::server::Server;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
 use models::ParamSet;
+use shared::frame::{self, HEADER_LEN, Header};
+use shared::message::ToServer;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -94,6 +96,30 @@ fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
         assert!(mended.contains("asked for it again"), "damage {number}: {mended:?}");
         assert_eq!(world.resumes[0].open.as_ref().unwrap().accepted.len(), 1, "damage {number}");
         assert_eq!(world.model(), calm, "damage {number}");
+    }
+}
+
+/// The same update, of a client that says that it has trained on so many samples.
+fn claiming(bytes: &[u8], samples: u64) -> Vec<u8> {
+    let header = Header::parse(bytes[..HEADER_LEN].try_into().unwrap(), u64::MAX).unwrap();
+    let (head, payload) = bytes.split_at(HEADER_LEN + header.message as usize);
+    let Ok(ToServer::Update(mut update)) = frame::decode(&head[HEADER_LEN..]) else { panic!("an update") };
+    update.report.samples = samples;
+    [&frame::encode(&ToServer::Update(update), header.payload), payload].concat()
+}
+
+#[test]
+fn an_accepted_update_that_claims_other_samples_than_were_declared_is_asked_for_again() {
+    let calm = calm();
+    // The sums have no room for the last two weights.
+    for samples in [1, 41, 1 << 40, u64::MAX] {
+        let (world, _folder) = meddled(|root| {
+            let update = &accepted_updates(root)[0];
+            fs::write(update, claiming(&fs::read(update).unwrap(), samples)).unwrap();
+        });
+        let mended = mended(&world);
+        assert!(mended.contains("asked for it again") && mended.contains("declared 40"), "{mended:?}");
+        assert_eq!(world.model(), calm, "{samples}");
     }
 }
 

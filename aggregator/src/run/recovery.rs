@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read as _};
 use std::sync::Arc;
 
 use shared::id::ClientId;
+use shared::message::{Rejection, UpdateHeader};
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
@@ -162,7 +163,8 @@ impl Run {
         let mut accepted = BTreeSet::new();
         for client in clients {
             let path = self.directory.accepted_update(round, client);
-            match self.read_update(round, &path)? {
+            let read = self.read_update(round, &path)?;
+            match read.and_then(|read| self.is_as_declared(opening, client, read.0).map(|()| read)) {
                 Ok((header, update)) => {
                     let length = self.files.length(&path).map_err(disk("look at", &path))?;
                     self.add(client, header, update);
@@ -185,6 +187,24 @@ impl Run {
             }
         }
         Ok(accepted)
+    }
+
+    /// An accepted update claims the number of samples that its client had declared, and the sums have room for no other.
+    fn is_as_declared(
+        &self,
+        opening: &Opening,
+        client: ClientId,
+        header: UpdateHeader,
+    ) -> Result<(), Rejection> {
+        let round = header.round;
+        let declared = if round == opening.round {
+            opening.cohort.get(&client).copied()
+        } else {
+            opening.owed.get(&client).filter(|owed| owed.round == round).map(|owed| owed.samples)
+        };
+        let declared = declared.ok_or(Rejection::NotInCohort { round })?;
+        let (declared, reported) = (self.config.spec.samples_in(round, declared), header.report.samples);
+        if reported == declared { Ok(()) } else { Err(Rejection::Samples { declared, reported }) }
     }
 
     /// Whose updates the last closed round is made of, as far as the disk still says so.

@@ -122,8 +122,15 @@ impl Admission {
     pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Err(error) = Device::note(database, &seen) {
-            warn!("who was here cannot be written down: {error}");
+        match Device::note(database, &seen) {
+            Ok(()) if seen.is_empty() => {}
+            Ok(()) => changes.unwritten = false,
+            // Said once, until it has passed.
+            Err(error) => {
+                if !std::mem::replace(&mut changes.unwritten, true) {
+                    warn!("who was here cannot be written down: {error}");
+                }
+            }
         }
         match self.cut_off(database, changes) {
             Ok(gone) => {
@@ -186,4 +193,6 @@ pub struct Changes {
     /// Who was revoked by then.
     revoked: BTreeSet<ClientId>,
     trouble: bool,
+    /// Who was here could not be written down, and somebody was told.
+    unwritten: bool,
 }

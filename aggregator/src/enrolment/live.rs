@@ -29,16 +29,16 @@ impl Live {
         live.entered.insert(client);
     }
 
-    /// The devices that have come since this was asked last.
+    /// The devices that have come since this was asked last. Those that have gone are forgotten.
     pub(super) fn entered(&self) -> Vec<ClientId> {
         let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        live.here.retain(|_, all| all.iter().any(|commands| commands.strong_count() > 0));
         std::mem::take(&mut live.entered).into_iter().collect()
     }
 
-    /// The devices that are connected.
+    /// The devices that were connected when those that [`entered`](Self::entered) were asked for.
     pub(super) fn clients(&self) -> Vec<ClientId> {
-        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        live.here.retain(|_, all| all.iter().any(|commands| commands.strong_count() > 0));
+        let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         live.here.keys().copied().collect()
     }
 
@@ -58,5 +58,27 @@ impl Live {
         for commands in live.here.values().flatten().filter_map(WeakUnboundedSender::upgrade) {
             let _ = commands.send(ToPeer::Message(message.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn whoever_has_gone_takes_no_memory() {
+        let live = Live::default();
+        let (stays, _commands) = mpsc::unbounded_channel();
+        for n in 1..=9 {
+            let client = ClientId::from_bytes([n; 16]);
+            live.enter(client, mpsc::unbounded_channel().0.downgrade());
+        }
+        let client = ClientId::from_bytes([5; 16]);
+        live.enter(client, stays.downgrade());
+        assert_eq!(live.entered().len(), 9, "each is looked up once");
+        assert_eq!(live.clients(), [client]);
+        assert_eq!(live.entered(), []);
     }
 }

@@ -137,15 +137,7 @@ impl Drop for TaskStream {
 async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<Partial>) -> Result<(), PeerError> {
     let patience = peer.limits.patience;
     let mut stream = TaskStream(within(patience, PeerError::Deaf, peer.connection.open_uni()).await?);
-    let mut source = match &broadcast.content {
-        Some(content) => Source::Memory(content.clone()),
-        None => match File::open(&broadcast.path) {
-            Ok(file) => Source::File(file, broadcast.length),
-            // Its round has closed and tidied up: the peer will be sent another task.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(PeerError::Broadcast(error)),
-        },
-    };
+    let mut source = Source::of(broadcast)?;
     let offset = match partial.filter(|partial| partial.round == broadcast.round) {
         Some(partial) => {
             let length = broadcast.length;
@@ -184,6 +176,19 @@ enum Source {
 }
 
 impl Source {
+    /// Its round may have closed and tidied up. That is no reason to say nothing: where late updates count, the peer would be taken
+    /// to be at work for a task that it has never seen. Its next hello says that it is not.
+    fn of(broadcast: &Broadcast) -> Result<Self, PeerError> {
+        match &broadcast.content {
+            Some(content) => Ok(Self::Memory(content.clone())),
+            None => match File::open(&broadcast.path) {
+                Ok(file) => Ok(Self::File(file, broadcast.length)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(PeerError::Outdated),
+                Err(error) => Err(PeerError::Broadcast(error)),
+            },
+        }
+    }
+
     /// Passes over what the peer has, if that is a beginning of this; so many bytes.
     fn skip(&mut self, partial: Partial, length: u64) -> std::io::Result<u64> {
         if partial.bytes >= length {
@@ -218,5 +223,27 @@ impl Source {
                 Ok(Some(chunk.into()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::message::Work;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_is_gone_is_not_passed_over_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("broadcast");
+        let broadcast =
+            Broadcast { round: 1, work: Work::TRAIN, path: path.clone(), length: 3, content: None };
+        assert!(matches!(Source::of(&broadcast), Err(PeerError::Outdated)));
+        std::fs::write(&path, b"abc").unwrap();
+        assert!(matches!(Source::of(&broadcast), Ok(Source::File(_, 3))));
+        // Small ones are in memory, whatever becomes of their files.
+        let broadcast =
+            Broadcast { path: folder.path().join("gone"), content: Some(Bytes::new()), ..broadcast };
+        assert!(matches!(Source::of(&broadcast), Ok(Source::Memory(_))));
     }
 }

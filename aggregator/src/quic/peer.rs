@@ -67,6 +67,8 @@ pub(super) enum PeerError {
     Spool(std::io::Error),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(std::io::Error),
+    #[error("the round of the task that it was to be sent is over")]
+    Outdated,
     #[error("the aggregator stops")]
     DriverGone,
 }

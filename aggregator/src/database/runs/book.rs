@@ -1,6 +1,6 @@
 //! What a run's durable steps leave in the database, in their order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::SystemTime;
 
 use rusqlite::{Connection, Transaction, params};
@@ -27,8 +27,24 @@ pub struct Book {
     database: Database,
     run: RunId,
     health: Health,
-    /// Closed rounds that could not be entered yet.
-    pending: Vec<(ClosedRound, i64)>,
+    pending: Pending,
+}
+
+/// Closed rounds that could not be entered yet, and when they were closed.
+#[derive(Debug, Default)]
+struct Pending(VecDeque<(ClosedRound, i64)>);
+
+impl Pending {
+    /// A round of a large federation has what each client has measured. Of a database that stays broken the older ones are
+    /// forgotten: whoever continues the run enters them from the run's own file.
+    const MOST: usize = 64;
+
+    fn push(&mut self, round: ClosedRound, at: i64) {
+        self.0.push_back((round, at));
+        if self.0.len() > Self::MOST {
+            self.0.pop_front();
+        }
+    }
 }
 
 /// Why a run's rounds cannot be entered when it starts.
@@ -78,22 +94,22 @@ impl Book {
             }
             forget_what_did_not_last(transaction, id, closed, resume)
         })?;
-        Ok(Self { database, run: id, health, pending: Vec::new() })
+        Ok(Self { database, run: id, health, pending: Pending::default() })
     }
 
     /// Enters a round that is closed and settled, with those that could not be entered before. It is tried again with the
     /// next round if the database cannot be written: the run does not wait for it.
     pub(crate) fn closed(&mut self, round: ClosedRound) {
-        self.pending.push((round, moment(SystemTime::now())));
+        self.pending.push(round, moment(SystemTime::now()));
         let (run, pending) = (self.run, &self.pending);
         let written = self.database.write("enter a round in", |transaction| {
-            pending.iter().try_for_each(|(round, at)| {
+            pending.0.iter().try_for_each(|(round, at)| {
                 entries::closed(transaction, run, &round.record, &round.contributors, Some(*at))
             })
         });
         self.health.note(&written);
         if written.is_ok() {
-            self.pending.clear();
+            self.pending.0.clear();
         }
     }
 }
@@ -135,4 +151,20 @@ fn forget_what_did_not_last(
         )?;
     }
     open.accepted.iter().try_for_each(|client| entries::accepted(transaction, run, newest, *client, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_database_that_stays_broken_the_newest_rounds_wait() {
+        let mut pending = Pending::default();
+        for round in 1..=100 {
+            let record = RoundRecord { round, ..RoundRecord::default() };
+            pending.push(ClosedRound { record, contributors: Vec::new() }, i64::from(round));
+        }
+        let waiting: Vec<u32> = pending.0.iter().map(|(round, _)| round.record.round).collect();
+        assert_eq!(waiting, (37..=100).collect::<Vec<_>>());
+    }
 }

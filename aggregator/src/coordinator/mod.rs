@@ -79,7 +79,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Refusal, Rejection, ToClient, Verdict};
+use shared::message::{Refusal, Rejection, ToClient, ToServer, Verdict};
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
@@ -154,6 +154,11 @@ pub struct Coordinator {
     stray_discarded: usize,
     /// Since when this machine cannot go on for want of room.
     paused: Option<Duration>,
+    /// When the state can change next by time alone, as was found when it was last looked at.
+    due: Option<Duration>,
+    /// How often it was looked at.
+    #[cfg(test)]
+    looks: u32,
     /// Late updates that came between two rounds, at most one of a client.
     waiting: BTreeMap<ClientId, Waiting>,
     state: State,
@@ -208,11 +213,15 @@ impl Coordinator {
             stray_rejected: 0,
             stray_discarded: 0,
             paused: None,
+            due: None,
+            #[cfg(test)]
+            looks: 0,
             waiting: BTreeMap::new(),
             state,
             actions,
         };
         coordinator.settle(now);
+        coordinator.due = coordinator.next_change(now);
         coordinator
     }
 
@@ -227,7 +236,12 @@ impl Coordinator {
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         // Those that are silent by now were dropped when the newest event was handled.
         let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.lost_after);
-        let wait = match &self.state {
+        [silence, self.due].into_iter().flatten().filter(|moment| *moment > now).min()
+    }
+
+    /// When, after `now`, the state can change by time alone.
+    fn next_change(&self, now: Duration) -> Option<Duration> {
+        match &self.state {
             _ if self.paused.is_some() => None,
             State::Gathering { since, known_until, pause_until, .. } => {
                 // Without training to come, nobody is waited for that long.
@@ -237,8 +251,7 @@ impl Coordinator {
             }
             State::Open { round } => round.deadline(now),
             State::Opening { .. } | State::Closing { .. } | State::Finished => None,
-        };
-        [silence, wait].into_iter().flatten().filter(|moment| *moment > now).min()
+        }
     }
 
     /// Rounds closed so far.
@@ -261,6 +274,7 @@ impl Coordinator {
             }
             return;
         }
+        let idle = self.is_idle(&event);
         match event {
             Event::Message { peer, message } => self.message(now, peer, message),
             Event::Uploaded { peer, round, report, upload } => {
@@ -291,8 +305,22 @@ impl Coordinator {
                 return;
             }
         }
-        self.drop_silent(now);
-        self.settle(now);
+        let lost = self.drop_silent(now);
+        if !idle || lost || self.due.is_some_and(|due| now >= due) {
+            self.settle(now);
+            self.due = self.next_change(now);
+        }
+    }
+
+    /// Whether an event says that somebody is alive and nothing else. Of a large cohort they come by the thousand, and whether the
+    /// round may close takes a look at all of it.
+    fn is_idle(&self, event: &Event) -> bool {
+        match event {
+            Event::Message { peer, message: ToServer::Heartbeat(_) } | Event::Alive { peer } => {
+                self.peers.contains_key(peer)
+            }
+            _ => false,
+        }
     }
 
     /// The time of the pause does not count, and whoever has lost its connection meanwhile is waited for, as after a restart.

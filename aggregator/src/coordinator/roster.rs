@@ -118,13 +118,18 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn drop_silent(&mut self, now: Duration) {
+    /// Whether there was anybody.
+    pub(super) fn drop_silent(&mut self, now: Duration) -> bool {
         let limit = self.policy.lost_after;
-        while self.heard.first().is_some_and(|(heard, _)| now >= *heard + limit) {
-            let Some((_, peer)) = self.heard.pop_first() else { return };
+        let mut any = false;
+        while self.heard.first().is_some_and(|(heard, _)| now >= *heard + limit)
+            && let Some((_, peer)) = self.heard.pop_first()
+        {
             self.forget(peer);
             self.actions.push_back(Action::Disconnect { peer });
+            any = true;
         }
+        any
     }
 
     pub(super) fn present(&self) -> impl Iterator<Item = (ClientId, u64)> {

@@ -41,6 +41,35 @@ fn status_while_the_disk_is_waited_for() {
 }
 
 #[test]
+fn signs_of_life_cost_no_look_at_the_cohort_until_something_is_due() {
+    let mut bench = Bench::open(policy(3), 3);
+    bench.delivers(1, 1);
+    let looks = bench.coordinator.looks;
+    for _ in 0..100 {
+        bench.now += Duration::from_millis(999);
+        assert_eq!(bench.says(2, ToServer::Heartbeat(Progress::default())), []);
+        let peer = bench.peer(3);
+        assert_eq!(bench.give(Event::Alive { peer }), []);
+    }
+    assert_eq!(bench.coordinator.looks, looks);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
+    // Whatever comes first at that moment is enough.
+    bench.now = TIME_MAX;
+    let end = bench.says(2, ToServer::Heartbeat(Progress::default()));
+    assert_eq!(end, [close(1, tally(3, 1, WaitedFor::MaxTime))]);
+    // Whoever falls silent then is seen to be gone, whoever is heard.
+    let mut bench = Bench::open(RoundPolicy { lost_after: TIME_MAX / 2, ..policy(2) }, 2);
+    bench.delivers(1, 1);
+    bench.now = TIME_MAX / 4;
+    bench.says(1, ToServer::Heartbeat(Progress::default()));
+    bench.now = TIME_MAX / 2;
+    let peer = bench.peer(2);
+    let end = bench.says(1, ToServer::Heartbeat(Progress::default()));
+    let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
+    assert_eq!(end, [Action::Disconnect { peer }, close(1, lost)]);
+}
+
+#[test]
 fn status_of_an_open_round() {
     let mut bench = Bench::open(policy(4), 4);
     assert_eq!(bench.status(), "round 1: 0 of 4 updates in, 4 at work (01010101, ...)");

@@ -326,6 +326,11 @@ impl Coordinator {
     /// The time of the pause does not count, and whoever has lost its connection meanwhile is waited for, as after a restart.
     fn resume(&mut self, now: Duration) {
         let Some(since) = self.paused.take() else { return };
+        // What began in the meantime, with a round whose close was under way, has lost less.
+        let since = match self.state {
+            State::Gathering { since: began, .. } => since.max(began),
+            _ => since,
+        };
         self.postpone(now, now.saturating_sub(since));
     }
 

@@ -46,6 +46,20 @@ fn the_pause_after_a_void_round_is_not_cut_short() {
     assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX + VOID_PAUSE));
 }
 
+/// Or the next round would be as far away as the disk was full before it.
+#[test]
+fn a_gathering_that_began_in_a_pause_has_lost_the_rest_of_it() {
+    let mut bench = Bench::open(policy(1), 1);
+    bench.fails(1, 1);
+    bench.give(Event::Paused);
+    bench.now = TIME_MAX;
+    bench.closed(1);
+    let rest = Duration::from_millis(300);
+    bench.now += rest;
+    assert_eq!(bench.give(Event::Resumed), []);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX + VOID_PAUSE + rest));
+}
+
 #[test]
 fn no_round_opens_while_it_is_paused() {
     let mut bench = Bench::new(policy(1));

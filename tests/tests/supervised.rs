@@ -150,10 +150,10 @@ fn without_systemd_nothing_is_told() {
 
 #[test]
 fn training_that_hangs_is_not_told_to_get_on() {
-    let lab = Lab::new(1, &["run.rounds=2", "data.limit=100", "evaluate.every=0"]);
+    let lab = Lab::new(2, &["run.rounds=1", "data.limit=100", "evaluate.every=0"]);
     let _server = lab.serve();
-    let device = lab.gate(0);
-    let held = device.held();
+    let (device, other) = (lab.gate(0), lab.gate(1));
+    let (held, _others) = (device.held(), other.held());
     // Whatever was told before the training was due; then time goes by, and the driver's loop goes round.
     let mut alive = 0;
     for _ in 0..100 {
@@ -170,5 +170,6 @@ fn training_that_hangs_is_not_told_to_get_on() {
     assert_eq!(alive, 0, "{early} before");
     held.open();
     while device.sign() != Sign::Trained {}
+    // The round goes on until the other one is done as well: there is nothing to train meanwhile.
     while device.sign() != Sign::Alive {}
 }

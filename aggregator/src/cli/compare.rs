@@ -304,21 +304,21 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
         "results": lines,
         "mixtures": mixtures,
     });
-    let mut files = vec![
-        ("report.html", page(&found)),
-        ("results.csv", csv(plan, &lines)),
-        ("results.json", format!("{json}\n")),
-    ];
-    if plan.experiment.interpolation.is_some() {
-        files.push(("mixtures.csv", interpolation::csv(&mixtures)));
-    }
-    if !runs.is_dir() {
-        files.clear();
-    }
-    for (name, text) in files {
-        let path = out.join(name);
-        write_durably(&Disk, &path, |file| file.write_all(text.as_bytes()))
-            .map_err(|error| Failure::file("write", &path, error))?;
+    let begun = runs.is_dir();
+    if begun {
+        let mut files = vec![
+            ("report.html", page(&found)),
+            ("results.csv", csv(plan, &lines)),
+            ("results.json", format!("{json}\n")),
+        ];
+        if plan.experiment.interpolation.is_some() {
+            files.push(("mixtures.csv", interpolation::csv(&mixtures)));
+        }
+        for (name, text) in files {
+            let path = out.join(name);
+            write_durably(&Disk, &path, |file| file.write_all(text.as_bytes()))
+                .map_err(|error| Failure::file("write", &path, error))?;
+        }
     }
     let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
     let fruitless = seeds.filter(|(_, seed)| seed.fruitless());
@@ -327,7 +327,7 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
         terminal::print(&format!("{json}\n"))?;
         return Ok(fruitless);
     }
-    if !runs.is_dir() {
+    if !begun {
         return Ok(fruitless);
     }
     let mut text = table(plan, &lines);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use models::{Architecture, ParameterKind};
+use models::Architecture;
 use shared::aggregation::{Aggregation, Buffers, Chain, Rule, Weights};
 use shared::data::Partition;
 use shared::id::ClientId;
@@ -120,9 +120,7 @@ impl Combinations<'_> {
     /// Statistics of normalisation layers. Those that stay on the devices are not there to test the global model with; and what
     /// was added to a variance of earlier rounds may be more than there is of today's, which must not become negative.
     pub(super) fn buffers(&mut self, raw: &Raw, architecture: &Architecture) {
-        let has_buffers = architecture
-            .parameter_specs()
-            .is_ok_and(|specs| specs.iter().any(|spec| spec.kind == ParameterKind::Buffer));
+        let has_buffers = architecture.has_buffers();
         let model = ("model", format!("the model {}", architecture.name));
         if raw.update.buffers == Buffers::Average && has_buffers && raw.round.late.keep {
             let keys = [

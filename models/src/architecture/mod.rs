@@ -102,6 +102,14 @@ impl Architecture {
         self.parts().iter().any(|(_, layers)| any(layers))
     }
 
+    /// Whether statistics of the data are among its parameters, as with batch normalisation. Not of an architecture without
+    /// [`Architecture::parameter_specs`].
+    #[must_use]
+    pub fn has_buffers(&self) -> bool {
+        let is_buffer = |spec: &ParameterSpec| spec.kind == ParameterKind::Buffer;
+        self.parameter_specs().is_ok_and(|specs| specs.iter().any(is_buffer))
+    }
+
     /// Whether anything is learned below the head, so that a representation can be more than the sample itself. Not of an
     /// architecture without [`Architecture::parameter_specs`].
     #[must_use]

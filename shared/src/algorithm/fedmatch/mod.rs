@@ -43,9 +43,7 @@ mod opinion;
 mod parts;
 
 use models::params::{Array, ParamSet};
-use models::{
-    Architecture, Batch, LossGradients, ModelError, Network, ParameterKind, ParameterSpec, pseudo_label,
-};
+use models::{Architecture, Batch, LossGradients, ModelError, Network, pseudo_label};
 use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
@@ -194,9 +192,7 @@ impl Algorithm for FedMatch {
     /// A helper is what the server trains by now and what a client has trained a while ago, and statistics are of the two
     /// together.
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
-        let has_buffers =
-            |specs: &[ParameterSpec]| specs.iter().any(|spec| spec.kind == ParameterKind::Buffer);
-        if self.helpers > 0 && configured.parameter_specs().is_ok_and(|specs| has_buffers(&specs)) {
+        if self.helpers > 0 && configured.has_buffers() {
             return Err("fedmatch makes its helpers of parts from different rounds, which have no statistics of normalisation in \
                         common: use a model without batch normalisation (model.norm = \"group\"), or \
                         algorithm.fedmatch.helpers = 0"

@@ -2,12 +2,20 @@
 //! in their reduced form. Slow: minutes each, in release.
 //!
 //! `FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored`
+//!
+//! With `FEDERATION_EXPERIMENTS=FOLDER` as well the experiments' runs and reports stay, in `FOLDER/NAME`, and runs that are
+//! there are not made again. A suite that was interrupted goes on, and experiments that were run by hand, with
+//! `aggregator compare tests/configs/experiments/NAME.toml --out FOLDER/NAME`, count. The program refuses runs of other
+//! settings.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use federation_tests::programs::programs;
 use serde_json::Value;
+
+/// Where experiments are kept; they are thrown away without it.
+const KEPT: &str = "FEDERATION_EXPERIMENTS";
 
 /// The numbers of a shipped experiment; `None` without data.
 fn compared(name: &str) -> Option<Value> {
@@ -17,9 +25,11 @@ fn compared(name: &str) -> Option<Value> {
         return None;
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments").join(format!("{name}.toml"));
-    let out = tempfile::tempdir().expect("a temporary folder");
+    let passing = tempfile::tempdir().expect("a temporary folder");
+    let kept = std::env::var_os(KEPT).map(PathBuf::from);
+    let out = kept.map_or_else(|| passing.path().to_owned(), |kept| kept.join(name));
     let mut command = Command::new(&programs().aggregator);
-    let output = command.args(["compare", "--json", "--out"]).arg(out.path()).arg(&file).output();
+    let output = command.args(["compare", "--json", "--out"]).arg(&out).arg(&file).output();
     let output = output.expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout).expect("one object");

@@ -14,6 +14,7 @@
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment is |
+//! | [`ownership`] | whom files belong to that root makes among another user's |
 //! | [`vigil`] | whether a program gets on with its work |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
@@ -29,6 +30,7 @@ pub mod frame;
 pub mod id;
 pub mod identity;
 pub mod message;
+pub mod ownership;
 pub mod parcel;
 pub mod payload;
 pub mod personalisation;

@@ -152,6 +152,7 @@ pub fn looked_into(directory: &Path) -> Result<Option<ClientId>, StoreError> {
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join("lock");
     let file = durable::private().open(&path).map_err(StoreError::io("create", &path))?;
+    durable::hand_over(&file, &path);
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked { directory: directory.to_path_buf() }),

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::time::{Duration, SystemTime};
 
+use shared::ownership;
+use tracing::warn;
+
 use super::error::StoreError;
 
 /// More than any file for people has here, and little enough to read without asking.
@@ -27,11 +30,21 @@ pub(super) fn create_dir(path: &Path) -> Result<(), StoreError> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(StoreError::io("create the directory", path))
+    let missing = missing(path)?;
+    builder.create(path).map_err(StoreError::io("create the directory", path))?;
+    missing.into_iter().rev().for_each(|folder| told(folder, ownership::hand_over_directory(folder)));
+    Ok(())
 }
 
 /// The same, and makes those durable that were not there.
 pub(super) fn create_dir_durably(path: &Path) -> Result<(), StoreError> {
+    let missing = missing(path)?;
+    create_dir(path)?;
+    missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
+}
+
+/// Those of a directory and its parents that are not there, the innermost first.
+fn missing(path: &Path) -> Result<Vec<&Path>, StoreError> {
     let mut missing = Vec::new();
     for folder in path.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
         if exists(folder)? {
@@ -39,8 +52,19 @@ pub(super) fn create_dir_durably(path: &Path) -> Result<(), StoreError> {
         }
         missing.push(folder);
     }
-    create_dir(path)?;
-    missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
+    Ok(missing)
+}
+
+/// What root makes in a directory of another user's is that one's: a service could not work on it otherwise.
+pub(super) fn hand_over(file: &File, path: &Path) {
+    told(path, ownership::hand_over(file, path));
+}
+
+fn told(path: &Path, handed: io::Result<()>) {
+    if let Err(error) = handed {
+        let path = path.display();
+        warn!("{path} stays root's, although its directory is another one's, who may need it: {error}");
+    }
 }
 
 /// Options that create a file for this user alone.
@@ -55,6 +79,7 @@ pub(super) fn private() -> OpenOptions {
 /// Writes a new file from pieces; not synced.
 pub(super) fn write(path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
     let mut file = private().truncate(true).open(path).map_err(StoreError::io("create", path))?;
+    hand_over(&file, path);
     pieces.iter().try_for_each(|piece| file.write_all(piece)).map_err(StoreError::io("write", path))
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use shared::ownership;
 use thiserror::Error;
 
 use crate::personal::PersonalError;
@@ -12,7 +13,7 @@ use crate::personal::PersonalError;
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The operating system refused: no such directory, no permission, no space.
-    #[error("cannot {action} {}: {error}; {}", path.display(), advice(error.kind()))]
+    #[error("cannot {action} {}: {error}; {}", path.display(), advice(path, error))]
     Io {
         /// What was tried, such as `write`.
         action: &'static str,
@@ -148,8 +149,13 @@ impl StoreError {
     }
 }
 
-fn advice(kind: io::ErrorKind) -> &'static str {
-    match kind {
+fn advice(path: &Path, error: &io::Error) -> String {
+    // A file of another user's in it, root's say, does not become readable by what is done about the directory.
+    let whose = ownership::advice(path, error);
+    if let Some(whose) = whose.strip_prefix("; ") {
+        return whose.to_owned();
+    }
+    let general = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "make some space there, or choose a state directory on another disk"
         }
@@ -163,7 +169,8 @@ fn advice(kind: io::ErrorKind) -> &'static str {
             "this file system cannot do that: choose a state directory on another disk"
         }
         _ => "check the state directory, or choose another one",
-    }
+    };
+    general.to_owned()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Finding, bytes};
 use crate::system::System;
-use crate::system::memory::{Memory, memory};
+use crate::system::memory::{Memory, limits_are_kept, memory};
 
 const SUBJECT: &str = "memory";
 /// Training the smallest networks takes about as much (`cargo bench -p federation-tests --bench idle`).
@@ -18,11 +18,24 @@ pub fn look_at(system: &System) -> Vec<Finding> {
     let Some(Memory { total, available, free }) = memory(system) else { return Vec::new() };
     let limited = if free < available { ", which is what a limit for this process leaves" } else { "" };
     let found = format!("{} of {} are free{limited}", bytes(free), bytes(total));
-    vec![match free {
+    let of_free = match free {
         0..LEAST => Finding::problem(SUBJECT, found, ADVICE),
         LEAST..ENOUGH => Finding::warning(SUBJECT, format!("{found}: enough for small models alone"), ADVICE),
         _ => Finding::ok(SUBJECT, found),
-    }]
+    };
+    std::iter::once(of_free).chain(limits(system)).collect()
+}
+
+/// Whether the service's limit, `MemoryMax`, is worth anything here. On a Raspberry Pi it is not, as the system comes.
+fn limits(system: &System) -> Option<Finding> {
+    (!limits_are_kept(system)).then(|| {
+        Finding::warning(
+            "memory limit",
+            "this system was started without limits (cgroup_disable=memory)",
+            "add cgroup_enable=memory cgroup_memory=1 to the kernel's command line (on a Raspberry Pi, to the line in \
+             /boot/firmware/cmdline.txt) and start the device again: until then the service may take all memory",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -43,6 +56,28 @@ mod tests {
         assert_eq!(level(4_000_000, &[]), Level::Ok);
         assert_eq!(level(200_000, &[]), Level::Warning);
         assert_eq!(level(50_000, &[]), Level::Problem);
+    }
+
+    #[test]
+    fn limits_that_nobody_keeps_are_told_of() {
+        let findings = |cmdline, controllers| {
+            let files = [
+                ("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n"),
+                ("proc/cmdline", cmdline),
+                ("sys/fs/cgroup/cgroup.controllers", controllers),
+            ];
+            look_at(&system(&files).1)
+        };
+        let pi = "coherent_pool=1M cgroup_disable=memory root=/dev/mmcblk0p2\n";
+        let told = findings(pi, "cpuset cpu io pids\n");
+        assert_eq!((told.len(), told[1].subject, told[1].level), (2, "memory limit", Level::Warning));
+        let mended = "cgroup_disable=memory root=/dev/mmcblk0p2 cgroup_enable=memory cgroup_memory=1\n";
+        assert_eq!(findings(mended, "cpuset cpu io memory pids\n").len(), 1);
+        assert_eq!(
+            findings("root=/dev/sda1\n", "cpuset cpu io pids\n").len(),
+            1,
+            "a part of another system's groups"
+        );
     }
 
     #[test]

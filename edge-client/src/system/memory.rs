@@ -22,6 +22,15 @@ pub fn memory(system: &System) -> Option<Memory> {
     Some(Memory { total, available, free })
 }
 
+/// Whether the kernel keeps control groups to the memory that they may have: some systems start it with the order not to.
+#[must_use]
+pub fn limits_are_kept(system: &System) -> bool {
+    let line = system.read("proc/cmdline").unwrap_or_default();
+    let disabled = line.split_whitespace().any(|word| word == "cgroup_disable=memory");
+    let controllers = system.read("sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    !disabled || controllers.split_whitespace().any(|controller| controller == "memory")
+}
+
 /// A figure of `/proc/meminfo`, in bytes.
 fn meminfo(system: &System, name: &str) -> Option<u64> {
     let text = system.read("proc/meminfo")?;

@@ -23,6 +23,10 @@ pub(crate) fn zones(system: &System) -> Vec<Zone> {
     let measured = zones.filter_map(|zone| {
         let millidegrees: f64 = system.read(&format!("{zone}/temp"))?.parse().ok()?;
         let name = system.read(&format!("{zone}/type")).unwrap_or_default();
+        // Of a Jetson's power management chip the kernel knows alarms alone, and makes up a number that says there is none.
+        if name.to_ascii_lowercase().starts_with("pmic") {
+            return None;
+        }
         // Sensors that are switched off say -256 or 0, and broken ones anything.
         let celsius = Some(millidegrees / 1000.0).filter(|celsius| (1.0..200.0).contains(celsius))?;
         Some(Zone { celsius, name })

@@ -271,7 +271,12 @@ fn notice_object(notice: &Notice) -> Option<Value> {
             "algorithm": spec.algorithm.name, "model": spec.architecture.name,
         }),
         Notice::Training { round, work } => {
-            json!({ "event": if work.train { "training" } else { "testing" }, "round": round })
+            let event = match work {
+                Work { train: true, .. } => "training",
+                Work { personalise: true, .. } => "personalising",
+                Work { .. } => "testing",
+            };
+            json!({ "event": event, "round": round })
         }
         Notice::Trained { round, work, report, bytes } => {
             let found: serde_json::Map<String, Value> = report
@@ -281,8 +286,13 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 .flat_map(|metric| metric.values())
                 .map(|(name, value)| (name.to_owned(), value.into()))
                 .collect();
+            let event = match work {
+                Work { train: true, .. } => "trained",
+                Work { personalise: true, .. } => "personalised",
+                Work { .. } => "tested",
+            };
             json!({
-                "event": if work.train { "trained" } else { "tested" }, "round": round, "samples": report.samples,
+                "event": event, "round": round, "samples": report.samples,
                 "steps": report.steps, "loss": report.loss, "seconds": report.duration.as_secs_f64(), "bytes": bytes,
                 "metrics": found,
             })

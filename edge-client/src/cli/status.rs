@@ -1,6 +1,6 @@
 //! What the client does now, in one line.
 
-use shared::message::Progress;
+use shared::message::{Progress, Work};
 
 use crate::driver::Notice;
 
@@ -17,13 +17,31 @@ pub(super) struct Status {
 
 #[derive(Clone, Debug)]
 enum Now {
-    Connecting { server: String },
+    Connecting {
+        server: String,
+    },
     Waiting,
     Approval,
-    Receiving { round: u32, received: u64, total: u64 },
+    Receiving {
+        round: u32,
+        received: u64,
+        total: u64,
+    },
     Training(Progress),
-    Testing { round: u32 },
-    Sending { round: u32, bytes: usize },
+    Testing {
+        round: u32,
+    },
+    Personalising {
+        round: u32,
+    },
+    /// It is asked again in a while.
+    NotNow {
+        reason: String,
+    },
+    Sending {
+        round: u32,
+        bytes: usize,
+    },
     Over,
 }
 
@@ -43,9 +61,7 @@ impl Status {
     pub(super) fn hear(&mut self, notice: &Notice) {
         self.now = match notice {
             // Training goes on without a server.
-            Notice::Connected { .. } | Notice::Disconnected { .. }
-                if matches!(self.now, Now::Training(_) | Now::Testing { .. }) =>
-            {
+            Notice::Connected { .. } | Notice::Disconnected { .. } if self.works() => {
                 return;
             }
             Notice::Connected { .. } | Notice::Disconnected { .. } if matches!(self.now, Now::Approval) => {
@@ -54,33 +70,37 @@ impl Status {
             Notice::Disconnected { server, .. } => Now::Connecting { server: server.clone() },
             Notice::Joined { spec } => {
                 self.epochs = spec.training.epochs.into();
-                match self.now {
-                    Now::Training(_) | Now::Testing { .. } | Now::Sending { .. } => return,
-                    _ => Now::Waiting,
+                if self.works() || matches!(self.now, Now::Sending { .. }) {
+                    return;
                 }
+                Now::Waiting
             }
-            &Notice::Receiving { round, received, total } => match self.now {
-                // The task of a newer round comes in while this one's is still trained.
-                Now::Training(_) | Now::Testing { .. } => return,
-                _ => Now::Receiving { round, received, total },
+            // The task of a newer round comes in while this one's is still trained.
+            Notice::Receiving { .. } if self.works() => return,
+            &Notice::Receiving { round, received, total } => Now::Receiving { round, received, total },
+            &Notice::Training { round, work } => match work {
+                Work { train: true, .. } => Now::Training(Progress { round: Some(round), done: 0, total: 0 }),
+                Work { personalise: true, .. } => Now::Personalising { round },
+                Work { .. } => Now::Testing { round },
             },
-            &Notice::Training { round, work } if !work.train => Now::Testing { round },
-            &Notice::Training { round, .. } => {
-                Now::Training(Progress { round: Some(round), done: 0, total: 0 })
-            }
             Notice::NoRoom { .. }
             | Notice::NoRoomForState { .. }
             | Notice::ServerKey { .. }
             | Notice::Alive => return,
-            Notice::Progress(_) if matches!(self.now, Now::Testing { .. }) => return,
+            Notice::Progress(_) if matches!(self.now, Now::Testing { .. } | Now::Personalising { .. }) => {
+                return;
+            }
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
             Notice::TurnedBack { .. } => Now::Approval,
-            Notice::Connected { .. }
-            | Notice::NotNow { .. }
-            | Notice::Failed { .. }
-            | Notice::Receipt { .. } => Now::Waiting,
+            Notice::NotNow { reason, .. } => Now::NotNow { reason: reason.to_string() },
+            Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
         };
+    }
+
+    /// Whether it does what it does with or without a server.
+    fn works(&self) -> bool {
+        matches!(self.now, Now::Training(_) | Now::Testing { .. } | Now::Personalising { .. })
     }
 
     /// The line; empty if there is nothing to say.
@@ -107,6 +127,8 @@ impl Status {
                 }
             }
             Now::Testing { round } => format!("round {round}: testing the model"),
+            Now::Personalising { round } => format!("round {round}: making a model of its own"),
+            Now::NotNow { reason } => format!("not training now: {reason}"),
             Now::Sending { round, bytes } => {
                 format!("round {round}: sending {}", megabytes(*bytes as u64))
             }
@@ -128,7 +150,8 @@ fn bar(done: u64, total: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use shared::message::{TrainReport, Verdict, Work};
+    use shared::eligibility::Unready;
+    use shared::message::{TrainReport, Verdict};
     use shared::spec::RunSpec;
 
     use super::*;
@@ -158,6 +181,15 @@ mod tests {
             (
                 Notice::Training { round: 2, work: Work { train: false, ..Work::TRAIN } },
                 "round 2: testing the model",
+            ),
+            (
+                Notice::Training { round: 2, work: Work { train: false, personalise: true, ..Work::TRAIN } },
+                "round 2: making a model of its own",
+            ),
+            (progress(1), "round 2: making a model of its own"),
+            (
+                Notice::NotNow { round: 2, reason: Unready::Battery },
+                "not training now: on battery, and the run asks for mains power",
             ),
             (
                 Notice::Training { round: 2, work: Work::TRAIN },

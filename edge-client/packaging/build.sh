@@ -19,8 +19,9 @@
 #
 # Needs cargo and:
 #     Rust's library for the other processor:   rustup target add aarch64-unknown-linux-gnu
-#         or, from Debian 12 on without rustup:  dpkg --add-architecture arm64 && apt-get update
-#                                                apt-get install rustc-web libstd-rust-web-dev:arm64
+#         or, from Debian 12 on without rustup, with its security updates:
+#                                                dpkg --add-architecture arm64 && apt-get update
+#                                                apt-get install cargo-web rustc-web libstd-rust-web-dev:arm64
 #     zig:   python3 with venv and, the first time, the network (PyPI, 100 MB; 430 MB of disk); or any zig, named in ZIG
 #     gcc:   for arm64 gcc-aarch64-linux-gnu (Debian), for amd64 gcc
 # A compiler of Rust named in RUSTC is used if it has that library.
@@ -68,7 +69,7 @@ case $glibc in
 2.[0-9] | 2.[0-9][0-9]) ;;
 *) fail "\`$glibc\` is not a version of glibc: give 2.31, for example" ;;
 esac
-command -v cargo >/dev/null 2>&1 || fail '`cargo` is not there; install Rust from https://rustup.rs'
+command -v cargo >/dev/null 2>&1 || fail '`cargo` is not there; install Rust from https://rustup.rs, or on Debian cargo-web'
 command -v readelf >/dev/null 2>&1 || fail '`readelf` is not there; install binutils'
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -88,7 +89,7 @@ for compiler in "${RUSTC:-rustc}" /usr/bin/rustc; do
     [ -z "${RUSTC:-}" ] || fail "\`$RUSTC\`, which RUSTC names, has no library for $target"
 done
 [ -n "$found" ] || fail "no compiler here has Rust's library for $target: \`rustup target add $target\`, or on Debian
-    dpkg --add-architecture $architecture && apt-get update && apt-get install rustc-web libstd-rust-web-dev:$architecture"
+    dpkg --add-architecture $architecture && apt-get update && apt-get install cargo-web rustc-web libstd-rust-web-dev:$architecture"
 export RUSTC="$found"
 # Each compiler's work is of no use to another: apart from the one that builds for this machine.
 export CARGO_TARGET_DIR="$root/target/portable/build"

@@ -46,7 +46,8 @@ pub enum Refusal {
     Unlabelled,
     /// It says that it is another device than the one whose key it has.
     #[error(
-        "the device has another key than the one that its id belongs to: the server knows it as {known}; remove the file          `identity` in its state directory to take part as a new device"
+        "the device has another key than the one that its id belongs to: the server knows it as {known}; remove the file \
+         `identity` in its state directory to take part as a new device"
     )]
     Identity {
         /// The id of the key that it has proved.

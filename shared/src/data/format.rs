@@ -64,6 +64,8 @@ impl Format {
         };
         match Self::detect(directory, split) {
             Err(DataError::Unclear { .. } | DataError::OtherSplit { .. }) if flat()? => Ok(Self::Images),
+            // Those are read with their labels alone: beside images they are a note, or a list of them.
+            Ok(Self::Text | Self::Csv | Self::Safetensors) if flat()? => Ok(Self::Images),
             found => found,
         }
     }
@@ -117,12 +119,12 @@ impl Format {
             Self::Images => match images::folder(directory, split) {
                 None => false,
                 Some(folder) => {
-                    let mut classes = images::entries(&folder)?.into_iter().filter(|entry| entry.is_dir());
-                    classes.try_fold(false, |found, class| {
-                        let found =
-                            found || images::entries(&class)?.iter().any(|file| images::is_image(file));
-                        Ok::<_, DataError>(found)
-                    })?
+                    // A folder that cannot be looked into, such as a disk's `lost+found`, is none of images.
+                    let of_images = |class: &Path| {
+                        images::entries(class)
+                            .is_ok_and(|files| files.iter().any(|file| images::is_image(file)))
+                    };
+                    images::entries(&folder)?.iter().any(|class| of_images(class))
                 }
             },
         })
@@ -237,6 +239,15 @@ mod tests {
             let found = load(folder.path()).unwrap();
             assert_eq!((found.len(), found.shape()), (2, &[1, 2, 2][..]), "{places:?}");
             assert_eq!(found.samples(), &super::super::Samples::Bytes(vec![0, 1, 2, 3, 0, 1, 2, 3]));
+        }
+
+        // What lies beside images without folders.
+        for note in ["README.txt", "train.csv", "train.safetensors"] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(note), "id,label\n").unwrap();
+            std::fs::create_dir(folder.path().join("train")).unwrap();
+            image.save(folder.path().join("train/1.png")).unwrap();
+            assert_eq!(load(folder.path()).unwrap().len(), 1, "{note}");
         }
 
         let folder = tempfile::tempdir().unwrap();

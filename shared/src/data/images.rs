@@ -245,20 +245,45 @@ pub fn decode_bytes(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     reader.decode().map_err(damaged)
 }
 
-/// Whether a JPEG's last scan has an end, which the decoder does not ask for: it makes up what is missing.
+/// Whether a JPEG has an end, which the decoder does not ask for: it makes up what is missing.
+///
+/// It goes from segment to segment, so that neither the end of a thumbnail within one of them nor what cameras append to
+/// photographs is taken for the image's own.
 fn is_complete(jpeg: &[u8]) -> bool {
-    const START_OF_SCAN: [u8; 2] = [0xff, 0xda];
-    const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
-    let last = |marker: [u8; 2]| jpeg.windows(2).rposition(|pair| pair == marker);
-    last(END_OF_IMAGE).is_some_and(|end| last(START_OF_SCAN).is_none_or(|scan| scan < end))
+    const END_OF_IMAGE: u8 = 0xd9;
+    // In the data of a scan 0xff stands for itself with a 0 behind it, and markers of restarts come in between.
+    let alone = |byte: u8| matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
+    let mut rest = jpeg;
+    loop {
+        let marker = rest.windows(2).position(|pair| pair[0] == 0xff && !alone(pair[1]));
+        let Some(after) = marker.map(|at| &rest[at + 1..]) else { return false };
+        if after[0] == END_OF_IMAGE {
+            return true;
+        }
+        // Every other marker begins a segment, whose length counts itself.
+        let length = after.get(1..3).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
+        let Some(next) = length.and_then(|length| after.get(1 + length..)) else { return false };
+        rest = next;
+    }
 }
 
-/// An image's bytes, channel by channel, scaled and cut to size if need be.
+/// An image's bytes, channel by channel, cut and scaled to size if need be: cut first, since an image that is much longer than
+/// wide would take a multiple of its memory once it is scaled to cover.
 fn pixels(image: &DynamicImage, channels: usize, height: usize, width: usize) -> Vec<u8> {
     // Sides are at most MAX_SIDE.
     let (tall, wide) = (height as u32, width as u32);
-    let resized = ((image.height(), image.width()) != (tall, wide))
-        .then(|| image.resize_to_fill(wide, tall, FilterType::Triangle));
+    let resized = ((image.height(), image.width()) != (tall, wide)).then(|| {
+        // The middle of it that has the shape of what is wanted.
+        let side = |side: u32, of: u32, to: u32, most: u32| {
+            let length = f64::from(side) * f64::from(of) / f64::from(to);
+            (length.round() as u32).clamp(1, most)
+        };
+        let (whole_height, whole_width) = (image.height(), image.width());
+        let cut_width = side(whole_height, wide, tall, whole_width);
+        let cut_height = side(whole_width, tall, wide, whole_height);
+        let (left, top) = ((whole_width - cut_width) / 2, (whole_height - cut_height) / 2);
+        image.crop_imm(left, top, cut_width, cut_height).resize_exact(wide, tall, FilterType::Triangle)
+    });
     let image = resized.as_ref().unwrap_or(image);
     if channels == 1 {
         return image.to_luma8().into_raw();

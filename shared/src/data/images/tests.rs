@@ -145,6 +145,25 @@ fn a_jpeg_cut_short_within_its_pixels_is_refused() {
     assert!(decode_bytes(&whole).is_ok());
     let error = decode_bytes(&whole[..whole.len() * 9 / 10]).unwrap_err().to_string();
     assert!(error.contains("cut short"), "{error}");
+    // A photograph with a film behind it, in which any pair of bytes may stand.
+    let film = [&whole[..], b"film", &[0xff, 0xda, 0x00, 0x08, 1, 2, 3]].concat();
+    assert!(decode_bytes(&film).is_ok());
+    // One with a small image, which has an end of its own, in front of its own data.
+    let thumbnail = [0xff, 0xd8, 0xff, 0xd9];
+    let segment = [&[0xff, 0xe1, 0x00, 2 + thumbnail.len() as u8][..], &thumbnail].concat();
+    let photograph = [&whole[..2], &segment, &whole[2..]].concat();
+    assert!(decode_bytes(&photograph).is_ok());
+    assert!(decode_bytes(&photograph[..photograph.len() * 9 / 10]).is_err());
+}
+
+#[test]
+fn a_strip_is_cut_before_it_is_scaled() {
+    // To cover 224 x 224 it would become two and a half gigabytes.
+    let strip = DynamicImage::from(GrayImage::from_fn(MAX_SIDE, 1, |x, _| {
+        Luma([if x == MAX_SIDE / 2 { 200 } else { 0 }])
+    }));
+    assert!(pixels(&strip, 3, 224, 224).iter().all(|&pixel| pixel == 200 || pixel == 0));
+    assert_eq!(pixels(&strip, 1, 3, 3), pixels(&strip.rotate90(), 1, 3, 3));
 }
 
 #[test]

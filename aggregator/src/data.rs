@@ -43,6 +43,11 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
                 let problem = Box::new(DataError::OtherShape { expected, found });
                 return Err(DataError::InFile { path: folder.clone(), problem });
             }
+            let (expected, found) = (config.spec.architecture.classes, whole.classes());
+            if found != expected {
+                let problem = Box::new(DataError::OtherClasses { expected, found });
+                return Err(DataError::InFile { path: folder.clone(), problem });
+            }
             match limit {
                 // Published sets are in no order; a folder per class or a table may be sorted.
                 Some(limit) if split == Split::Train && config.data.set.is_own() => whole.thin(*limit),

@@ -16,6 +16,7 @@ use edge_client::driver::{Participant, take_part};
 use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
+use edge_client::session::Outcome as Ended;
 use edge_client::trust::Trust;
 use edge_client::work::TestSamples;
 use edge_client::workshop::{NoThreads, Workshop};
@@ -176,9 +177,10 @@ fn spawn<C: Connector + 'static>(
 ) {
     clients.spawn(async move {
         let client = participant.client;
-        let outcome = take_part(participant, connector, store, left, &mut |_| {}).await;
-        if let Err(error) = outcome {
-            warn!("simulated client {} left: {error}", client.short());
+        match take_part(participant, connector, store, left, &mut |_| {}).await {
+            Ok(Ended::Refused(refusal)) => warn!("simulated client {} left: {refusal}", client.short()),
+            Ok(_) => {}
+            Err(error) => warn!("simulated client {} left: {error}", client.short()),
         }
     });
 }

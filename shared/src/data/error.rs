@@ -380,6 +380,16 @@ pub enum DataError {
         /// The shape found.
         found: Vec<usize>,
     },
+    /// A file says itself how many classes there are, and another number was asked for.
+    #[error(
+        "holds samples of {found} classes, and a model for {expected} is asked for: set data.classes = {found}"
+    )]
+    OtherClasses {
+        /// Those of the model.
+        expected: usize,
+        /// Those of the file.
+        found: usize,
+    },
     /// A folder lacks a file of the data set.
     #[error("{}: contains no `{name}`", .directory.display())]
     NoFile {

@@ -111,6 +111,14 @@ pub enum TaskError {
         /// Those of the run.
         run: String,
     },
+    /// The run is about other samples, whatever its server has said before.
+    #[error("the device's samples have the shape {device:?}, and the run's {run:?}")]
+    Shape {
+        /// The shape of the device's samples.
+        device: Vec<usize>,
+        /// That of the run's.
+        run: Vec<usize>,
+    },
     /// Training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -185,6 +193,10 @@ pub fn carry_out(
     let (run, device) = (&task.spec.data.class_names, task.data.dataset().class_names());
     if !run.is_empty() && !device.is_empty() && run != device {
         return Err(TaskError::ClassNames { device: device.join(", "), run: run.join(", ") });
+    }
+    if task.spec.data.shape != task.data.shape() {
+        let (device, run) = (task.data.shape().to_vec(), task.spec.data.shape.clone());
+        return Err(TaskError::Shape { device, run });
     }
     task.spec.data.preparation.shape(task.data.shape()).map_err(TrainError::from)?;
     let limits = |length: usize| Limits { max_bytes: length as u64, ..Limits::default() };

@@ -41,6 +41,18 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
     assert_eq!(all, (0..11).collect::<Vec<u32>>());
 }
 
+#[test]
+fn a_task_about_other_samples_is_refused_whatever_the_server_says() {
+    let mut spec = Box::new(RunSpec::example("fedavg"));
+    let data = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 2).unwrap()));
+    spec.data.shape = vec![1, 28, 28];
+    let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
+    let (work, broadcast) = (Work::TRAIN, Bytes::new());
+    let task = Task { spec, round: 1, work, client, data, tests, backend, broadcast, local: None };
+    let refused = carry_out(&task, &Handle::default(), None).unwrap_err();
+    assert!(matches!(refused, TaskError::Shape { .. }), "{refused}");
+}
+
 /// A network of two layers, on 1x2x2 samples of two classes, whose clients make personal models.
 fn personal_spec(report: Reports) -> Box<RunSpec> {
     let mut spec = RunSpec::example("fedavg");

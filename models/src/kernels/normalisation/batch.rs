@@ -60,7 +60,8 @@ impl BatchNorm {
     ) {
         for ((statistics, &mean), &variance) in self.statistics.iter_mut().zip(running_mean).zip(running_var)
         {
-            *statistics = [f64::from(mean), 1.0 / (f64::from(variance) + EPSILON).sqrt()];
+            // Sent as a difference in 16 bits, what is left of a variance may be a little below 0.
+            *statistics = [f64::from(mean), 1.0 / (f64::from(variance).max(0.0) + EPSILON).sqrt()];
         }
         self.normalise((weight, bias), x, y);
     }
@@ -227,6 +228,12 @@ mod tests {
             &mut y,
         );
         assert_close(y.map(f64::from), [0.5, 2.5, 0.0, 2.0]);
+        // Less than nothing, by the rounding of what was sent, is nothing.
+        let mut evaluated = |variance| {
+            norm.evaluate((&[2.0, 1.0], &[0.5, 0.0]), (&[1.0, 1.0], &[variance, 1.0]), &[1.0; 4], &mut y);
+            y
+        };
+        assert_eq!(evaluated(-2e-4), evaluated(0.0));
     }
 
     #[test]

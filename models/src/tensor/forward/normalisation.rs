@@ -49,7 +49,9 @@ impl BatchNorm {
         let (n, channels, pixels) = planes(x)?;
         let column = |buffer: &Var| buffer.as_detached_tensor().reshape((1, channels, 1));
         let centered = x.reshape((n, channels, pixels))?.broadcast_sub(&column(&self.running_mean)?)?;
-        let normal = centered.broadcast_div(&(column(&self.running_var)? + EPSILON)?.sqrt()?)?;
+        // Sent as a difference in 16 bits, what is left of a variance may be a little below 0.
+        let variance = column(&self.running_var)?.relu()?;
+        let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
         scaled(&normal, &self.weight, &self.bias)?.reshape(x.shape())
     }
 }

@@ -51,11 +51,15 @@ pub(super) struct Link {
 }
 
 impl Coordinator {
-    /// Known clients that are not connected.
+    /// Every known client, connected or not.
+    pub fn known(&self) -> impl Iterator<Item = ClientId> {
+        self.members.keys().copied()
+    }
+
+    /// The connections that clients were last heard on, unless it is known that they are gone.
     #[must_use]
-    pub fn away(&self) -> Vec<ClientId> {
-        let away = self.members.iter().filter(|(_, member)| member.link.is_none());
-        away.map(|(client, _)| *client).collect()
+    pub fn connections(&self) -> &BTreeMap<PeerId, ClientId> {
+        &self.peers
     }
 
     pub(super) fn heard(&mut self, now: Duration, client: ClientId) {

@@ -75,7 +75,7 @@ impl Driver {
                 }
                 None
             }
-            FromPeer::Disconnected { peer, reason } => {
+            FromPeer::Disconnected { peer, reason, parted: _ } => {
                 self.commands.remove(&peer);
                 let reason = printable(&reason);
                 match self.known.remove(&peer) {

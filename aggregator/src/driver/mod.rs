@@ -131,8 +131,8 @@ pub async fn drive(
     let outcome = driver.outcome.take();
     let over = matches!(outcome, Some(Outcome::Completed | Outcome::Fruitless { .. }));
     let rounds = over.then_some(driver.coordinator.trained());
-    let away = driver.coordinator.away();
-    let mut latecomers = Latecomers::new(peers, std::mem::take(&mut driver.commands), away, rounds);
+    let commands = std::mem::take(&mut driver.commands);
+    let mut latecomers = Latecomers::new(peers, commands, &driver.coordinator, rounds);
     latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

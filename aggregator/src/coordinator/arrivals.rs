@@ -98,6 +98,7 @@ impl Coordinator {
         let known = self.members.get(&client);
         let counted = known.and_then(|member| member.counted).filter(|counted| held == Some(*counted));
         let unready = known.and_then(|member| member.unready);
+        self.memory.outdated |= known.is_none_or(|member| member.samples != hello.samples);
         let member = Member { samples: hello.samples, link, seen: now, owes, counted, unready };
         self.members.insert(client, member);
         let owes = owes.map(|owed| owed.round);

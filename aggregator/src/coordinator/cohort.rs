@@ -44,6 +44,7 @@ impl Coordinator {
             self.members.entry(*client).and_modify(|member| member.owes = None);
         }
         let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
+        self.memory.outdated = false;
         let opening = Opening { round: number, work, cohort, roster, owed, counted };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
         self.actions.push_back(Action::Open(opening));
@@ -91,6 +92,8 @@ impl Coordinator {
         let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
         round.extend(drawn.into_iter().map(|index| candidates[index]), now);
         let opening = round.opening();
+        // Whoever is in a cohort is known; the opening itself keeps the roster that it began with.
+        self.remember();
         let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
         self.state = State::Opening { round, since: now };
         self.actions.push_back(Action::Open(opening));

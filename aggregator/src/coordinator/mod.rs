@@ -15,6 +15,7 @@
 //! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
 //! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
 //! | any | anything else before the hello | | same | `Disconnect` |
+//! | any | hello, revoked | the [roster](ROSTER) is another one than was last made durable | same | `Remember`, one at a time; an opening holds it as well |
 //! | any | goodbye, disconnected | | same | the client is away |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
@@ -85,10 +86,10 @@ use shared::spec::RunSpec;
 use crate::config::RoundPolicy;
 use late::Waiting;
 use open_round::OpenRound;
-use roster::{Link, Member};
+use roster::{Link, Member, Memory};
 
 pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
-pub use event::{Action, Closing, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
+pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
 pub use open_round::ASK_AGAIN;
 pub use roster::ROSTER;
 pub use status::{Doing, Status, WaitingFor, Working};
@@ -134,6 +135,7 @@ pub struct Coordinator {
     spec: RunSpec,
     policy: RoundPolicy,
     members: BTreeMap<ClientId, Member>,
+    memory: Memory,
     /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
     /// The same connections by when they were last heard: the next to fall silent is the first.
@@ -187,12 +189,15 @@ impl Coordinator {
                     actions.push_back(Action::Close { round: reopened.opening.round, tally });
                     State::Closing { since: now, void: tally.void, reasons: vec![RESTARTED.to_owned()] }
                 }
-                None => State::Open { round: OpenRound::resume(reopened, policy, now) },
+                None => {
+                    let known = |client: &ClientId| members.contains_key(client);
+                    State::Open { round: OpenRound::resume(reopened, known, policy, now) }
+                }
             },
             None => State::Gathering {
                 since: now,
                 need: match spec.work_after(resume.closed, last) {
-                    Some(work) if !members.is_empty() => policy.of(work).min,
+                    Some(work) if !members.is_empty() && resume.closed > 0 => policy.of(work).min,
                     _ => policy.start,
                 },
                 known_until: regather,
@@ -203,6 +208,7 @@ impl Coordinator {
             spec,
             policy,
             members,
+            memory: Memory::default(),
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
             closed: resume.closed,
@@ -290,6 +296,7 @@ impl Coordinator {
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
             Event::Closed { round, enough } => self.after_close(now, round, enough),
+            Event::Remembered => self.memory.under_way = self.memory.under_way.saturating_sub(1),
             Event::Paused => {
                 self.paused = self.paused.or(Some(now));
                 self.turn_waiting_away();
@@ -309,6 +316,7 @@ impl Coordinator {
         if !idle || lost || self.due.is_some_and(|due| now >= due) {
             self.settle(now);
             self.due = self.next_change(now);
+            self.remember_in_time();
         }
     }
 

@@ -6,6 +6,9 @@
 //! the longest time and is not in the open round's cohort; if there is none, it has to come again later. A
 //! federation of fewer clients never gets there, so that its cohorts and its model do not depend on this. Nor
 //! do a larger one's cohorts: they are drawn among the clients that are connected. A client that is revoked leaves it.
+//!
+//! What is on the roster when a round opens is part of that round, and durable with it. What becomes of the roster afterwards is
+//! made durable by itself ([`Known`]): otherwise the round after a restart would be made for those that happen to come back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use std::time::Duration;
 use shared::id::ClientId;
 use shared::message::Progress;
 
-use super::{Action, Coordinator, Owed, PeerId, State};
+use super::{Action, Coordinator, Known, Owed, PeerId, State};
 
 /// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is about 100
 /// bytes in memory and 55 in the opening record of every round, or 130 if it owes an update: 0.4 MB and 0.5 MB.
@@ -39,6 +42,15 @@ impl Member {
     pub(super) fn away(samples: u64, owes: Option<Owed>, now: Duration) -> Self {
         Self { samples, link: None, seen: now, owes, counted: None, unready: None }
     }
+}
+
+/// Whether the roster is durable as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memory {
+    /// It has changed since it was last to be made durable, by itself or with an opening.
+    pub(super) outdated: bool,
+    /// So many [`Action::Remember`] are not done.
+    pub(super) under_way: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +104,7 @@ impl Coordinator {
             self.actions.push_back(Action::Disconnect { peer: link.peer });
         }
         self.members.remove(&client);
+        self.memory.outdated = true;
         if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
             round.revoked(client);
         }
@@ -157,6 +170,28 @@ impl Coordinator {
 
     pub(super) fn roster(&self) -> BTreeMap<ClientId, u64> {
         self.members.iter().map(|(client, member)| (*client, member.samples)).collect()
+    }
+
+    /// Has the roster made durable if it has changed.
+    pub(super) fn remember(&mut self) {
+        if !std::mem::take(&mut self.memory.outdated) {
+            return;
+        }
+        let since = match &self.state {
+            State::Open { round } | State::Opening { round, .. } => round.number(),
+            State::Closing { .. } => self.closed + 1,
+            State::Gathering { .. } | State::Finished => self.closed,
+        };
+        self.memory.under_way += 1;
+        self.actions.push_back(Action::Remember(Known { since, roster: self.roster() }));
+    }
+
+    /// The same, unless it is being written or there is no room for it: however many come at a time, one list is under way.
+    pub(super) fn remember_in_time(&mut self) {
+        let over = matches!(self.state, State::Finished);
+        if !over && self.memory.under_way == 0 && self.paused.is_none() {
+            self.remember();
+        }
     }
 
     pub(super) fn connected_peers(&self) -> Vec<PeerId> {

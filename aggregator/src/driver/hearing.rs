@@ -168,6 +168,7 @@ impl Driver {
                 notice(Notice::Arrival { round, client, what });
                 Some(Event::Folded { round, client, outcome })
             }
+            Done::Remembered => Some(Event::Remembered),
             Done::Closed { round, enough } => {
                 if let Some(remark) = self.said.close(round) {
                     notice(Notice::Remark(remark));

@@ -141,7 +141,7 @@ pub async fn drive(
         match late {
             Done::Failed(error) => failure = failure.or(Some(error)),
             Done::Settled(record) => notice(Notice::Round(&record)),
-            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } => {}
+            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::Remembered => {}
         }
     }
     if let Some(error) = failure {
@@ -255,6 +255,7 @@ impl Driver {
                     let traffic = std::mem::take(&mut self.traffic);
                     self.job(Job::Close { round, tally, traffic });
                 }
+                Action::Remember(known) => self.job(Job::Remember(known)),
                 Action::Alarm { rounds, reasons, pause } => {
                     let next = match pause.as_secs() {
                         0 => "at once".to_owned(),

@@ -33,12 +33,12 @@ impl Driver {
                 let id = UploadId(self.next_upload);
                 self.next_upload += 1;
                 self.uploads.insert(id, upload);
-                self.room.received(notice);
+                self.room.received();
                 Some(Event::Uploaded { peer, round: header.round, report: header.report, upload: id })
             }
             FromPeer::Waits { peer } => Some(Event::Alive { peer }),
             FromPeer::SpoolFailed { peer, path, error } => {
-                let said = self.room.failed(&path, &error, notice);
+                let said = self.room.failed(&path, &error, Instant::now(), notice);
                 if let Some(known) = self.known.get_mut(&peer) {
                     known.unspooled = said;
                 }

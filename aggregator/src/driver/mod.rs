@@ -336,6 +336,9 @@ impl Driver {
         if let Some(text) = self.strangers.due(Instant::now()) {
             notice(Notice::Aside(text));
         }
+        if let Some(text) = self.room.recovered(Instant::now()) {
+            notice(Notice::Remark(text));
+        }
         // Waiting for room, nothing is stuck: ending the process would not help.
         if self.ledger.gets_on(own) || self.room.is_paused() {
             notice(Notice::Alive);

@@ -74,7 +74,7 @@ impl Coordinator {
         {
             self.looks += 1;
         }
-        if self.paused.is_some() {
+        if self.paused.is_some() || self.ask_latecomers(now) {
             return;
         }
         match &self.state {

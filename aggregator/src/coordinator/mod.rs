@@ -29,6 +29,7 @@
 //! | `Open`, `Opening` | disconnected | a member that said not now | same | waited for and asked when it is back, like any other |
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
+//! | `Open` after the last round of training | hello | its time is not over | `Opening` | asks the newcomer as well, `Open` again |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
 //! | `Open` after a restart | any | the same, and `regather` over or no member away | `Closing` | `Close` |

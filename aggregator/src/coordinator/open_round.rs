@@ -150,6 +150,11 @@ impl OpenRound {
         self.number
     }
 
+    /// Whether its members are to learn something.
+    pub(super) fn trains(&self) -> bool {
+        self.work.train
+    }
+
     pub(super) fn opened(&self) -> Duration {
         self.opened
     }

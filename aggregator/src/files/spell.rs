@@ -85,13 +85,11 @@ mod tests {
                 spell.succeeds();
                 assert!(calm.is_zero() || spell.over(now).is_none(), "it may come back");
             }
-            assert!(calm.is_zero() || spell.over(now + calm - Duration::from_secs(1)).is_none());
+            let almost = calm.saturating_sub(Duration::from_secs(1));
+            assert!(calm.is_zero() || spell.over(now + almost).is_none());
             assert_eq!(spell.over(now + calm), Some(vec![FULL]));
-            now += calm;
-            if calm == LONGEST_CALM {
-                // A moment sooner, and it were the same trouble.
-                now -= Duration::from_secs(1);
-            }
+            // A moment later, and it would be something else in the end.
+            now += almost;
         }
         now += LONGEST_CALM;
         assert!(spell.fails(FULL, now));

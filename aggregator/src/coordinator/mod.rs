@@ -74,6 +74,7 @@ mod event;
 mod late;
 mod open_round;
 mod roster;
+mod state;
 mod status;
 mod tally;
 
@@ -88,6 +89,7 @@ use crate::config::RoundPolicy;
 use late::Waiting;
 use open_round::OpenRound;
 use roster::{Link, Member, Memory};
+use state::State;
 
 pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
 pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
@@ -100,35 +102,6 @@ pub(crate) use tally::is_zero;
 /// Stands for the reasons of a void round that was decided by an earlier process.
 const RESTARTED: &str =
     "the aggregator was restarted while the round closed: the reasons are in its earlier output";
-
-#[derive(Debug)]
-enum State {
-    /// Waiting for clients.
-    Gathering {
-        since: Duration,
-        /// So many must be connected.
-        need: usize,
-        /// Those of them that were known before a restart are waited for until this moment.
-        known_until: Duration,
-        /// No round opens before this moment: the last one was void.
-        pause_until: Duration,
-    },
-    /// The opening becomes durable.
-    Opening {
-        round: OpenRound,
-        since: Duration,
-    },
-    Open {
-        round: OpenRound,
-    },
-    /// The close becomes durable.
-    Closing {
-        since: Duration,
-        void: bool,
-        reasons: Vec<String>,
-    },
-    Finished,
-}
 
 /// The server's protocol state machine.
 #[derive(Debug)]
@@ -159,9 +132,6 @@ pub struct Coordinator {
     paused: Option<Duration>,
     /// When the state can change next by time alone, as was found when it was last looked at.
     due: Option<Duration>,
-    /// How often it was looked at.
-    #[cfg(test)]
-    looks: u32,
     /// Late updates that came between two rounds, at most one of a client.
     waiting: BTreeMap<ClientId, Waiting>,
     state: State,
@@ -190,10 +160,9 @@ impl Coordinator {
                     actions.push_back(Action::Close { round: reopened.opening.round, tally });
                     State::Closing { since: now, void: tally.void, reasons: vec![RESTARTED.to_owned()] }
                 }
-                None => {
-                    let known = |client: &ClientId| members.contains_key(client);
-                    State::Open { round: OpenRound::resume(reopened, known, policy, now) }
-                }
+                None => State::Open {
+                    round: OpenRound::resume(reopened, |client| members.contains_key(client), policy, now),
+                },
             },
             None => State::Gathering {
                 since: now,
@@ -221,8 +190,6 @@ impl Coordinator {
             stray_discarded: 0,
             paused: None,
             due: None,
-            #[cfg(test)]
-            looks: 0,
             waiting: BTreeMap::new(),
             state,
             actions,
@@ -382,10 +349,7 @@ impl Coordinator {
     }
 
     fn folded(&mut self, number: u32, client: ClientId, outcome: Result<(), Rejection>) {
-        let (State::Open { round } | State::Opening { round, .. }) = &mut self.state else { return };
-        if round.number() != number {
-            return;
-        }
+        let Some(round) = self.state.round_numbered(number) else { return };
         let verdict = match outcome {
             Ok(()) => Verdict::Accepted,
             Err(rejection) => Verdict::Rejected(rejection),

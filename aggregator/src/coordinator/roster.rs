@@ -90,7 +90,7 @@ impl Coordinator {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
             self.drop_waiting_of(peer, client);
-            if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
+            if let Some(round) = self.state.round_mut() {
                 round.away(client);
             }
         }
@@ -105,7 +105,7 @@ impl Coordinator {
         }
         self.members.remove(&client);
         self.memory.outdated = true;
-        if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
+        if let Some(round) = self.state.round_mut() {
             round.revoked(client);
         }
     }
@@ -116,10 +116,7 @@ impl Coordinator {
         if self.members.contains_key(&client) || self.members.len() < places {
             return true;
         }
-        let round = match &self.state {
-            State::Open { round } | State::Opening { round, .. } => Some(round),
-            _ => None,
-        };
+        let round = self.state.round();
         let asked = |client: ClientId| round.is_some_and(|round| round.stage(client).is_some());
         let away = self.members.iter().filter(|(client, member)| member.link.is_none() && !asked(**client));
         let longest = away.min_by_key(|(client, member)| (member.seen, **client)).map(|(client, _)| *client);

@@ -5,6 +5,7 @@
 
 pub mod ownership;
 pub mod patient;
+pub mod spell;
 #[cfg(feature = "simulate")]
 pub mod unsynced;
 

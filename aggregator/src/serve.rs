@@ -57,7 +57,7 @@ pub struct Served {
     pub door: Door,
 }
 
-/// The port after the last round. Devices that were away when the run ended are told here that it is over.
+/// The port after the last round. Devices that have not heard that the run is over are told here when they come.
 pub struct Door {
     latecomers: Latecomers,
     accepting: JoinHandle<()>,
@@ -67,17 +67,19 @@ impl Door {
     /// Known devices that have not heard that the run is over.
     #[must_use]
     pub fn awaited(&self) -> usize {
-        self.latecomers.away()
+        self.latecomers.untold()
     }
 
-    /// Answers until all of them have heard it, `time` is over or `stop` changes; then closes.
-    pub async fn close_after(mut self, time: Duration, stop: watch::Receiver<bool>) {
+    /// Answers until all of them have heard it, `time` is over or `stop` changes; then closes. Gives how many have not heard it.
+    pub async fn close_after(mut self, time: Duration, stop: watch::Receiver<bool>) -> usize {
         if self.awaited() > 0 {
             self.latecomers.answer(time, stop).await;
         }
+        let untold = self.awaited();
         // The listener notices that nobody listens to it any more, and closes what is still open.
         drop(self.latecomers);
         let _ = self.accepting.await;
+        untold
     }
 }
 

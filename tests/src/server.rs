@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::{
-    Action, Coordinator, Event, Opening, Outcome, PeerId, Resume, Tally, UploadId,
+    Action, Coordinator, Event, Known, Opening, Outcome, PeerId, Resume, Tally, UploadId,
 };
 use aggregator::database::Database;
 use aggregator::database::runs::{Book, BookError, Health};
@@ -34,6 +34,7 @@ pub enum Effect {
 #[derive(Debug)]
 enum Step {
     Open(Opening),
+    Remember(Known),
     Fold { round: u32, client: ClientId, file: PathBuf },
     Close { round: u32, tally: Tally },
 }
@@ -179,6 +180,10 @@ impl Server {
                 self.broadcast = Some(broadcast);
                 Ok(vec![event])
             }
+            Some(Step::Remember(known)) => {
+                self.run.remember(&known)?;
+                Ok(vec![Event::Remembered])
+            }
             Some(Step::Fold { round, client, file }) => {
                 let mut clients = vec![client];
                 let mut uploads = vec![(client, Upload::from(file))];
@@ -230,6 +235,7 @@ impl Server {
                     })?;
                 }
                 Action::Close { round, tally } => self.steps.push_back(Step::Close { round, tally }),
+                Action::Remember(known) => self.steps.push_back(Step::Remember(known)),
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {
                     self.run.write_model()?;

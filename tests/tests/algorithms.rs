@@ -131,26 +131,51 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_whatever_becomes_of_thei
         assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
         discarded += world.records().iter().map(|round| round.discarded).sum::<usize>();
         for round in 2..=8 {
-            let began = |device: &Device| {
-                let mut begun = device.begun.iter().rev();
-                begun
-                    .find(|(number, ..)| *number == round)
-                    .map(|(_, sent, kept)| (sent.clone(), kept.clone()))
-            };
-            let all: Option<Vec<_>> = world.devices().iter().map(began).collect();
-            let Some(all) = all else { continue };
+            let Some((off, _)) = control_variates(&world, round) else { continue };
             rounds += 1;
-            let mut mean = parcel(&all[0].0).take_under("control.");
-            mean.scale(all.len() as f32);
-            for kept in all.iter().filter_map(|(_, kept)| kept.as_ref()) {
-                mean = mean.difference(&parcel(kept)).unwrap();
-            }
-            let off =
-                mean.iter().flat_map(|(_, array)| array.values()).fold(0.0_f32, |off, c| off.max(c.abs()));
             assert!(off < 1e-5, "round {round}, seed {seed}: off by {off}");
         }
     }
     assert!(rounds > 12 && discarded > 12, "{rounds} rounds with all, {discarded} updates discarded");
+}
+
+/// If all devices have begun to train in this round: how far what they were sent is from the mean of what they kept, and how long
+/// that is.
+fn control_variates(world: &World, round: u32) -> Option<(f32, f32)> {
+    let began = |device: &Device| {
+        let mut begun = device.begun.iter().rev();
+        begun.find(|(number, ..)| *number == round).map(|(_, sent, kept)| (sent.clone(), kept.clone()))
+    };
+    let all: Vec<_> = world.devices().iter().map(began).collect::<Option<_>>()?;
+    let longest = |set: &ParamSet| {
+        set.iter().flat_map(|(_, array)| array.values()).fold(0.0_f32, |longest, c| longest.max(c.abs()))
+    };
+    let mut mean = parcel(&all[0].0).take_under("control.");
+    let length = longest(&mean);
+    mean.scale(all.len() as f32);
+    for kept in all.iter().filter_map(|(_, kept)| kept.as_ref()) {
+        mean = mean.difference(&parcel(kept)).unwrap();
+    }
+    Some((longest(&mean), length))
+}
+
+/// Whoever was told that its update counts keeps what goes with it, although the round came to nothing for want of another one.
+#[test]
+fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
+    let overrides = ["algorithm.scaffold={}", "round.count.min=4", "run.rounds=2", "training.batch=0"];
+    let mut scenario = Scenario::small(&overrides);
+    // Training diverges on the third device.
+    let samples = scenario.shares[2].len();
+    let labels = vec![3; samples];
+    let data = Dataset::features(vec![1, 28, 28], vec![3e38; samples * 28 * 28], labels, 10).unwrap();
+    scenario.shares[2] = View::whole(Arc::new(data));
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::new(scenario, Weather::CALM, 0, directory.path());
+    let outcome = world.run_until_end(LIMIT);
+    assert!(matches!(outcome, Some(Outcome::Fruitless { rounds: 2, .. })), "{outcome:?}");
+    assert_eq!(world.promised(1), 3);
+    let (off, length) = control_variates(&world, 2).expect("all have begun");
+    assert!(off < 1e-5 && length > 1e-3, "off by {off}, of {length}");
 }
 
 fn parcel(bytes: &[u8]) -> ParamSet {

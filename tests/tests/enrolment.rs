@@ -6,10 +6,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
+use edge_client::session::Outcome;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Ended, Process, run, until};
 use federation_tests::programs::programs;
 use serde_json::{Value, json};
+use shared::message::Verdict;
 
 /// A command about the lab's devices, tickets or keys.
 fn aggregator(lab: &Lab, arguments: &[&str]) -> Ended {
@@ -198,6 +200,41 @@ fn revocation_cuts_a_live_connection_and_the_round_goes_on() {
     assert_eq!(aggregator(&lab, &["devices", "approve", &client]).code, Some(0));
     let devices = vec![lab.join(0), stays, lab.join(2)];
     lab.assert_completed(server, devices);
+}
+
+#[test]
+fn a_device_that_is_revoked_while_it_is_away_is_refused_when_it_comes_back_and_what_it_gave_counts() {
+    let lab = Lab::new(3, &["round.count.min=2", "data.limit=120"]);
+    let mut server = lab.serve();
+    let (mut revoked, mut stays, gate) = (lab.join(0), lab.join(1), lab.gate(2));
+    let held = gate.held();
+    for device in [&mut revoked, &mut stays] {
+        device.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
+    }
+    revoked.kill();
+    let client = lab.client(0).to_string();
+    let found = changed(&lab, &["revoke", &client]);
+    assert_eq!(found[0]["standing"], "revoked", "{found}");
+    // The server looks for changes every now and then, and a connection without a device takes a while to end.
+    let name = lab.client(0).short();
+    server.line("the end of it", |line| line.contains(&name) && line.contains("disconnected"));
+    assert_refused(&lab.join(0).wait(), &["the operator has revoked this device"]);
+    held.open();
+    for round in 2..=3 {
+        assert_eq!(gate.receipt(round - 1), Verdict::Accepted);
+        let held = gate.held();
+        assert_eq!(held.round, round);
+        held.open();
+    }
+    assert_eq!(gate.outcome(), Outcome::Completed { rounds: 3 });
+    let ended = stays.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    // Nobody waits for it, in a round or in the end.
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    assert!(!ended.text.contains("known devices"), "{}", ended.text);
+    let counts: Vec<_> = lab.rounds().iter().map(|round| (round.sampled, round.accepted)).collect();
+    assert_eq!(counts, [(3, 3), (2, 2), (2, 2)]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     while !matches!(told.recv().await.unwrap(), ToPeer::Disconnect) {}
     // The loop is over now; nobody but the farewell listens.
     drop(release);
-    peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned() }).unwrap();
+    peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned(), parted: true }).unwrap();
     let error = driven.await.unwrap().err().expect("what the ledger could not do is told");
     assert!(matches!(&error, RunError::Disk { action: "remove", .. }), "{error}");
 }
@@ -140,7 +140,7 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     while !matches!(told.recv().await.unwrap(), ToPeer::Disconnect) {}
     let too_late = uploads(stranger, "late.upload");
     for peer in [PEER, stranger] {
-        peers.send(FromPeer::Disconnected { peer, reason: "closed".to_owned() }).unwrap();
+        peers.send(FromPeer::Disconnected { peer, reason: "closed".to_owned(), parted: true }).unwrap();
     }
     assert!(driven.await.unwrap().is_ok(), "the run goes on to its stop");
     tokio::task::spawn_blocking(move || until("so is what came too late", || !too_late.exists()))
@@ -212,14 +212,18 @@ async fn updates_that_come_together_share_a_sync() {
     let misfit = Hello { classes: 3, client: ClientId::from_bytes([9; 16]), ..misfit };
     let mut answers = joins(&peers, PeerId(9), misfit);
     assert!(matches!(answers.recv().await, Some(ToPeer::Message(ToClient::Refused(_)))));
-    peers.send(FromPeer::Disconnected { peer: PeerId(9), reason: "closed".to_owned() }).unwrap();
+    peers
+        .send(FromPeer::Disconnected { peer: PeerId(9), reason: "closed".to_owned(), parted: true })
+        .unwrap();
     drop(release);
     for (told, number) in told.iter_mut().zip(1..) {
         let Some(ToPeer::Message(ToClient::Receipt { verdict, .. })) = told.recv().await else {
             panic!("no receipt for {number}")
         };
         assert_eq!(matches!(verdict, Verdict::Rejected(_)), number == 3, "{number}: {verdict:?}");
-        peers.send(FromPeer::Disconnected { peer: PeerId(number), reason: "closed".to_owned() }).unwrap();
+        peers
+            .send(FromPeer::Disconnected { peer: PeerId(number), reason: "closed".to_owned(), parted: true })
+            .unwrap();
     }
     assert!(driven.await.unwrap().is_ok());
     assert_eq!(*steps.lock().unwrap(), ["rename", "sync", "rename", "rename", "sync"]);

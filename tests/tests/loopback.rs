@@ -136,7 +136,7 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     let (commands, mut told) = mpsc::unbounded_channel();
     let peer = PeerId(0);
     to_driver.send(FromPeer::Connected { peer, commands }).unwrap();
-    to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned() }).unwrap();
+    to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned(), parted: true }).unwrap();
     // All rounds are closed already: nobody is asked anything any more.
     let resume = Resume { closed: 3, ..Resume::default() };
     let ended = drive(run, resume, peers, stopped, &mut |_| {}).await.unwrap();

@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use aggregator::report::RoundRecord;
+use edge_client::session::Outcome;
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Process, run, until};
@@ -252,6 +253,37 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
     let server = server.wait();
     assert_eq!(server.code, Some(0), "{}", server.text);
+}
+
+/// Until the device's silence is noticed, its connection looks as if it were there.
+#[test]
+fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
+    let lab = Lab::new(2, &["run.rounds=1", "connection.lost-after=600"]);
+    let mut server = lab.serve_with(&["--linger", "3600"]);
+    let (mut lost, gate) = (lab.join(0), lab.gate(1));
+    let held = gate.held();
+    lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
+    lost.kill();
+    held.open();
+    server.line("the wait", |line| line.contains("1 known devices are away"));
+    assert_eq!(gate.outcome(), Outcome::Completed { rounds: 1 });
+    let back = lab.join(0).wait();
+    assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
+    assert_eq!(server.wait().code, Some(0), "and nobody is waited for any more");
+}
+
+#[test]
+fn how_many_devices_were_not_told_of_the_end_is_said() {
+    let lab = Lab::new(2, &["run.rounds=1", "connection.lost-after=600"]);
+    let server = lab.serve_with(&["--linger", "0"]);
+    let (mut lost, gate) = (lab.join(0), lab.gate(1));
+    let held = gate.held();
+    lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
+    lost.kill();
+    held.open();
+    let server = server.wait();
+    assert_eq!(server.code, Some(0), "{}", server.text);
+    assert!(server.text.contains("1 known devices were not told that the run is over"), "{}", server.text);
 }
 
 #[test]

@@ -79,7 +79,7 @@ enum Command {
         /// What becomes of a device that the server does not know
         #[arg(long, value_enum, default_value_t)]
         admit: Policy,
-        /// Seconds to wait, after the run is over, for known devices that are away, to tell them so
+        /// Seconds to wait, after the run is over, for known devices that have not heard so, to tell them
         #[arg(
             long, value_name = "SECONDS", default_value_t = 30,
             value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true

@@ -181,12 +181,18 @@ pub(super) fn serve(
             time.as_secs()
         ));
     }
-    runtime.block_on(async {
+    let untold = runtime.block_on(async {
         tokio::select! {
-            () = door.close_after(time, stop) => {}
-            () = Supervised::waits() => {}
+            untold = door.close_after(time, stop) => untold,
+            () = Supervised::waits() => 0,
         }
     });
+    if untold > 0 && matches!(concluded, Ok(()) | Err(Failure::Fruitless(_))) {
+        terminal::tell(&format!(
+            "{untold} known devices were not told that the run is over: they look for this server until they are stopped there, or \
+             until it serves another run (a longer --linger gives them more time)"
+        ));
+    }
     concluded.and(shown)
 }
 

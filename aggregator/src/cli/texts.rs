@@ -54,8 +54,9 @@ The first round begins when round.start clients have joined: data.clients, unles
 at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
 devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
 
-When the run is over, its model and report are written at once; if known devices are away by then, the \
-server stays for --linger seconds, or until all of them have come and been told.";
+When the run is over, its model and report are written at once. Every known device is told, and confirms it; while some have \
+not, because they are away, the server stays for --linger seconds, or until all of them have come and been told. How many were \
+not told is said then: such a device looks for the server until somebody stops it, or until another run is served, which it joins.";
 
 pub(super) const STATUS: &str = "\
 It reads the database in the identity directory, which `aggregator serve` writes, while a server is at work or when none \

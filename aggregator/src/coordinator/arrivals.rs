@@ -44,9 +44,7 @@ impl Coordinator {
             }
             ToServer::Failed { round, reason } => {
                 self.owes_no_more(client, round);
-                if let State::Open { round: open } | State::Opening { round: open, .. } = &mut self.state
-                    && open.number() == round
-                {
+                if let Some(open) = self.state.round_numbered(round) {
                     open.failed(client, reason);
                 }
             }
@@ -55,9 +53,7 @@ impl Coordinator {
                 if let Some(member) = self.members.get_mut(&client) {
                     member.unready = Some(now + ASK_AGAIN);
                 }
-                if let State::Open { round: open } | State::Opening { round: open, .. } = &mut self.state
-                    && open.number() == round
-                {
+                if let Some(open) = self.state.round_numbered(round) {
                     open.not_now(client, reason, now);
                 }
             }
@@ -98,18 +94,17 @@ impl Coordinator {
         let known = self.members.get(&client);
         let counted = known.and_then(|member| member.counted).filter(|counted| held == Some(*counted));
         let unready = known.and_then(|member| member.unready);
+        self.memory.outdated |= known.is_none_or(|member| member.samples != hello.samples);
         let member = Member { samples: hello.samples, link, seen: now, owes, counted, unready };
         self.members.insert(client, member);
         let owes = owes.map(|owed| owed.round);
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
-        let (wants, ask) = match &self.state {
-            State::Open { round } | State::Opening { round, .. } => match round.stage(client) {
-                Some(Stage::Asked) => (Some(round.number()), true),
-                // A client forgets what is not wanted, and this update is not durable yet.
-                Some(Stage::Folding) => (Some(round.number()), false),
-                _ => (owes, false),
-            },
+        let open = self.state.round();
+        let (wants, ask) = match open.and_then(|round| Some((round.number(), round.stage(client)?))) {
+            Some((round, Stage::Asked)) => (Some(round), true),
+            // A client forgets what is not wanted, and this update is not durable yet.
+            Some((round, Stage::Folding)) => (Some(round), false),
             _ => (owes, false),
         };
         if self.policy.eligibility != Eligibility::default() {
@@ -189,10 +184,10 @@ impl Coordinator {
 
     /// An update that is not folded is part of the open round's tally, or of the next one's.
     fn count(&mut self, verdict: &Verdict) {
-        match (&mut self.state, verdict) {
-            (State::Open { round } | State::Opening { round, .. }, _) => round.count(verdict),
-            (_, Verdict::Rejected(_)) => self.stray_rejected += 1,
-            (_, _) => self.stray_discarded += 1,
+        match (self.state.round_mut(), verdict) {
+            (Some(round), _) => round.count(verdict),
+            (None, Verdict::Rejected(_)) => self.stray_rejected += 1,
+            (None, _) => self.stray_discarded += 1,
         }
     }
 }

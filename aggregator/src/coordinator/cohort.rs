@@ -44,6 +44,7 @@ impl Coordinator {
             self.members.entry(*client).and_modify(|member| member.owes = None);
         }
         let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
+        self.memory.outdated = false;
         let opening = Opening { round: number, work, cohort, roster, owed, counted };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
         self.actions.push_back(Action::Open(opening));
@@ -89,10 +90,33 @@ impl Coordinator {
         let label = self.spec.root_seed().derive_numbered("replacements", u64::from(round.number()));
         let mut rng = label.derive_numbered("after", round.cohort_len() as u64).rng();
         let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
-        round.extend(drawn.into_iter().map(|index| candidates[index]), now);
-        let opening = round.opening();
-        let State::Open { round } = std::mem::replace(&mut self.state, State::Finished) else { return };
+        let drawn: Vec<_> = drawn.into_iter().map(|index| candidates[index]).collect();
+        self.enlarge(now, drawn);
+    }
+
+    /// A round after the last of training is for everybody: whoever comes while it is open is asked as well, as long as it has
+    /// time. Gives whether somebody was.
+    pub(super) fn ask_latecomers(&mut self, now: Duration) -> bool {
+        let State::Open { round } = &self.state else { return false };
+        if round.trains() || round.is_overdue(now) {
+            return false;
+        }
+        let latecomers: Vec<_> =
+            self.present().filter(|(client, _)| round.stage(*client).is_none()).collect();
+        let any = !latecomers.is_empty();
+        if any {
+            self.enlarge(now, latecomers);
+        }
+        any
+    }
+
+    /// The open round opens again, with more members.
+    fn enlarge(&mut self, now: Duration, recruits: Vec<(ClientId, u64)>) {
+        // Whoever is in a cohort is known; the opening itself keeps the roster that it began with.
+        self.remember();
+        let State::Open { mut round } = std::mem::replace(&mut self.state, State::Finished) else { return };
+        round.extend(recruits, now);
+        self.actions.push_back(Action::Open(round.opening()));
         self.state = State::Opening { round, since: now };
-        self.actions.push_back(Action::Open(opening));
     }
 }

@@ -70,11 +70,7 @@ impl Coordinator {
 
     /// Moves on as far as the state allows; called after every event but mere signs of life, so no condition is missed.
     pub(super) fn settle(&mut self, now: Duration) {
-        #[cfg(test)]
-        {
-            self.looks += 1;
-        }
-        if self.paused.is_some() {
+        if self.paused.is_some() || self.ask_latecomers(now) {
             return;
         }
         match &self.state {

@@ -75,6 +75,8 @@ pub enum Event {
         /// Whether the model is good enough, or grows no better: training ends before all rounds are over.
         enough: bool,
     },
+    /// [`Action::Remember`] is durable.
+    Remembered,
     /// There is no room on this machine's disk: until there is, no round closes and none opens.
     Paused,
     /// There is room again.
@@ -139,6 +141,8 @@ pub enum Action {
         /// How it went.
         tally: Tally,
     },
+    /// Make durable who is known by now, then report [`Event::Remembered`].
+    Remember(Known),
     /// Tell the operator that rounds come to nothing. The run goes on.
     Alarm {
         /// Void rounds in a row.
@@ -180,6 +184,16 @@ impl Opening {
     }
 }
 
+/// Who is known, where that is not what the newest opening says of it: since then somebody has come, declares another number of
+/// samples, or may not take part any more. The next round's sums are made for all of them, here or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The round that was opened last by then; 0 before the first.
+    pub since: u32,
+    /// Every known client with its declared number of samples.
+    pub roster: BTreeMap<ClientId, u64>,
+}
+
 /// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::config::Lateness)), a member
 /// whose update was not in when its round closed is *behind* for as long as that may count: it is not called off, and no cohort
 /// that is to train has it.
@@ -216,7 +230,7 @@ pub struct Resume {
     pub ended: Option<u32>,
     /// So many of the closed rounds of training were void, in a row, up to the newest one.
     pub void: u32,
-    /// The clients that were known.
+    /// The clients that were known; of a cohort all that may still take part are among them.
     pub roster: BTreeMap<ClientId, u64>,
     /// Where late updates count: the clients whose updates of an earlier round may still come.
     pub owed: BTreeMap<ClientId, Owed>,

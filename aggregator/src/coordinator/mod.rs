@@ -15,6 +15,7 @@
 //! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
 //! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
 //! | any | anything else before the hello | | same | `Disconnect` |
+//! | any | hello, revoked | the [roster](ROSTER) is another one than was last made durable | same | `Remember`, one at a time; an opening holds it as well |
 //! | any | goodbye, disconnected | | same | the client is away |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
@@ -28,6 +29,7 @@
 //! | `Open`, `Opening` | disconnected | a member that said not now | same | waited for and asked when it is back, like any other |
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
+//! | `Open` after the last round of training | hello | its time is not over | `Opening` | asks the newcomer as well, `Open` again |
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
 //! | `Open` after a restart | any | the same, and `regather` over or no member away | `Closing` | `Close` |
@@ -72,6 +74,7 @@ mod event;
 mod late;
 mod open_round;
 mod roster;
+mod state;
 mod status;
 mod tally;
 
@@ -85,10 +88,11 @@ use shared::spec::RunSpec;
 use crate::config::RoundPolicy;
 use late::Waiting;
 use open_round::OpenRound;
-use roster::{Link, Member};
+use roster::{Link, Member, Memory};
+use state::State;
 
 pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
-pub use event::{Action, Closing, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
+pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
 pub use open_round::ASK_AGAIN;
 pub use roster::ROSTER;
 pub use status::{Doing, Status, WaitingFor, Working};
@@ -99,41 +103,13 @@ pub(crate) use tally::is_zero;
 const RESTARTED: &str =
     "the aggregator was restarted while the round closed: the reasons are in its earlier output";
 
-#[derive(Debug)]
-enum State {
-    /// Waiting for clients.
-    Gathering {
-        since: Duration,
-        /// So many must be connected.
-        need: usize,
-        /// Those of them that were known before a restart are waited for until this moment.
-        known_until: Duration,
-        /// No round opens before this moment: the last one was void.
-        pause_until: Duration,
-    },
-    /// The opening becomes durable.
-    Opening {
-        round: OpenRound,
-        since: Duration,
-    },
-    Open {
-        round: OpenRound,
-    },
-    /// The close becomes durable.
-    Closing {
-        since: Duration,
-        void: bool,
-        reasons: Vec<String>,
-    },
-    Finished,
-}
-
 /// The server's protocol state machine.
 #[derive(Debug)]
 pub struct Coordinator {
     spec: RunSpec,
     policy: RoundPolicy,
     members: BTreeMap<ClientId, Member>,
+    memory: Memory,
     /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
     /// The same connections by when they were last heard: the next to fall silent is the first.
@@ -156,9 +132,6 @@ pub struct Coordinator {
     paused: Option<Duration>,
     /// When the state can change next by time alone, as was found when it was last looked at.
     due: Option<Duration>,
-    /// How often it was looked at.
-    #[cfg(test)]
-    looks: u32,
     /// Late updates that came between two rounds, at most one of a client.
     waiting: BTreeMap<ClientId, Waiting>,
     state: State,
@@ -187,12 +160,14 @@ impl Coordinator {
                     actions.push_back(Action::Close { round: reopened.opening.round, tally });
                     State::Closing { since: now, void: tally.void, reasons: vec![RESTARTED.to_owned()] }
                 }
-                None => State::Open { round: OpenRound::resume(reopened, policy, now) },
+                None => State::Open {
+                    round: OpenRound::resume(reopened, |client| members.contains_key(client), policy, now),
+                },
             },
             None => State::Gathering {
                 since: now,
                 need: match spec.work_after(resume.closed, last) {
-                    Some(work) if !members.is_empty() => policy.of(work).min,
+                    Some(work) if !members.is_empty() && resume.closed > 0 => policy.of(work).min,
                     _ => policy.start,
                 },
                 known_until: regather,
@@ -203,6 +178,7 @@ impl Coordinator {
             spec,
             policy,
             members,
+            memory: Memory::default(),
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
             closed: resume.closed,
@@ -214,8 +190,6 @@ impl Coordinator {
             stray_discarded: 0,
             paused: None,
             due: None,
-            #[cfg(test)]
-            looks: 0,
             waiting: BTreeMap::new(),
             state,
             actions,
@@ -290,6 +264,7 @@ impl Coordinator {
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
             Event::Closed { round, enough } => self.after_close(now, round, enough),
+            Event::Remembered => self.memory.under_way = self.memory.under_way.saturating_sub(1),
             Event::Paused => {
                 self.paused = self.paused.or(Some(now));
                 self.turn_waiting_away();
@@ -309,6 +284,7 @@ impl Coordinator {
         if !idle || lost || self.due.is_some_and(|due| now >= due) {
             self.settle(now);
             self.due = self.next_change(now);
+            self.remember_in_time();
         }
     }
 
@@ -373,10 +349,7 @@ impl Coordinator {
     }
 
     fn folded(&mut self, number: u32, client: ClientId, outcome: Result<(), Rejection>) {
-        let (State::Open { round } | State::Opening { round, .. }) = &mut self.state else { return };
-        if round.number() != number {
-            return;
-        }
+        let Some(round) = self.state.round_numbered(number) else { return };
         let verdict = match outcome {
             Ok(()) => Verdict::Accepted,
             Err(rejection) => Verdict::Rejected(rejection),

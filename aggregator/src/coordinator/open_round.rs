@@ -113,7 +113,13 @@ impl OpenRound {
         }
     }
 
-    pub(super) fn resume(reopened: Reopened, policy: RoundPolicy, now: Duration) -> Self {
+    /// Members that are not `known` any more were revoked before the restart.
+    pub(super) fn resume(
+        reopened: Reopened,
+        known: impl Fn(&ClientId) -> bool,
+        policy: RoundPolicy,
+        now: Duration,
+    ) -> Self {
         let mut round = Self::new(reopened.opening, policy, now);
         round.regather = now + policy.regather;
         let accepted = |(client, trained)| (client, Late { trained, stage: Stage::Accepted });
@@ -124,6 +130,8 @@ impl OpenRound {
                 Stage::Accepted
             } else if decided.as_ref().is_some_and(|contributors| !contributors.contains(client)) {
                 Stage::Missed
+            } else if !known(client) {
+                Stage::Gone
             } else {
                 Stage::Asked
             };
@@ -140,6 +148,11 @@ impl OpenRound {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether its members are to learn something.
+    pub(super) fn trains(&self) -> bool {
+        self.work.train
     }
 
     pub(super) fn opened(&self) -> Duration {

@@ -6,6 +6,9 @@
 //! the longest time and is not in the open round's cohort; if there is none, it has to come again later. A
 //! federation of fewer clients never gets there, so that its cohorts and its model do not depend on this. Nor
 //! do a larger one's cohorts: they are drawn among the clients that are connected. A client that is revoked leaves it.
+//!
+//! What is on the roster when a round opens is part of that round, and durable with it. What becomes of the roster afterwards is
+//! made durable by itself ([`Known`]): otherwise the round after a restart would be made for those that happen to come back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use std::time::Duration;
 use shared::id::ClientId;
 use shared::message::Progress;
 
-use super::{Action, Coordinator, Owed, PeerId, State};
+use super::{Action, Coordinator, Known, Owed, PeerId, State};
 
 /// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is about 100
 /// bytes in memory and 55 in the opening record of every round, or 130 if it owes an update: 0.4 MB and 0.5 MB.
@@ -41,6 +44,15 @@ impl Member {
     }
 }
 
+/// Whether the roster is durable as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memory {
+    /// It has changed since it was last to be made durable, by itself or with an opening.
+    pub(super) outdated: bool,
+    /// So many [`Action::Remember`] are not done.
+    pub(super) under_way: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) peer: PeerId,
@@ -51,11 +63,15 @@ pub(super) struct Link {
 }
 
 impl Coordinator {
-    /// Known clients that are not connected.
+    /// Every known client, connected or not.
+    pub fn known(&self) -> impl Iterator<Item = ClientId> {
+        self.members.keys().copied()
+    }
+
+    /// The connections that clients were last heard on, unless it is known that they are gone.
     #[must_use]
-    pub fn away(&self) -> Vec<ClientId> {
-        let away = self.members.iter().filter(|(_, member)| member.link.is_none());
-        away.map(|(client, _)| *client).collect()
+    pub fn connections(&self) -> &BTreeMap<PeerId, ClientId> {
+        &self.peers
     }
 
     pub(super) fn heard(&mut self, now: Duration, client: ClientId) {
@@ -74,7 +90,7 @@ impl Coordinator {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
             self.drop_waiting_of(peer, client);
-            if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
+            if let Some(round) = self.state.round_mut() {
                 round.away(client);
             }
         }
@@ -88,7 +104,8 @@ impl Coordinator {
             self.actions.push_back(Action::Disconnect { peer: link.peer });
         }
         self.members.remove(&client);
-        if let State::Open { round } | State::Opening { round, .. } = &mut self.state {
+        self.memory.outdated = true;
+        if let Some(round) = self.state.round_mut() {
             round.revoked(client);
         }
     }
@@ -99,10 +116,7 @@ impl Coordinator {
         if self.members.contains_key(&client) || self.members.len() < places {
             return true;
         }
-        let round = match &self.state {
-            State::Open { round } | State::Opening { round, .. } => Some(round),
-            _ => None,
-        };
+        let round = self.state.round();
         let asked = |client: ClientId| round.is_some_and(|round| round.stage(client).is_some());
         let away = self.members.iter().filter(|(client, member)| member.link.is_none() && !asked(**client));
         let longest = away.min_by_key(|(client, member)| (member.seen, **client)).map(|(client, _)| *client);
@@ -153,6 +167,28 @@ impl Coordinator {
 
     pub(super) fn roster(&self) -> BTreeMap<ClientId, u64> {
         self.members.iter().map(|(client, member)| (*client, member.samples)).collect()
+    }
+
+    /// Has the roster made durable if it has changed.
+    pub(super) fn remember(&mut self) {
+        if !std::mem::take(&mut self.memory.outdated) {
+            return;
+        }
+        let since = match &self.state {
+            State::Open { round } | State::Opening { round, .. } => round.number(),
+            State::Closing { .. } => self.closed + 1,
+            State::Gathering { .. } | State::Finished => self.closed,
+        };
+        self.memory.under_way += 1;
+        self.actions.push_back(Action::Remember(Known { since, roster: self.roster() }));
+    }
+
+    /// The same, unless it is being written or there is no room for it: however many come at a time, one list is under way.
+    pub(super) fn remember_in_time(&mut self) {
+        let over = matches!(self.state, State::Finished);
+        if !over && self.memory.under_way == 0 && self.paused.is_none() {
+            self.remember();
+        }
     }
 
     pub(super) fn connected_peers(&self) -> Vec<PeerId> {

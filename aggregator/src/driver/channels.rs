@@ -97,6 +97,9 @@ pub enum FromPeer {
         peer: PeerId,
         /// Why, for the operator.
         reason: String,
+        /// Whether they parted in good order: the peer has received all that it was told up to [`ToPeer::Disconnect`], or has
+        /// hung up by itself. One whose network or process is gone does neither.
+        parted: bool,
     },
 }
 

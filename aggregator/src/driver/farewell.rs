@@ -1,5 +1,9 @@
 //! After the last round: everybody is told that the run is over, those who are here at once, the others as
 //! they come. A device that never hears of it would look for its server for ever.
+//!
+//! A device has been told when it has confirmed that, or has hung up at it, which is what devices do. That its connection is
+//! there says little: one whose device lost its network a moment ago looks the same until
+//! [`lost_after`](crate::config::RoundPolicy::lost_after) is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +13,7 @@ use shared::message::{ToClient, ToServer};
 use tokio::sync::{mpsc, watch};
 
 use super::{FromPeer, ToPeer, drop_upload};
-use crate::coordinator::PeerId;
+use crate::coordinator::{Coordinator, PeerId};
 
 /// How long peers may take to hear the last messages of a run.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -18,34 +22,35 @@ const FAREWELL: Duration = Duration::from_secs(3);
 pub struct Latecomers {
     peers: mpsc::UnboundedReceiver<FromPeer>,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
+    /// Whose connections these are, as far as is known.
     names: BTreeMap<PeerId, ClientId>,
-    away: BTreeSet<ClientId>,
+    untold: BTreeSet<ClientId>,
     /// Rounds that the run has completed; `None` if it can be continued, and clients should come back.
     rounds: Option<u32>,
 }
 
 impl Latecomers {
+    /// Nobody of those that the run knows has heard it yet.
     pub(super) fn new(
         peers: mpsc::UnboundedReceiver<FromPeer>,
         commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
-        away: impl IntoIterator<Item = ClientId>,
+        run: &Coordinator,
         rounds: Option<u32>,
     ) -> Self {
-        Self { peers, commands, names: BTreeMap::new(), away: away.into_iter().collect(), rounds }
+        Self { peers, commands, names: run.connections().clone(), untold: run.known().collect(), rounds }
     }
 
-    /// Known clients that were not connected when the run ended, and have not been told since. None if they
-    /// are meant to come back to the run.
+    /// Known clients that have not confirmed that they heard of the end. None if they are meant to come back to the run.
     #[must_use]
-    pub fn away(&self) -> usize {
-        if self.rounds.is_some() { self.away.len() } else { 0 }
+    pub fn untold(&self) -> usize {
+        if self.rounds.is_some() { self.untold.len() } else { 0 }
     }
 
     /// Tells whoever comes that the run is over, until all known clients have heard it, `time` is over, or
     /// `stop` changes.
     pub async fn answer(&mut self, time: Duration, mut stop: watch::Receiver<bool>) {
         let told = async {
-            while self.away() > 0 && self.hear().await {}
+            while self.untold() > 0 && self.hear().await {}
             self.hung_up().await;
         };
         tokio::select! {
@@ -76,15 +81,19 @@ impl Latecomers {
             Some(FromPeer::Message { peer, message: ToServer::Hello(hello), .. }) => {
                 self.names.insert(peer, hello.client);
             }
-            Some(FromPeer::Disconnected { peer, .. }) => {
+            // It leaves for reasons of its own, and may come again.
+            Some(FromPeer::Message { peer, message: ToServer::Goodbye, .. }) => {
+                self.names.remove(&peer);
+            }
+            Some(FromPeer::Disconnected { peer, parted, .. }) => {
                 self.commands.remove(&peer);
-                if let Some(client) = self.names.remove(&peer) {
-                    self.away.remove(&client);
+                if let Some(client) = self.names.remove(&peer).filter(|_| parted) {
+                    self.untold.remove(&client);
                 }
             }
             // Whoever may not take part is not waited for.
             Some(FromPeer::Revoked { client }) => {
-                self.away.remove(&client);
+                self.untold.remove(&client);
             }
             // Of no use any more, and nobody would ever empty the spool of a run that is complete.
             Some(FromPeer::Uploaded { upload, .. }) => drop_upload(upload),

@@ -33,12 +33,12 @@ impl Driver {
                 let id = UploadId(self.next_upload);
                 self.next_upload += 1;
                 self.uploads.insert(id, upload);
-                self.room.received(notice);
+                self.room.received();
                 Some(Event::Uploaded { peer, round: header.round, report: header.report, upload: id })
             }
             FromPeer::Waits { peer } => Some(Event::Alive { peer }),
             FromPeer::SpoolFailed { peer, path, error } => {
-                let said = self.room.failed(&path, &error, notice);
+                let said = self.room.failed(&path, &error, Instant::now(), notice);
                 if let Some(known) = self.known.get_mut(&peer) {
                     known.unspooled = said;
                 }
@@ -75,7 +75,7 @@ impl Driver {
                 }
                 None
             }
-            FromPeer::Disconnected { peer, reason } => {
+            FromPeer::Disconnected { peer, reason, parted: _ } => {
                 self.commands.remove(&peer);
                 let reason = printable(&reason);
                 match self.known.remove(&peer) {
@@ -168,6 +168,7 @@ impl Driver {
                 notice(Notice::Arrival { round, client, what });
                 Some(Event::Folded { round, client, outcome })
             }
+            Done::Remembered => Some(Event::Remembered),
             Done::Closed { round, enough } => {
                 if let Some(remark) = self.said.close(round) {
                     notice(Notice::Remark(remark));

@@ -7,7 +7,7 @@ use shared::id::ClientId;
 use shared::message::Rejection;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::coordinator::{Opening, Tally};
+use crate::coordinator::{Known, Opening, Tally};
 use crate::report::RoundRecord;
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 
@@ -27,6 +27,7 @@ pub(super) enum Job {
         tally: Tally,
         traffic: Traffic,
     },
+    Remember(Known),
     /// The closed round has waited for the next one long enough.
     Due,
 }
@@ -43,6 +44,7 @@ pub(super) enum Done {
         round: u32,
         enough: bool,
     },
+    Remembered,
     /// A closed round is on disk with all that follows from it.
     Settled(Box<RoundRecord>),
     Failed(RunError),
@@ -73,6 +75,10 @@ fn keep(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
                 // If nobody listens any more, the driver has hung up: the queue's end says so.
                 let _ = done.send(Done::Opened(run.open(&opening)?));
                 settle(run, &mut closed, done)?;
+            }
+            Job::Remember(known) => {
+                run.remember(&known)?;
+                let _ = done.send(Done::Remembered);
             }
             Job::Fold { round, client, upload } => {
                 let mut uploads = vec![(client, upload)];

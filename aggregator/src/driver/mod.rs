@@ -131,8 +131,8 @@ pub async fn drive(
     let outcome = driver.outcome.take();
     let over = matches!(outcome, Some(Outcome::Completed | Outcome::Fruitless { .. }));
     let rounds = over.then_some(driver.coordinator.trained());
-    let away = driver.coordinator.away();
-    let mut latecomers = Latecomers::new(peers, std::mem::take(&mut driver.commands), away, rounds);
+    let commands = std::mem::take(&mut driver.commands);
+    let mut latecomers = Latecomers::new(peers, commands, &driver.coordinator, rounds);
     latecomers.farewell().await;
     drop(driver);
     let run = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -141,7 +141,7 @@ pub async fn drive(
         match late {
             Done::Failed(error) => failure = failure.or(Some(error)),
             Done::Settled(record) => notice(Notice::Round(&record)),
-            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } => {}
+            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::Remembered => {}
         }
     }
     if let Some(error) = failure {
@@ -255,6 +255,7 @@ impl Driver {
                     let traffic = std::mem::take(&mut self.traffic);
                     self.job(Job::Close { round, tally, traffic });
                 }
+                Action::Remember(known) => self.job(Job::Remember(known)),
                 Action::Alarm { rounds, reasons, pause } => {
                     let next = match pause.as_secs() {
                         0 => "at once".to_owned(),
@@ -334,6 +335,9 @@ impl Driver {
     ) -> Option<Event> {
         if let Some(text) = self.strangers.due(Instant::now()) {
             notice(Notice::Aside(text));
+        }
+        if let Some(text) = self.room.recovered(Instant::now()) {
+            notice(Notice::Remark(text));
         }
         // Waiting for room, nothing is stuck: ending the process would not help.
         if self.ledger.gets_on(own) || self.room.is_paused() {

@@ -1,6 +1,6 @@
 //! Whether updates and durable steps find room on the disk.
 
-use std::io::{Error, ErrorKind};
+use std::io::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use super::Notice;
 use crate::coordinator::Event;
 use crate::files::FileLayer;
 use crate::files::patient::{free_bytes, is_full, no_room};
+use crate::files::spell::Spell;
 use crate::run::Run;
 
 /// After so long without a failure it is looked whether there is room again.
@@ -20,8 +21,8 @@ pub(super) struct Room {
     spool: PathBuf,
     /// What the largest update may take.
     payload: u64,
-    /// Why updates cannot be written down at the moment.
-    trouble: Option<ErrorKind>,
+    /// Whether updates can be written down, as far as the operator is told of it.
+    spell: Spell,
     /// Since when there is no room for one, as far as is known.
     full: Option<Instant>,
     /// Whether the coordinator was told that there is no room.
@@ -31,7 +32,7 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn of(run: &Run) -> Self {
         let (files, spool, payload) = (run.files(), run.directory().spool(), run.max_payload());
-        Self { files, spool, payload, trouble: None, full: None, paused: false }
+        Self { files, spool, payload, spell: Spell::default(), full: None, paused: false }
     }
 
     /// Whether the run waits for room.
@@ -40,25 +41,31 @@ impl Room {
     }
 
     /// An update was written down.
-    pub(super) fn received(&mut self, notice: &mut (dyn FnMut(Notice<'_>) + Send)) {
+    pub(super) fn received(&mut self) {
         self.full = None;
-        if self.trouble.take().is_some_and(|kind| is_full(&kind.into())) {
-            notice(Notice::Remark("there is room for updates again: the run goes on".to_owned()));
-        }
+        self.spell.succeeds();
     }
 
-    /// An update could not be written down, for a reason that may pass. Said once, until it has passed: clients come back
-    /// with it again and again. Gives whether it was said before.
+    /// What the operator is told once it is clear that there is room again.
+    pub(super) fn recovered(&mut self, now: Instant) -> Option<String> {
+        let over = self.spell.over(now)?;
+        let full = over.iter().any(|kind| is_full(&(*kind).into()));
+        full.then(|| "there is room for updates again: the run goes on".to_owned())
+    }
+
+    /// An update could not be written down at `now`, for a reason that may pass. Said once, until it has clearly passed: clients
+    /// come back with it again and again. Gives whether it was said before.
     pub(super) fn failed(
         &mut self,
         path: &Path,
         error: &Error,
+        now: Instant,
         notice: &mut (dyn FnMut(Notice<'_>) + Send),
     ) -> bool {
         if is_full(error) {
-            self.full = Some(Instant::now());
+            self.full = Some(now);
         }
-        let said = self.trouble.replace(error.kind()) == Some(error.kind());
+        let said = !self.spell.fails(error.kind(), now);
         let folder = path.parent().unwrap_or(path);
         if !said && is_full(error) {
             notice(Notice::Alarm(no_room(folder, error)));
@@ -85,5 +92,38 @@ impl Room {
         }
         self.paused = paused;
         Some(if paused { Event::Paused } else { Event::Resumed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+    use crate::files::Disk;
+    use crate::files::spell::CALM;
+
+    #[test]
+    fn a_spool_with_room_for_small_updates_alone_is_not_told_of_each_time() {
+        let (files, spool) = (Arc::new(Disk), PathBuf::from("spool"));
+        let mut room = Room { files, spool, payload: 1, spell: Spell::default(), full: None, paused: false };
+        let (mut told, begin) = (Vec::new(), Instant::now());
+        let mut now = begin;
+        for minute in 0..50 {
+            now = begin + minute * (CALM / 2);
+            let full: Error = ErrorKind::StorageFull.into();
+            let said = room.failed(Path::new("spool/large.upload"), &full, now, &mut |notice| {
+                assert!(matches!(notice, Notice::Alarm(_)));
+                told.push("full");
+            });
+            assert_eq!(said, minute > 1);
+            assert!(matches!(room.change(), Some(Event::Paused)), "the run stands still each time");
+            room.received();
+            assert!(matches!(room.change(), Some(Event::Resumed)), "and goes on each time");
+            told.extend(room.recovered(now).map(|_| "room"));
+        }
+        assert_eq!(told, ["full", "room", "full"], "it is told when it comes back, and then no more");
+        assert!(room.recovered(now + CALM).is_some_and(|text| text.contains("room for updates again")));
+        assert_eq!(room.recovered(now + 2 * CALM), None);
     }
 }

@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::spell::Spell;
 use super::{Disk, DurableFile, FileLayer};
 
 /// How often a step is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// What an operator is told when a disk was full and clearly is so no more.
+const AGAIN_ROOM: &str = "there is room on the disk again: the run goes on";
 
 /// Whether there was no room, on the disk or in somebody's share of it.
 #[must_use]
@@ -87,7 +91,30 @@ impl Write for Attentive<'_> {
 struct State {
     waits: bool,
     lacking: Option<PathBuf>,
+    spell: Spell,
     news: Option<String>,
+}
+
+impl State {
+    /// There is no room for this.
+    fn lacks(&mut self, path: &Path, error: &io::Error, now: Instant) {
+        self.lacking.get_or_insert_with(|| path.to_owned());
+        if self.spell.fails(error.kind(), now) {
+            self.news = Some(no_room(path, error));
+        }
+    }
+
+    /// There was room for what was lacking it.
+    fn found(&mut self) {
+        if self.lacking.take().is_some() {
+            self.spell.succeeds();
+        }
+    }
+
+    fn take_news(&mut self, now: Instant) -> Option<String> {
+        let over = self.spell.over(now).map(|_| AGAIN_ROOM.to_owned());
+        self.news.take().or(over)
+    }
 }
 
 /// Whether there is room, for those who write and for those who tell the operator.
@@ -122,16 +149,16 @@ impl Shortage {
     /// What the operator does not know yet.
     #[must_use]
     pub fn take_news(&self) -> Option<String> {
-        self.state().news.take()
+        self.state().take_news(Instant::now())
     }
 
     fn wait(&self, path: &Path, error: io::Error) -> io::Result<()> {
         let mut state = self.state();
-        if state.waits && state.lacking.is_none() {
-            state.lacking = Some(path.to_owned());
-            state.news = Some(no_room(path, &error));
+        let now = Instant::now();
+        if state.waits {
+            state.lacks(path, &error, now);
         }
-        let until = Instant::now() + AGAIN;
+        let until = now + AGAIN;
         while state.waits {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -144,10 +171,7 @@ impl Shortage {
     }
 
     fn over(&self) {
-        let mut state = self.state();
-        if state.lacking.take().is_some() {
-            state.news = Some("there is room on the disk again: the run goes on".to_owned());
-        }
+        self.state().found();
     }
 
     /// A panic between two writes of it leaves nothing half-done.
@@ -241,5 +265,33 @@ impl FileLayer for Patient {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         Disk.list(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::spell::CALM;
+
+    #[test]
+    fn a_disk_with_room_for_one_step_and_none_for_the_next_is_not_told_of_each_time() {
+        let full: io::Error = io::ErrorKind::StorageFull.into();
+        let pauses = |text: &String| text.contains("The run pauses");
+        let (mut state, begin) = (State::default(), Instant::now());
+        let mut told = Vec::new();
+        let mut now = begin;
+        for step in 0..50 {
+            now = begin + step * AGAIN;
+            state.lacks(Path::new("/nowhere/checkpoint"), &full, now);
+            assert!(state.lacking.is_some(), "the run stands still each time");
+            told.extend(state.take_news(now));
+            state.found();
+            assert!(state.lacking.is_none(), "and goes on each time");
+            told.extend(state.take_news(now));
+        }
+        let [first, over, again] = &told[..] else { panic!("{told:?}") };
+        assert!(pauses(first) && over == AGAIN_ROOM && pauses(again), "{told:?}");
+        assert_eq!(state.take_news(now + CALM).as_deref(), Some(AGAIN_ROOM));
+        assert_eq!(state.take_news(now + 2 * CALM), None);
     }
 }

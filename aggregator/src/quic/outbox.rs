@@ -27,14 +27,15 @@ const CHUNK: usize = 128 << 10;
 /// How long a connection that is being closed may take to deliver its last messages.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Carries commands out until the driver wants the connection closed, or hangs up.
+/// Carries commands out until the driver wants the connection closed, or hangs up. Gives whether the peer has received all that it
+/// was told by then.
 pub(super) async fn empty(
     peer: &Peer,
     mut queue: mpsc::UnboundedReceiver<ToPeer>,
     control: SendStream,
     partial: Option<Partial>,
     stranger: Stranger,
-) -> Result<(), PeerError> {
+) -> Result<bool, PeerError> {
     let (messages, waiting) = mpsc::channel(MESSAGES);
     let (newest, tasks) = watch::channel(None);
     let dismissed = async {
@@ -73,24 +74,23 @@ pub(super) async fn empty(
         result = &mut said => return result,
         result = give(peer, tasks, partial) => return result,
     }
-    let _ = tokio::time::timeout(LINGER, said).await;
+    let received = matches!(tokio::time::timeout(LINGER, said).await, Ok(Ok(true)));
     peer.connection.close(VarInt::from_u32(0), b"goodbye");
-    Ok(())
+    Ok(received)
 }
 
-/// Writes messages to the control stream until there are no more, and waits until the peer has them.
+/// Writes messages to the control stream until there are no more, and waits until the peer has them or is gone: gives which.
 async fn say(
     peer: &Peer,
     mut control: SendStream,
     mut waiting: mpsc::Receiver<Vec<u8>>,
-) -> Result<(), PeerError> {
+) -> Result<bool, PeerError> {
     while let Some(frame) = waiting.recv().await {
         within(peer.limits.patience, PeerError::Deaf, control.write_all(&frame)).await?;
     }
-    // `stopped` resolves when the peer has everything, or is gone.
+    // `stopped` resolves when the peer has everything, wants no more, or is gone.
     let _ = control.finish();
-    let _ = control.stopped().await;
-    Ok(())
+    Ok(matches!(control.stopped().await, Ok(None)))
 }
 
 /// Sends the newest task, always.
@@ -98,7 +98,7 @@ async fn give(
     peer: &Peer,
     mut tasks: watch::Receiver<Option<Broadcast>>,
     mut partial: Option<Partial>,
-) -> Result<(), PeerError> {
+) -> Result<bool, PeerError> {
     while tasks.changed().await.is_ok() {
         let Some(mut broadcast) = tasks.borrow_and_update().clone() else { continue };
         loop {

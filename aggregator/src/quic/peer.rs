@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, ReadExactError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
@@ -109,21 +109,28 @@ impl Peer {
 
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
     pub(super) async fn run(self, stranger: Stranger) {
-        let reason = match self.serve(stranger).await {
-            Ok(()) => "closed".to_owned(),
+        let (reason, parted) = match self.serve(stranger).await {
+            Ok(received) => ("closed".to_owned(), received || self.was_closed_by_peer()),
             // The driver has heard of it, and never knew the connection.
             Err(PeerError::Dismissed) => return,
             Err(error) => {
                 debug!(peer = self.id.0, %error);
                 let text = error.to_string();
+                let parted = matches!(error, PeerError::Left) || self.was_closed_by_peer();
                 self.connection.close(VarInt::from_u32(1), text.as_bytes());
-                text
+                (text, parted)
             }
         };
-        let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason });
+        let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason, parted });
     }
 
-    async fn serve(&self, stranger: Stranger) -> Result<(), PeerError> {
+    /// Whether the peer has closed the connection, with nothing to find fault with.
+    fn was_closed_by_peer(&self) -> bool {
+        let reason = self.connection.close_reason();
+        matches!(reason, Some(ConnectionError::ApplicationClosed(close)) if close.error_code == VarInt::from_u32(0))
+    }
+
+    async fn serve(&self, stranger: Stranger) -> Result<bool, PeerError> {
         let greeting = stranger.in_time(async {
             let (sender, mut receiver) = self.connection.accept_bi().await?;
             let greeting = self.greeting(&mut receiver).await?;
@@ -133,7 +140,7 @@ impl Peer {
         let client = greeting.hello.client;
         if let Err(refusal) = self.admit(&greeting).await? {
             self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
-            return self.dismiss(control, refusal).await;
+            return Err(self.dismiss(control, refusal).await);
         }
         self.limits.strangers.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
@@ -241,14 +248,16 @@ impl Peer {
     }
 
     /// Tells the peer why it may not take part, and hangs up.
-    async fn dismiss(&self, mut control: SendStream, refusal: Refusal) -> Result<(), PeerError> {
+    async fn dismiss(&self, mut control: SendStream, refusal: Refusal) -> PeerError {
         let told = ToClient::Refused(refusal).for_peer(self.protocol());
         let frame = told.map(|told| frame::encode(&told, 0)).unwrap_or_default();
-        within(GREETING, PeerError::Deaf, control.write_all(&frame)).await?;
+        if let Err(error) = within(GREETING, PeerError::Deaf, control.write_all(&frame)).await {
+            return error;
+        }
         let _ = control.finish();
         let _ = tokio::time::timeout(GREETING, control.stopped()).await;
         self.connection.close(VarInt::from_u32(0), b"refused");
-        Err(PeerError::Dismissed)
+        PeerError::Dismissed
     }
 
     /// Reads one message of the control stream and hands it to the driver.

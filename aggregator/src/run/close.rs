@@ -53,7 +53,10 @@ impl Run {
         let work = sums.opening.work;
         let mut own_loss = None;
         if tally.void || sums.reports.is_empty() || !work.train {
-            // Nothing counts, or nothing was learned: the model stays.
+            // Nothing counts, or nothing was learned: the model stays. But clients keep what they were told that counts.
+            if let Some(partial) = sums.partial {
+                self.algorithm.close_void(&mut global, partial, &this)?;
+            }
         } else {
             let mixture = self.config.server.mixture;
             // Without the server's share, one that was to have all of it leaves what was there before.

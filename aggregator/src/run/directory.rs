@@ -14,6 +14,7 @@
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
 //!                              the best model stays
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
+//!         roster.json          the clients known by now, if that has changed since the newest round was opened
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
 //!         served               locked by the process that serves the run, for whoever asks whether one does
@@ -140,6 +141,12 @@ impl RunDirectory {
     #[must_use]
     pub fn opening(&self, round: u32) -> PathBuf {
         self.state().join(format!("round-{round:06}.json"))
+    }
+
+    /// Who is known by now, if that has changed since the newest round was opened.
+    #[must_use]
+    pub fn roster(&self) -> PathBuf {
+        self.state().join("roster.json")
     }
 
     /// What the cohort of `round` is sent.

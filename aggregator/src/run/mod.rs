@@ -13,7 +13,10 @@
 //! 3. *close*: the decision, with all whose updates count, in `round-N.json`, unless the whole cohort has contributed and
 //!    there is nothing to decide; from then on the round has one outcome.
 //!
-//! Then comes what follows from it, the line in `rounds.jsonl` and last `checkpoint-N` (*settle*). As it can be had again
+//! Beside them it is made durable who is known, whenever that has changed while no round opened (*remember*, `known.rs`): the
+//! sums of the next round are made for all of them.
+//!
+//! After a close comes what follows from it, the line in `rounds.jsonl` and last `checkpoint-N` (*settle*). As it can be had again
 //! it waits until the next round is open and its clients are at work, but no update of that round is accepted
 //! before. It does not wait where that would need memory, where updates were in memory alone, after a void round or
 //! after the last one.
@@ -60,6 +63,7 @@ pub mod directory;
 mod ensemble;
 mod error;
 mod evaluation;
+mod known;
 mod measured;
 mod opening;
 mod recovery;

@@ -75,6 +75,7 @@ impl Run {
             self.files.remove(&next).map_err(disk("remove", &next))?;
             let state = self.directory.state();
             self.files.sync_dir(&state).map_err(disk("sync", &state))?;
+            self.known_before(round)?;
             self.mended
                 .push(format!("round {} begins again: the model that it began with is lost", round + 1));
             return Ok(resume);
@@ -92,21 +93,23 @@ impl Run {
         let void = stopping::void_in_a_row(&self.records);
         let Some(record) = self.read_opening(closed + 1)? else {
             let Some(last) = self.read_opening(closed)? else {
-                return Ok(Resume { closed, ended, void, ..Resume::default() });
+                let roster = self.known_since(closed)?.unwrap_or_default();
+                return Ok(Resume { closed, ended, void, roster, ..Resume::default() });
             };
             // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
             let closing = last.decision.as_ref().map(|decision| &decision.closing);
             let late = closing.map_or(BTreeMap::new(), |closing| closing.late.clone());
             let owed =
                 self.still_owed(last.owed, &last.cohort, &late, closing.map(|closing| (closed, closing)));
-            let roster = known(last.roster, &last.cohort);
+            let roster = self.known_since(closed)?.unwrap_or_else(|| known(last.roster, &last.cohort));
             return Ok(Resume { closed, ended, void, roster, owed, counted, open: None });
         };
         let (work, cohort, owed) = (record.work, record.cohort, record.owed);
         counted.extend(&record.counted);
         let opening =
             Opening { round: closed + 1, work, cohort, roster: record.roster, owed, counted: record.counted };
-        let roster = known(opening.roster.clone(), &opening.cohort);
+        let roster = self.known_since(closed + 1)?;
+        let roster = roster.unwrap_or_else(|| known(opening.roster.clone(), &opening.cohort));
         let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
         let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());

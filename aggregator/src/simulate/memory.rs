@@ -59,23 +59,23 @@ impl Connector for MemoryConnector {
         };
         hub.driver.send(FromPeer::Connected { peer, commands }).map_err(|_| unreachable())?;
         tokio::spawn(async move {
-            let ended = loop {
+            let (ended, parted) = loop {
                 let step = tokio::select! {
                     outgoing = from_client.recv() => match outgoing {
-                        None => break "closed".to_owned(),
+                        None => break ("closed".to_owned(), true),
                         Some(outgoing) => hub.to_server(peer, outgoing),
                     },
                     command = from_driver.recv() => match command {
-                        None | Some(ToPeer::Disconnect) => break "closed".to_owned(),
+                        None | Some(ToPeer::Disconnect) => break ("closed".to_owned(), true),
                         Some(command) => receive(command, &to_client),
                     },
                 };
                 if let Err(error) = step {
-                    break error.to_string();
+                    break (error.to_string(), false);
                 }
             };
             let _ = to_client.send(Incoming::Closed { reason: ended.clone() });
-            let _ = hub.driver.send(FromPeer::Disconnected { peer, reason: ended });
+            let _ = hub.driver.send(FromPeer::Disconnected { peer, reason: ended, parted });
         });
         Ok(Link { server: "this process".to_owned(), outgoing, incoming })
     }

@@ -83,6 +83,13 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn deployed(&self, global: &Global, update: Checked) -> Option<ParamSet>;
     /// [`Algorithm::close`], and the check that the new model is finite.
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
+    /// [`Algorithm::close_void`].
+    fn close_void(
+        &self,
+        global: &mut Global,
+        partial: Partial,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError>;
     /// [`Algorithm::mixed`].
     fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
     /// [`Algorithm::SUPERVISED`].
@@ -207,6 +214,16 @@ where
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::close(self, state, partial, round)?;
         finite(Algorithm::published(self, state))
+    }
+
+    fn close_void(
+        &self,
+        global: &mut Global,
+        partial: Partial,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
+        Algorithm::close_void(self, global.0.downcast_mut().expect(FOREIGN), partial, round)
     }
 
     fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {

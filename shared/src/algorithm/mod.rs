@@ -203,6 +203,19 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Folds another partial result of the same round in.
     fn merge(&self, into: &mut Self::Partial, other: Self::Partial);
 
+    /// Takes in what accepted updates say that holds although their round came to nothing for want of others: their clients were
+    /// told that they count, and what these keep has changed with them. The [model](Self::published) stays. By default there is
+    /// nothing of the kind.
+    fn close_void(
+        &self,
+        global: &mut Self::Global,
+        partial: Self::Partial,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        let _ = (global, partial, round);
+        Ok(())
+    }
+
     /// The model that clients are to go on from, if it may be mixed with others: the mean of what they have learned and not,
     /// for example, one of several tensors that belong together. `None` if nothing can be mixed with it.
     fn mixed<'a>(&self, global: &'a mut Self::Global) -> Option<&'a mut ParamSet> {

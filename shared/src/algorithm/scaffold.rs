@@ -13,8 +13,9 @@
 //!
 //! K is the number of clients that the server has come to know, those included that joined the round. As it grows, c is shared
 //! out among more: those who are new have `c_k = 0`, so that `c = (1/K) sum c_k` holds whoever comes when. For that the server
-//! adds what its clients add: control variates as they are encoded for the wire, and only those of updates that count. In the
-//! first round all control variates are zero, and it is FedAvg, to the bit.
+//! adds what its clients add: control variates as they are encoded for the wire, and only those of updates that count. It adds
+//! those of a round, too, that came to nothing for want of other updates, and whose model nobody learns from. In the first round
+//! all control variates are zero, and it is FedAvg, to the bit.
 
 use models::Correction;
 use models::params::{Array, ParamSet};
@@ -186,8 +187,24 @@ impl Algorithm for Scaffold {
         partial: Sums,
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
-        let Centre { at: Controlled { model, control }, clients } = server;
-        model.step(partial.models, 1.0, round)?;
+        server.at.model.step(partial.models, 1.0, round)?;
+        server.take_in(partial.controls, round)
+    }
+
+    fn close_void(
+        &self,
+        server: &mut Self::Global,
+        partial: Sums,
+        round: &Round<'_>,
+    ) -> Result<(), AggregateError> {
+        server.take_in(partial.controls, round)
+    }
+}
+
+impl Centre {
+    /// `c <- c + (1/K) sum (c_k+ - c_k)`.
+    fn take_in(&mut self, controls: ExactSum, round: &Round<'_>) -> Result<(), AggregateError> {
+        let Self { at: Controlled { control, .. }, clients } = self;
         fill(control, &round.template.without_buffers());
         // Clients that are known no more have their c_k still.
         let known = (round.clients as u64).max(*clients).max(1);
@@ -196,8 +213,8 @@ impl Algorithm for Scaffold {
         }
         *clients = known;
         // (1/K) of a sum is m/K of a mean of m.
-        let share = (partial.controls.terms() as f64 / known as f64) as f32;
-        partial.controls.each_mean(|tensor, offset, mean| {
+        let share = (controls.terms() as f64 / known as f64) as f32;
+        controls.each_mean(|tensor, offset, mean| {
             let c = control.get_mut(tensor).expect("filled by the same template").values_mut();
             c[offset..].iter_mut().zip(mean).for_each(|(c, mean)| *c += share * mean);
         })?;

@@ -171,6 +171,18 @@ impl<'a> Server<'a> {
         self.algorithm.store(global)
     }
 
+    /// The state after a round that came to nothing although these updates were accepted.
+    fn close_void(&self, state: &Parcel, updates: &[(Parcel, TrainReport)], number: u32) -> Parcel {
+        let round = self.round(number);
+        let mut global = self.algorithm.restore(state.clone()).unwrap();
+        let mut partial = self.algorithm.begin(&round);
+        for (index, (update, report)) in updates.iter().enumerate() {
+            self.fold(&mut partial, index, update, *report);
+        }
+        self.algorithm.close_void(&mut global, partial, &round).unwrap();
+        self.algorithm.store(global)
+    }
+
     fn published(&self, state: &Parcel) -> ParamSet {
         self.algorithm.published(&self.algorithm.restore(state.clone()).unwrap()).clone()
     }

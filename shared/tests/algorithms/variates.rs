@@ -69,3 +69,19 @@ fn it_goes_on_from_where_it_was() {
     round_of(&mut federation, 3);
     assert!(off(&federation, 3).0 < 1e-6 && !federation.state.scalars.is_empty());
 }
+
+/// Their clients were told that their updates count.
+#[test]
+fn it_is_their_mean_though_a_round_came_to_nothing() {
+    let shares = [view(12, 1), view(7, 2), view(9, 3)];
+    let spec = sent(Precision::F32);
+    let mut federation = Federation::new(&spec, &shares);
+    for number in 1..=4 {
+        let updates: Vec<_> = (0..2).map(|index| federation.train(index)).collect();
+        let before = federation.server.published(&federation.state);
+        federation.state = federation.server.close_void(&federation.state, &updates, number);
+        assert_eq!(federation.server.published(&federation.state), before, "the model stays");
+        let (off, longest) = off(&federation, 3);
+        assert!(off < 1e-6 && longest > 1e-4, "{off} off {longest}");
+    }
+}

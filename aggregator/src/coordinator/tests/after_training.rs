@@ -61,6 +61,48 @@ fn whoever_has_just_lost_its_connection_is_waited_for_before_the_closing_round()
     assert_eq!(opened_for(&bench.at(REGATHER)), Some((4, TESTS, 1)), "nor for longer than that");
 }
 
+/// A device that makes its own model in that round would otherwise never have one.
+#[test]
+fn whoever_comes_while_the_closing_round_is_open_is_asked_as_well() {
+    let open = || {
+        let mut bench = tested();
+        bench.joins(1);
+        bench.opened(3);
+        bench.delivers(1, 3);
+        assert_eq!(opened_for(&bench.closed(3)), Some((4, TESTS, 1)));
+        bench
+    };
+    let welcomed = |action: &Action| {
+        matches!(action, Action::Send { message: ToClient::Welcome { wants: None, .. }, .. })
+    };
+    let mut bench = open();
+    let early = bench.joins(2);
+    assert!(matches!(&early[..], [only] if welcomed(only)), "the opening is not durable yet: {early:?}");
+    let again = bench.opened(4);
+    assert_eq!(again[0], bench.task(1, 4));
+    assert_eq!(opened_for(&again), Some((4, TESTS, 2)));
+    assert_eq!(bench.opened(4), [bench.task(2, 4)]);
+    assert_eq!(bench.delivers(1, 4), [bench.accepted(1, 4)]);
+    let last = bench.joins(3);
+    assert_eq!((welcomed(&last[0]), opened_for(&last)), (true, Some((4, TESTS, 3))));
+    bench.opened(4);
+    bench.delivers(3, 4);
+    let back = bench.joins(3);
+    assert!(back.last().is_some_and(welcomed), "once: {back:?}");
+    let end = bench.delivers(2, 4);
+    assert_eq!(end, [bench.accepted(2, 4), close(4, tally(3, 3, WaitedFor::Cohort))]);
+
+    // Nor does it keep a round open whose time is over.
+    let mut bench = open();
+    bench.opened(4);
+    bench.uploads(1, 4, report(1));
+    assert_eq!(bench.at(TIME_MAX), [], "the update is being looked into");
+    let late = bench.joins(2);
+    assert!(matches!(&late[..], [only] if welcomed(only)), "{late:?}");
+    let end = bench.folded(1, 4, Ok(()));
+    assert_eq!(end.last(), Some(&close(4, tally(1, 1, WaitedFor::Cohort))));
+}
+
 #[test]
 fn rounds_of_training_ask_for_tests_as_often_as_configured() {
     let spec = RunSpec { rounds: 6, evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };

@@ -10,6 +10,7 @@ mod open;
 mod opening;
 mod pausing;
 mod properties;
+mod remembering;
 mod restart;
 mod revoked;
 mod stalled;
@@ -150,8 +151,16 @@ impl Bench {
         bench
     }
 
+    /// What it is to do, but for what it has to remember: that is done at once.
     fn drain(&mut self) -> Vec<Action> {
-        std::iter::from_fn(|| self.coordinator.poll()).collect()
+        let mut actions = Vec::new();
+        while let Some(action) = self.coordinator.poll() {
+            match action {
+                Action::Remember(_) => self.coordinator.handle(self.now, Event::Remembered),
+                action => actions.push(action),
+            }
+        }
+        actions
     }
 
     fn give(&mut self, event: Event) -> Vec<Action> {

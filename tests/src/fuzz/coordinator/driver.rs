@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use aggregator::config::RoundPolicy;
 use aggregator::coordinator::{
-    Action, Closing, Coordinator, Event, Opening, Outcome, Owed, PeerId, Reopened, Resume, Tally, UploadId,
+    Action, Closing, Coordinator, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, Tally,
+    UploadId,
 };
 use shared::frame;
 use shared::id::ClientId;
@@ -19,6 +20,7 @@ pub(super) const DEVICES: u8 = 4;
 #[derive(Debug)]
 pub(super) enum Step {
     Open(Opening),
+    Remember(Known),
     /// Into which round, whose, and of which round.
     Fold(u32, ClientId, u32),
     Close(u32, Tally),
@@ -113,7 +115,7 @@ impl Driver {
                     assert_eq!(opening.round, self.disk.closed + 1, "one round after the other");
                     // Where late updates count, everyone may be at work for an earlier round.
                     assert!(!opening.cohort.is_empty() || self.policy.late.is_some());
-                    let folds = |step: &Step| matches!(step, Step::Fold(..));
+                    let folds = |step: &Step| matches!(step, Step::Fold(..) | Step::Remember(_));
                     assert!(self.steps.iter().all(folds), "neither opens nor closes meanwhile");
                     self.steps.push_back(Step::Open(opening));
                 }
@@ -130,13 +132,20 @@ impl Driver {
                     assert!(self.uploads.remove(&upload.0).is_some(), "{upload:?} twice");
                 }
                 Action::Close { round, tally } => {
-                    assert!(self.steps.is_empty(), "steps under way come first");
+                    let remembers = |step: &Step| matches!(step, Step::Remember(_));
+                    assert!(self.steps.iter().all(remembers), "steps under way come first");
                     let open = self.disk.open.as_ref().expect("an open round closes");
                     assert_eq!(open.opening.round, round);
                     if !tally.void && open.decided().is_none() {
                         assert_eq!(tally.accepted, open.accepted.len(), "nothing accepted is lost");
                     }
                     self.steps.push_back(Step::Close(round, tally));
+                }
+                Action::Remember(known) => {
+                    assert_eq!(known.since, self.newest(), "beside the newest opening");
+                    let under_way = self.steps.iter().filter(|step| matches!(step, Step::Remember(_)));
+                    assert!(under_way.count() < 2, "one at a time, and one more beside an opening");
+                    self.steps.push_back(Step::Remember(known));
                 }
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {
@@ -176,7 +185,7 @@ impl Driver {
         let under_way = self.steps.iter().any(|step| match step {
             Step::Fold(_, other, _) => *other == client,
             Step::Close(..) => true,
-            Step::Open(_) => false,
+            Step::Open(_) | Step::Remember(_) => false,
         });
         assert!(!durable && !under_way, "nobody counts twice in a round, nor in a closing one");
         assert!(!self.taken.contains(&(client, trained)), "nothing is folded twice");
@@ -220,11 +229,17 @@ impl Driver {
         match step {
             Step::Open(opening) => {
                 let round = opening.round;
-                self.disk.roster.clone_from(&opening.roster);
+                if self.disk.open.as_ref().is_none_or(|open| open.opening.round != round) {
+                    self.disk.roster.clone_from(&opening.roster);
+                }
                 let before = self.disk.open.take();
                 let (accepted, late) = before.map(|open| (open.accepted, open.late)).unwrap_or_default();
                 self.disk.open = Some(Reopened { opening, accepted, late, closing: None });
                 Event::Opened { round }
+            }
+            Step::Remember(known) => {
+                self.disk.roster = known.roster;
+                Event::Remembered
             }
             Step::Fold(round, client, trained) => {
                 if fine {

@@ -1,0 +1,99 @@
+//! Trouble that comes and goes, and what an operator is told of it.
+//!
+//! Whoever makes room on a full disk wants to hear at once that all is well. But on a disk that is nearly full one write finds room
+//! and the next one does not: told of every change, an operator would hear of nothing else. So a spell of trouble is told once
+//! for each kind of it, and its end at once the first time. If trouble comes back soon, its end is told when nothing has gone
+//! wrong for a while, and for a longer one each time that it was too early.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+/// So long nothing may have gone wrong before a second spell is over: twice as long as a device waits at most before it comes
+/// again with what could not be written down. Each further spell takes twice as long as the one before.
+pub const CALM: Duration = Duration::from_secs(60);
+/// No spell takes longer, and whatever comes so long after the last trouble is a first one again.
+pub const LONGEST_CALM: Duration = Duration::from_secs(3600);
+
+/// A spell of trouble, or none.
+#[derive(Debug, Default)]
+pub struct Spell {
+    /// Kinds that were told; none between two spells.
+    told: Vec<ErrorKind>,
+    /// When something went wrong last.
+    failed: Option<Instant>,
+    /// Whether the same has gone well since.
+    mended: bool,
+    /// For how long it has to go well.
+    calm: Duration,
+}
+
+impl Spell {
+    /// Something goes wrong: whether that is news.
+    pub fn fails(&mut self, kind: ErrorKind, now: Instant) -> bool {
+        if self.told.is_empty() {
+            let again = self.failed.is_some_and(|failed| now < failed + LONGEST_CALM);
+            self.calm = if again { (2 * self.calm).clamp(CALM, LONGEST_CALM) } else { Duration::ZERO };
+        }
+        self.failed = Some(now);
+        self.mended = false;
+        let news = !self.told.contains(&kind);
+        if news {
+            self.told.push(kind);
+        }
+        news
+    }
+
+    /// The same goes well.
+    pub fn succeeds(&mut self) {
+        self.mended = true;
+    }
+
+    /// The kinds of trouble that are over, once it is clear that they are.
+    pub fn over(&mut self, now: Instant) -> Option<Vec<ErrorKind>> {
+        let calm = self.mended && self.failed.is_some_and(|failed| now >= failed + self.calm);
+        (calm && !self.told.is_empty()).then(|| std::mem::take(&mut self.told))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: ErrorKind = ErrorKind::StorageFull;
+
+    #[test]
+    fn trouble_is_told_once_for_each_kind_of_it_and_its_end_at_once() {
+        let (mut spell, now) = (Spell::default(), Instant::now());
+        assert_eq!(spell.over(now), None, "there was none");
+        assert!(spell.fails(FULL, now) && !spell.fails(FULL, now));
+        assert!(spell.fails(ErrorKind::QuotaExceeded, now), "another kind");
+        assert_eq!(spell.over(now + LONGEST_CALM), None, "nobody has tried since");
+        spell.succeeds();
+        assert_eq!(spell.over(now), Some(vec![FULL, ErrorKind::QuotaExceeded]));
+        assert_eq!(spell.over(now + LONGEST_CALM), None, "once");
+    }
+
+    #[test]
+    fn trouble_that_comes_back_has_to_be_gone_for_a_while_and_for_longer_each_time() {
+        let (mut spell, mut now) = (Spell::default(), Instant::now());
+        for calm in [0, 60, 120, 240, 480, 960, 1920, 3600, 3600] {
+            let calm = Duration::from_secs(calm);
+            assert!(spell.fails(FULL, now));
+            for _ in 0..100 {
+                now += Duration::from_secs(1);
+                assert!(!spell.fails(FULL, now), "it is known");
+                spell.succeeds();
+                assert!(calm.is_zero() || spell.over(now).is_none(), "it may come back");
+            }
+            let almost = calm.saturating_sub(Duration::from_secs(1));
+            assert!(calm.is_zero() || spell.over(now + almost).is_none());
+            assert_eq!(spell.over(now + calm), Some(vec![FULL]));
+            // A moment later, and it would be something else in the end.
+            now += almost;
+        }
+        now += LONGEST_CALM;
+        assert!(spell.fails(FULL, now));
+        spell.succeeds();
+        assert!(spell.over(now).is_some(), "so long after that it is something else");
+    }
+}

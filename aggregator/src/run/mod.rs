@@ -122,6 +122,8 @@ pub struct Traffic {
 /// The sums of the open round.
 struct Sums {
     opening: Opening,
+    /// [`Opening::clients`], which goes through the cohort and is asked for with every update.
+    clients: usize,
     scale: Scale,
     partial: Option<Partial>,
     opened: Instant,
@@ -317,7 +319,7 @@ impl Run {
             spec: &self.config.spec,
             template: &self.template,
             scale: sums.scale,
-            clients: sums.opening.clients(),
+            clients: sums.clients,
         }
     }
 
@@ -328,6 +330,7 @@ impl Run {
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
         Ok(Sums {
             opening: opening.clone(),
+            clients: opening.clients(),
             scale,
             partial: None,
             opened: Instant::now(),

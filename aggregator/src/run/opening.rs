@@ -44,7 +44,9 @@ impl Run {
             .map_err(disk("create", &accepted))?;
         self.write_opening(opening, None)?;
         match &mut self.open {
-            Some(sums) if sums.opening.round == opening.round => sums.opening = opening.clone(),
+            Some(sums) if sums.opening.round == opening.round => {
+                (sums.opening, sums.clients) = (opening.clone(), opening.clients());
+            }
             _ => self.open = Some(self.sums(opening)?),
         }
         self.broadcast(opening.round, opening.work)

@@ -21,10 +21,10 @@ impl Coordinator {
         let known = self.peers.get(&peer).copied();
         let Some(client) = known else {
             match message {
-                ToServer::Hello(hello) => self.hello(now, peer, &hello),
+                ToServer::Hello(hello) if !self.dismissed.contains(peer) => self.hello(now, peer, &hello),
                 // Either it broke the protocol, or it was forgotten for its silence and knows nothing of it yet:
                 // not a reason to send it away for good.
-                _ => self.actions.push_back(Action::Disconnect { peer }),
+                _ => self.send_away(peer),
             }
             return;
         };
@@ -61,7 +61,10 @@ impl Coordinator {
                     open.not_now(client, reason, now);
                 }
             }
-            ToServer::Goodbye => self.forget(peer),
+            ToServer::Goodbye => {
+                self.forget(peer);
+                self.dismissed.insert(peer);
+            }
             // The transport takes these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::Partial(_) | ToServer::UpdateRest { .. } => {
                 let what =
@@ -84,7 +87,7 @@ impl Coordinator {
         let client = hello.client;
         if !self.has_place(client) {
             // Not refused: that would be for good.
-            self.actions.push_back(Action::Disconnect { peer });
+            self.send_away(peer);
             return;
         }
         let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });

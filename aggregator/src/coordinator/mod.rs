@@ -14,7 +14,7 @@
 //! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
 //! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
 //! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
-//! | any | anything else before the hello | | same | `Disconnect` |
+//! | any | anything else before the hello, or anything after a goodbye or a `Disconnect` | | same | `Disconnect` |
 //! | any | hello, revoked | the [roster](ROSTER) is another one than was last made durable | same | `Remember`, one at a time; an opening holds it as well |
 //! | any | goodbye, disconnected | | same | the client is away |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
@@ -69,6 +69,7 @@
 mod arrivals;
 mod cohort;
 mod course;
+mod dismissed;
 mod event;
 mod late;
 mod open_round;
@@ -80,10 +81,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Refusal, Rejection, ToClient, ToServer, Verdict};
+use shared::message::{Rejection, ToClient, ToServer, Verdict};
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
+use dismissed::Dismissed;
 use late::Waiting;
 use open_round::OpenRound;
 use roster::{Link, Member, Memory};
@@ -140,6 +142,7 @@ pub struct Coordinator {
     peers: BTreeMap<PeerId, ClientId>,
     /// The same connections by when they were last heard: the next to fall silent is the first.
     heard: BTreeSet<(Duration, PeerId)>,
+    dismissed: Dismissed,
     closed: u32,
     /// The last round of training: that of the specification, or an earlier one after which it was enough.
     last: u32,
@@ -211,6 +214,7 @@ impl Coordinator {
             memory: Memory::default(),
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
+            dismissed: Dismissed::default(),
             closed: resume.closed,
             last,
             void: 0,
@@ -291,7 +295,10 @@ impl Coordinator {
                     self.heard(now, client);
                 }
             }
-            Event::Disconnected { peer } => self.forget(peer),
+            Event::Disconnected { peer } => {
+                self.forget(peer);
+                self.dismissed.remove(peer);
+            }
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
@@ -402,11 +409,6 @@ impl Coordinator {
 
     fn send(&mut self, peer: PeerId, message: ToClient) {
         self.actions.push_back(Action::Send { peer, message });
-    }
-
-    fn refuse(&mut self, peer: PeerId, refusal: Refusal) {
-        self.send(peer, ToClient::Refused(refusal));
-        self.actions.push_back(Action::Disconnect { peer });
     }
 }
 

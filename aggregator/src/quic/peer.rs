@@ -37,6 +37,8 @@ pub(super) enum PeerError {
     Nothing,
     #[error("the device left")]
     Left,
+    #[error("it said hello in the name of another device than the one that it has proved to be")]
+    Posing,
     #[error("it did not say hello in time")]
     Mute,
     #[error("it said something else before hello")]
@@ -161,7 +163,7 @@ impl Peer {
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
         let inbound = async {
             loop {
-                self.control_message(&mut receiver).await?;
+                self.control_message(&mut receiver, client).await?;
             }
         };
         let uploads = async {
@@ -260,20 +262,27 @@ impl Peer {
         PeerError::Dismissed
     }
 
-    /// Reads one message of the control stream and hands it to the driver.
-    async fn control_message(&self, receiver: &mut RecvStream) -> Result<(), PeerError> {
+    /// Reads one message of the control stream and hands it to the driver. The peer has proved to be `client`; after a goodbye
+    /// there is nothing more to hear.
+    async fn control_message(&self, receiver: &mut RecvStream, client: ClientId) -> Result<(), PeerError> {
         let said = self.message(receiver, 0).await;
         // Whoever says no more has nothing more to say: that is how a device leaves.
         let (message, _, bytes) = said.map_err(|error| match error {
             PeerError::Nothing => PeerError::Left,
             error => error,
         })?;
-        if matches!(message, ToServer::Update(_) | ToServer::UpdateRest { .. }) {
-            return Err(PeerError::Payload);
+        match &message {
+            ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
+            // Beyond this point nobody asks for keys any more.
+            ToServer::Hello(hello) if hello.client != client => return Err(PeerError::Posing),
+            _ => {}
         }
+        let leaves = matches!(message, ToServer::Goodbye);
         // Without a place the control stream is not read on, and flow control holds the peer.
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
-        self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })
+        self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
+        // Its place is for somebody else.
+        if leaves { Err(PeerError::Left) } else { Ok(()) }
     }
 
     pub(super) async fn message(

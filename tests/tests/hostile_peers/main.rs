@@ -5,6 +5,7 @@
 mod exhaustion;
 mod flood;
 mod garbage;
+mod posing;
 
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;

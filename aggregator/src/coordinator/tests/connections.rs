@@ -51,6 +51,31 @@ fn a_second_hello_breaks_the_protocol() {
 }
 
 #[test]
+fn nothing_more_is_heard_on_a_connection_that_the_coordinator_has_done_with() {
+    let silent = Duration::from_secs(3600);
+    let ends: [(&str, fn(&mut Bench)); 4] = [
+        ("a goodbye", |bench| drop(bench.says(1, ToServer::Goodbye))),
+        ("a second hello", |bench| drop(bench.says(1, ToServer::Hello(hello(1, None))))),
+        ("silence", |bench| drop(bench.at(Duration::from_secs(3600)))),
+        ("revoked", |bench| drop(bench.give(Event::Revoked { client: client(1) }))),
+    ];
+    for (how, end) in ends {
+        let mut bench = Bench::open(RoundPolicy { lost_after: silent, ..policy(2) }, 2);
+        bench.now = Duration::from_secs(1);
+        bench.says(2, ToServer::Heartbeat(Progress::default()));
+        let (peer, victim) = (bench.peer(1), bench.peer(2));
+        end(&mut bench);
+        for of in [2, 1] {
+            let message = ToServer::Hello(hello(of, None));
+            let actions = bench.give(Event::Message { peer, message });
+            assert_eq!(actions, [Action::Disconnect { peer }], "after {how}, as {of}");
+        }
+        assert_eq!(bench.coordinator.connections().get(&victim), Some(&client(2)), "after {how}");
+        assert_eq!(bench.coordinator.connections().len(), 1, "after {how}");
+    }
+}
+
+#[test]
 fn an_update_without_a_payload_breaks_the_protocol() {
     let mut bench = Bench::open(policy(2), 2);
     let header = shared::message::UpdateHeader { round: 1, report: report(1) };

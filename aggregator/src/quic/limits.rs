@@ -29,7 +29,7 @@ use super::partials::Partials;
 use super::strangers::Strangers;
 
 /// Connections at a time, in a federation of up to half as many clients; a larger one has two per client,
-/// since a client that comes back may be here twice for a while.
+/// since a client that comes back may be here twice for a while. No device that was let in has more than those two.
 pub const CONNECTIONS: usize = 1024;
 /// Connections at a time that were not welcomed yet. Each has [`GREETING`] to change that. Half of the places are for those that
 /// come from where a device was let in lately, or from this very machine.

@@ -43,6 +43,8 @@ pub(super) enum PeerError {
     Mute,
     #[error("it said something else before hello")]
     NoHello,
+    #[error("newer connections of the device have taken its place")]
+    Crowded,
     #[error("it may not take part")]
     Dismissed,
     #[error("another connection of the device goes on with its upload")]
@@ -146,7 +148,7 @@ impl Peer {
         }
         self.limits.strangers.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
-        self.gate.admission.enter(client, commands.downgrade());
+        let crowded = self.gate.admission.enter(client, self.id, commands.downgrade());
         if let Some(key) = self.newer_key() {
             let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
         }
@@ -177,6 +179,8 @@ impl Peer {
             result = inbound => result,
             result = uploads => result,
             result = outbox::empty(self, queue, control, greeting.partial, stranger) => result,
+            // Whoever does not confirm what it is told would keep one place after the other for a while.
+            Ok(()) = crowded => Err(PeerError::Crowded),
         }
     }
 

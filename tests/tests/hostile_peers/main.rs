@@ -5,6 +5,7 @@
 mod exhaustion;
 mod flood;
 mod garbage;
+mod places;
 mod posing;
 
 use aggregator::coordinator::Outcome;

@@ -1,0 +1,77 @@
+//! What a connection may hold, seen by a driver that does nothing on its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use aggregator::driver::FromPeer;
+use aggregator::enrolment::{Admission, Register};
+use aggregator::quic::Listener;
+use aggregator::quic::identity::ServerIdentity;
+use federation_tests::process::PATIENCE;
+use federation_tests::raw_peer::RawPeer;
+use shared::frame;
+use shared::identity::PublicKey;
+use shared::message::ToServer;
+use tokio::sync::mpsc;
+
+use super::{stranger, stranger_key};
+
+/// A listener, and what its driver would hear.
+struct Listening {
+    address: SocketAddr,
+    key: PublicKey,
+    events: mpsc::UnboundedReceiver<FromPeer>,
+    /// Kept, with the commands' ends and the places that are in it.
+    heard: Vec<FromPeer>,
+    _spool: tempfile::TempDir,
+}
+
+impl Listening {
+    fn start(register: Register) -> Self {
+        let spool = tempfile::tempdir().unwrap();
+        let identity = ServerIdentity::generate().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let admission = Admission::new(register);
+        let listener = Listener::bind(any, &identity, admission, Duration::from_secs(60)).unwrap();
+        let address = listener.address();
+        let (to_driver, events) = mpsc::unbounded_channel();
+        tokio::spawn(listener.accept(spool.path().to_owned(), 1 << 20, 1, to_driver));
+        Self { address, key: identity.key(), events, heard: Vec::new(), _spool: spool }
+    }
+
+    /// Hears on until there is such an event.
+    async fn hears(&mut self, wanted: impl Fn(&FromPeer) -> bool) {
+        loop {
+            let event = tokio::time::timeout(PATIENCE, self.events.recv()).await;
+            let event = event.expect("it is heard in time").expect("the listener is there");
+            let found = wanted(&event);
+            self.heard.push(event);
+            if found {
+                break;
+            }
+        }
+    }
+
+    /// A device of this number says hello.
+    async fn comes(&self, number: u8) -> RawPeer {
+        let mut peer = RawPeer::connect(self.address, self.key, &stranger_key(number)).await;
+        peer.say(&frame::encode(&ToServer::Hello(stranger(number)), 0)).await;
+        peer
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_device_has_two_connections_and_no_more() {
+    let mut listening = Listening::start(Register::Anyone);
+    let mut here = Vec::new();
+    for number in [7, 7, 8, 7] {
+        let peer = listening.comes(number).await;
+        // Their hellos are heard one after the other.
+        listening.hears(|event| matches!(event, FromPeer::Message { .. })).await;
+        here.push(peer);
+    }
+    assert_eq!(here[0].reason().await, "newer connections of the device have taken its place");
+    for peer in &here[1..] {
+        assert_eq!(peer.connection.close_reason(), None);
+    }
+}

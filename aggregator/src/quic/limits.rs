@@ -9,6 +9,7 @@
 //! | received, not yet read | [`CONNECTIONS`] | [`IDLE_WINDOW`], 256 KiB | 256 MiB |
 //! | received, of an upload that is being read | [`UPLOADS`] | [`STREAM_WINDOW`], 4 MiB | 128 MiB |
 //! | sent, not yet acknowledged | [`CONNECTIONS`] | [`SEND_WINDOW`], 1 MiB | 1 GiB |
+//! | datagrams, which nobody reads | [`CONNECTIONS`] | none is allowed | 0 |
 //! | messages that wait for the driver | [`CONNECTIONS`] | [`UNHEARD`] of at most 64 KiB | 1 GiB |
 //! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
 //! | files that are being written | [`UPLOADS`] | one | 32 files |

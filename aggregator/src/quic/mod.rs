@@ -370,6 +370,8 @@ fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(IDLE_WINDOW))
         .send_window(SEND_WINDOW)
+        // Nobody reads datagrams. Each would keep the whole packet's buffer that it came in, however short it is.
+        .datagram_receive_buffer_size(None)
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         // Until the peer is welcomed.
         .max_concurrent_uni_streams(VarInt::from_u32(0));

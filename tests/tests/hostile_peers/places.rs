@@ -75,3 +75,12 @@ async fn one_device_has_two_connections_and_no_more() {
         assert_eq!(peer.connection.close_reason(), None);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_may_send_datagrams() {
+    let listening = Listening::start(Register::Anyone);
+    let peer = RawPeer::connect(listening.address, listening.key, &stranger_key(7)).await;
+    assert_eq!(peer.connection.max_datagram_size(), None, "before the hello");
+    let sent = peer.connection.send_datagram(bytes::Bytes::from_static(b"x"));
+    assert_eq!(sent, Err(quinn::SendDatagramError::UnsupportedByPeer));
+}

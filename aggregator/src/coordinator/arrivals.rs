@@ -85,13 +85,18 @@ impl Coordinator {
             return;
         }
         let client = hello.client;
+        let previous = self.members.get(&client).and_then(|member| member.link);
+        if previous.is_some_and(|previous| previous.peer > peer) {
+            // The device has connected anew since, and waits on that one. It is not refused: that would be for good.
+            self.send_away(peer);
+            return;
+        }
         if !self.has_place(client) {
             // Not refused: that would be for good.
             self.send_away(peer);
             return;
         }
         let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
-        let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.forget(previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);

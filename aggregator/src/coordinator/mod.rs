@@ -13,6 +13,7 @@
 //! | any | hello | it does not fit the run | same | refused, `Disconnect` |
 //! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
 //! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
+//! | any | hello | the client is here already, on a newer connection | same | `Disconnect` |
 //! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
 //! | any | anything else before the hello, or anything after a goodbye or a `Disconnect` | | same | `Disconnect` |
 //! | any | hello, revoked | the [roster](ROSTER) is another one than was last made durable | same | `Remember`, one at a time; an opening holds it as well |

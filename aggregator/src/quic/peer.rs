@@ -142,7 +142,12 @@ impl Peer {
         });
         let (control, mut receiver, greeting) = greeting.await.ok_or(PeerError::Mute)??;
         let client = greeting.hello.client;
-        if let Err(refusal) = self.admit(&greeting).await? {
+        let admitted = tokio::select! {
+            admitted = self.admit(&greeting) => admitted?,
+            // The device may be here again by then, on another connection.
+            ended = self.connection.closed() => return Err(ended.into()),
+        };
+        if let Err(refusal) = admitted {
             self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
             return Err(self.dismiss(control, refusal).await);
         }
@@ -159,6 +164,9 @@ impl Peer {
         }
         let part = begun.map(|(part, _)| part);
         let mut begun = Begun::new(&self.limits.partials, client, part);
+        if let Some(ended) = self.connection.close_reason() {
+            return Err(ended.into());
+        }
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);

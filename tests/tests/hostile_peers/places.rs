@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use aggregator::database::Database;
 use aggregator::driver::FromPeer;
-use aggregator::enrolment::{Admission, Register};
+use aggregator::enrolment::{Admission, Policy, Register};
 use aggregator::quic::Listener;
 use aggregator::quic::identity::ServerIdentity;
 use federation_tests::process::PATIENCE;
@@ -83,4 +84,33 @@ async fn nobody_may_send_datagrams() {
     assert_eq!(peer.connection.max_datagram_size(), None, "before the hello");
     let sent = peer.connection.send_datagram(bytes::Bytes::from_static(b"x"));
     assert_eq!(sent, Err(quinn::SendDatagramError::UnsupportedByPeer));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_hears_the_hello_of_a_connection_that_ended_while_its_device_was_looked_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path()).unwrap();
+    let register = Register::Lab { database: database.clone(), policy: Policy::Anyone };
+    let mut listening = Listening::start(register);
+    // Nobody can be written down as long as somebody else writes.
+    let (write, written) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let other = Database::open(folder.path()).unwrap();
+    let writing = std::thread::spawn(move || {
+        let held = other.write("hold up", |_| {
+            let _ = begin.send(());
+            Ok(written.recv().is_ok())
+        });
+        held.unwrap()
+    });
+    begun.await.unwrap();
+    let peer = listening.comes(7).await;
+    peer.connection.close(quinn::VarInt::from_u32(0), b"");
+    listening.hears(|event| matches!(event, FromPeer::Disconnected { .. })).await;
+    let [FromPeer::Disconnected { reason, .. }] = &listening.heard[..] else {
+        panic!("{:?}", listening.heard)
+    };
+    assert!(reason.contains("closed by peer"), "{reason}");
+    write.send(()).unwrap();
+    assert!(writing.join().unwrap());
 }

@@ -120,6 +120,22 @@ fn a_second_connection_takes_over() {
 }
 
 #[test]
+fn a_hello_that_was_overtaken_does_not_refuse_the_device() {
+    let mut bench = Bench::open(policy(2), 2);
+    let old = PeerId(bench.next_peer);
+    bench.next_peer += 1;
+    bench.leaves(1);
+    bench.joins(1);
+    let newer = bench.peer(1);
+    // It was looked up for longer than the one after it, and its device has given it up.
+    let message = ToServer::Hello(hello(1, None));
+    assert_eq!(bench.give(Event::Message { peer: old, message }), [Action::Disconnect { peer: old }]);
+    assert_eq!(bench.coordinator.connections().get(&newer), Some(&client(1)));
+    let accepted = bench.delivers(1, 1);
+    assert_eq!(accepted, [bench.accepted(1, 1)]);
+}
+
+#[test]
 fn a_member_that_holds_the_task_is_not_sent_it_again() {
     let mut bench = Bench::open(policy(2), 2);
     bench.leaves(1);

@@ -328,13 +328,14 @@ impl Coordinator {
         }
     }
 
-    /// Whether an event says that somebody is alive and nothing else. Of a large cohort they come by the thousand, and whether the
-    /// round may close takes a look at all of it.
+    /// Whether an event says that somebody is alive and nothing else, or that nobody is gone. Of a large cohort they come by the
+    /// thousand, of strangers by any number, and whether the round may close takes a look at all of it.
     fn is_idle(&self, event: &Event) -> bool {
         match event {
             Event::Message { peer, message: ToServer::Heartbeat(_) } | Event::Alive { peer } => {
                 self.peers.contains_key(peer)
             }
+            Event::Disconnected { peer } => !self.peers.contains_key(peer),
             _ => false,
         }
     }

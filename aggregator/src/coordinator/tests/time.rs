@@ -52,6 +52,9 @@ fn signs_of_life_cost_no_look_at_the_cohort_until_something_is_due() {
         assert_eq!(bench.give(Event::Alive { peer }), []);
     }
     assert_eq!(bench.coordinator.looks, looks);
+    // Nor does a stranger that comes and goes.
+    bench.give(Event::Disconnected { peer: PeerId(1 << 40) });
+    assert_eq!(bench.coordinator.looks, looks);
     assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
     // Whatever comes first at that moment is enough.
     bench.now = TIME_MAX;

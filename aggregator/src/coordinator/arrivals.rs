@@ -15,6 +15,8 @@ use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadI
 /// Samples that a client may declare. The sums' resolution is shared out by the largest weight: without a limit one
 /// absurd claim would round everybody's update to nothing. At this one it stays below 1e-5.
 const MAX_SAMPLES: u64 = 1 << 32;
+/// Axes of a sample that are repeated when they are not those of the run.
+const MAX_AXES: usize = 8;
 
 impl Coordinator {
     pub(super) fn message(&mut self, now: Duration, peer: PeerId, message: ToServer) {
@@ -138,6 +140,14 @@ impl Coordinator {
         let architecture = &self.spec.architecture;
         let expected: Vec<u32> = self.spec.data.shape.iter().map(|&axis| axis as u32).collect();
         if hello.shape != expected {
+            // It is told what it has said, and so is the operator.
+            if hello.shape.len() > MAX_AXES {
+                let claim = format!(
+                    "it declares samples of {} axes, of which at most {MAX_AXES} can be compared with the run's",
+                    hello.shape.len()
+                );
+                return Err(Refusal::Protocol(claim));
+            }
             return Err(Refusal::Shape { expected, found: hello.shape.clone() });
         }
         // A device whose labels are not used may have any, or none.

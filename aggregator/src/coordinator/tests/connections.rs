@@ -28,6 +28,17 @@ fn unfit_clients_are_refused_with_the_reason() {
             Hello { shape: vec![1, 3, 3], ..hello(1, None) },
             Refusal::Shape { expected: vec![1, 2, 2], found: vec![1, 3, 3] },
         ),
+        (
+            Hello { shape: vec![2; 8], ..hello(1, None) },
+            Refusal::Shape { expected: vec![1, 2, 2], found: vec![2; 8] },
+        ),
+        (
+            Hello { shape: vec![u32::MAX; 10_000], ..hello(1, None) },
+            Refusal::Protocol(
+                "it declares samples of 10000 axes, of which at most 8 can be compared with the run's"
+                    .to_owned(),
+            ),
+        ),
         (Hello { classes: 3, ..hello(1, None) }, Refusal::Classes { expected: 2, found: 3 }),
         (Hello { classes: 0, ..hello(1, None) }, Refusal::Unlabelled),
         (Hello { samples: 0, ..hello(1, None) }, Refusal::NoSamples),

@@ -62,9 +62,10 @@ pub const MESSAGES: usize = 64;
 /// Messages of a peer that may wait for the driver. The next one is left on the line, so that nobody talks faster
 /// than this machine listens.
 pub const UNHEARD: usize = 16;
-/// A peer must be connected within this time, and have said hello within as much again.
+/// A peer must be connected within this time, and have said hello within as much again. If it may not take part, it must have
+/// taken that in within as much again.
 pub const GREETING: Duration = Duration::from_secs(10);
-/// One that comes from elsewhere has so long for either, while more than half of the places for such ones are taken.
+/// One that comes from elsewhere has so long for each, while more than half of the places for such ones are taken.
 pub const HURRY: Duration = Duration::from_secs(2);
 
 /// What the peers of one listener share.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use super::Gate;
-use super::limits::{GREETING, Limits, UNHEARD};
+use super::limits::{Limits, UNHEARD};
 use super::outbox;
 use super::partials::{self, Begun, Part, Taken};
 use super::strangers::Stranger;
@@ -149,7 +149,7 @@ impl Peer {
         };
         if let Err(refusal) = admitted {
             self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
-            return Err(self.dismiss(control, refusal).await);
+            return Err(self.dismiss(control, refusal, &stranger).await);
         }
         self.limits.strangers.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
@@ -261,15 +261,19 @@ impl Peer {
         self.gate.keys.newer_than(self.handshake.as_ref()?.server_name.as_deref()?)
     }
 
-    /// Tells the peer why it may not take part, and hangs up.
-    async fn dismiss(&self, mut control: SendStream, refusal: Refusal) -> PeerError {
+    /// Tells the peer why it may not take part, and hangs up. It is a `stranger` until then, with no more time than others.
+    async fn dismiss(&self, mut control: SendStream, refusal: Refusal, stranger: &Stranger) -> PeerError {
         let told = ToClient::Refused(refusal).for_peer(self.protocol());
         let frame = told.map(|told| frame::encode(&told, 0)).unwrap_or_default();
-        if let Err(error) = within(GREETING, PeerError::Deaf, control.write_all(&frame)).await {
-            return error;
-        }
-        let _ = control.finish();
-        let _ = tokio::time::timeout(GREETING, control.stopped()).await;
+        let told = stranger.in_time(async {
+            control.write_all(&frame).await?;
+            let _ = control.finish();
+            // `stopped` resolves when the peer has everything, wants no more, or is gone.
+            let _ = control.stopped().await;
+            Ok::<_, WriteError>(())
+        });
+        // Whether it has heard it or not.
+        let _ = told.await;
         self.connection.close(VarInt::from_u32(0), b"refused");
         PeerError::Dismissed
     }

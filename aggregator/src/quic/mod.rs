@@ -9,6 +9,7 @@
 pub mod identity;
 pub mod limits;
 mod outbox;
+mod part;
 mod partials;
 mod peer;
 mod strangers;

@@ -16,7 +16,7 @@ use shared::message::{Partial, ToClient};
 use tokio::sync::{mpsc, watch};
 
 use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
-use super::partials::digest;
+use super::part::digest;
 use super::peer::{Peer, PeerError, within};
 use super::strangers::Stranger;
 use crate::driver::{FromPeer, ToPeer};

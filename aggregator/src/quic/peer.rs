@@ -19,7 +19,8 @@ use tracing::debug;
 use super::Gate;
 use super::limits::{Limits, UNHEARD};
 use super::outbox;
-use super::partials::{self, Begun, Part, Taken};
+use super::part::{self, Part};
+use super::partials::{Begun, Taken};
 use super::strangers::Stranger;
 use crate::coordinator::PeerId;
 use crate::database::DatabaseError;
@@ -243,7 +244,7 @@ impl Peer {
             (Ok(partial), part) => Some((part, partial)),
             (Err(error), part) => {
                 debug!("a part of an update cannot be read again: {error}");
-                partials::remove(&part);
+                part::remove(&part);
                 None
             }
         }

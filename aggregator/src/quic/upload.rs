@@ -17,7 +17,8 @@ use shared::message::ToServer;
 use tokio::sync::SemaphorePermit;
 
 use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
-use super::partials::{self, Begun, Part, Partials};
+use super::part::{self, Part};
+use super::partials::{Begun, Partials};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
 use crate::files::ownership::hand_over;
@@ -79,7 +80,7 @@ impl Peer {
         let part = match message {
             ToServer::Update(update) => {
                 if let Some(begun) = begun {
-                    partials::remove(&begun);
+                    part::remove(&begun);
                 }
                 let name = upload_of(client, &self.limits.partials.fresh_number());
                 let frame = frame::encode(&ToServer::Update(update), header.payload);
@@ -90,7 +91,7 @@ impl Peer {
                 let begun = begun.ok_or(PeerError::Rest)?;
                 let rest = begun.total - begun.bytes;
                 if begun.header != update || begun.bytes != offset || rest != header.payload {
-                    partials::remove(&begun);
+                    part::remove(&begun);
                     return Err(PeerError::Rest);
                 }
                 *begun

@@ -185,6 +185,7 @@ impl Listener {
             self.gate.clone(),
             self.identity.clone(),
             self.directory.clone(),
+            limits.clone(),
             driver.clone(),
         ));
         let mut told = false;
@@ -274,6 +275,7 @@ async fn watch(
     gate: Gate,
     mut identity: ServerIdentity,
     directory: Option<PathBuf>,
+    limits: Arc<Limits>,
     driver: mpsc::UnboundedSender<FromPeer>,
 ) {
     let mut shown = identity.keys(SystemTime::now());
@@ -292,6 +294,7 @@ async fn watch(
         let Ok((seen, gone, newer)) = looked.await else { return };
         changes = seen;
         for client in gone {
+            limits.partials.revoke(client);
             // Whoever has hung up has this task ended.
             let _ = driver.send(FromPeer::Revoked { client });
         }

@@ -26,6 +26,8 @@ enum Slot {
     /// It is coming in; whoever wants it to stop says so here.
     Active(u64, watch::Sender<bool>),
     Kept(u64, Box<Part>),
+    /// The device may not take part any more: what still comes back of it is not kept.
+    Revoked,
 }
 
 /// The parts, by the device that brings them.
@@ -80,7 +82,7 @@ impl Partials {
         {
             let kept = match slots.1.get(&client) {
                 Some(Slot::Kept(_, part)) => part.bytes,
-                Some(Slot::Active(..)) => continue,
+                Some(Slot::Active(..) | Slot::Revoked) => continue,
                 None => 0,
             };
             let found = Part::read(&path, max_payload).filter(|part| part.bytes > kept);
@@ -147,8 +149,21 @@ impl Partials {
                     remove(&part);
                     Taken::Nothing
                 }
-                Some(Slot::Active(..)) | None => Taken::Nothing,
+                Some(Slot::Active(..) | Slot::Revoked) | None => Taken::Nothing,
             },
+            Some(Slot::Revoked) => {
+                slots.1.remove(&client);
+                Taken::Nothing
+            }
+        }
+    }
+
+    /// The device may not take part any more: what is here of its update goes, and what comes in of it ends.
+    pub(super) fn revoke(&self, client: ClientId) {
+        match self.lock().1.insert(client, Slot::Revoked) {
+            Some(Slot::Kept(_, part)) => remove(&part),
+            Some(Slot::Active(_, stop)) => drop(stop.send_replace(true)),
+            Some(Slot::Revoked) | None => {}
         }
     }
 }
@@ -192,7 +207,7 @@ impl Drop for Begun<'_> {
 fn trim(slots: &mut BTreeMap<ClientId, Slot>) {
     let kept = |slot: &Slot| match slot {
         Slot::Kept(number, _) => Some(*number),
-        Slot::Active(..) => None,
+        Slot::Active(..) | Slot::Revoked => None,
     };
     while slots.values().filter(|slot| kept(slot).is_some()).count() > MOST {
         let oldest = slots.iter().filter_map(|(client, slot)| Some((kept(slot)?, *client))).min();
@@ -321,6 +336,33 @@ mod tests {
         over.store(true, Ordering::Relaxed);
         drop(partials);
         assert_eq!((kept, files()), (MOST, 1), "at the end all go but what was taken");
+    }
+
+    #[test]
+    fn of_a_device_that_is_revoked_nothing_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = || fs::read_dir(folder.path()).expect("a folder").count();
+        let partials = Partials::new(Arc::default());
+        let keep = || {
+            let (number, _) = partials.begin(client(1));
+            partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+        };
+        keep();
+        partials.revoke(client(1));
+        assert_eq!(files(), 0, "kept");
+        // It was let in again.
+        assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
+        keep();
+        let Taken::Part(taken) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
+        let begun = Begun::new(&partials, client(1), Some(taken));
+        partials.revoke(client(1));
+        drop(begun);
+        assert_eq!(files(), 0, "taken by a connection that is cut");
+        let (number, stopped) = partials.begin(client(1));
+        partials.revoke(client(1));
+        assert!(*stopped.borrow(), "it is told to stop");
+        partials.end(client(1), number, Some(part(folder.path(), "b", 3, Partial::WORTH)));
+        assert_eq!(files(), 0, "coming in");
     }
 
     #[test]

@@ -154,10 +154,7 @@ impl Peer {
         }
         self.limits.strangers.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
-        let crowded = self.gate.admission.enter(client, self.id, commands.downgrade());
-        if let Some(key) = self.newer_key() {
-            let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
-        }
+        let later = commands.downgrade();
         let round = greeting.hello.holds.map(|held| held.round);
         let begun = self.begun(client, round).await;
         if let Some((_, partial)) = &begun {
@@ -172,6 +169,12 @@ impl Peer {
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
+        // Not before the driver has heard of it: it hears after that that the device was revoked in the meantime.
+        let crowded = self.gate.admission.enter(client, self.id, later.clone());
+        // Not before it is here: it is told of the key by itself, or with all others.
+        if let (Some(key), Some(commands)) = (self.newer_key(), later.upgrade()) {
+            let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
+        }
         let inbound = async {
             loop {
                 self.control_message(&mut receiver, client).await?;

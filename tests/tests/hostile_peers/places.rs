@@ -1,21 +1,25 @@
 //! What a connection may hold, seen by a driver that does nothing on its own.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use aggregator::database::Database;
+use aggregator::database::devices::{Device, Standing, Weighed};
 use aggregator::driver::FromPeer;
 use aggregator::enrolment::{Admission, Policy, Register};
 use aggregator::quic::Listener;
 use aggregator::quic::identity::ServerIdentity;
-use federation_tests::process::PATIENCE;
-use federation_tests::raw_peer::RawPeer;
+use aggregator::run::directory::upload_of;
+use federation_tests::process::{PATIENCE, until};
+use federation_tests::raw_peer::{RawPeer, update_header};
 use shared::frame;
+use shared::id::RunId;
 use shared::identity::PublicKey;
-use shared::message::ToServer;
+use shared::message::{Held, Hello, Refusal, ToClient, ToServer};
 use tokio::sync::mpsc;
 
-use super::{stranger, stranger_key};
+use super::{SAMPLES, stranger, stranger_key};
 
 /// A listener, and what its driver would hear.
 struct Listening {
@@ -29,7 +33,11 @@ struct Listening {
 
 impl Listening {
     fn start(register: Register) -> Self {
-        let spool = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), register)
+    }
+
+    /// The same, with a spool in which there may be something.
+    fn start_in(spool: tempfile::TempDir, register: Register) -> Self {
         let identity = ServerIdentity::generate().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let admission = Admission::new(register);
@@ -113,4 +121,55 @@ async fn nobody_hears_the_hello_of_a_connection_that_ended_while_its_device_was_
     assert!(reason.contains("closed by peer"), "{reason}");
     write.send(()).unwrap();
     assert!(writing.join().unwrap());
+}
+
+/// Most of an update of the device with this number, as an earlier process has left it in the spool.
+fn left_behind(spool: &Path, number: u8) -> PathBuf {
+    let path = spool.join(upload_of(stranger(number).client, "0-0"));
+    let frame = frame::encode(&ToServer::Update(update_header(1, SAMPLES)), 1 << 20);
+    std::fs::write(&path, [frame, vec![0; 1 << 19]].concat()).unwrap();
+    path
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_revoked_while_its_connection_begins_is_known_to_be_after_its_hello() {
+    let (folder, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = left_behind(spool.path(), 7);
+    let database = Database::open(folder.path()).unwrap();
+    let theirs = Database::open(folder.path()).unwrap();
+    let register = Register::Lab { database, policy: Policy::Anyone };
+    let mut listening = Listening::start_in(spool, register);
+    let mut peer = RawPeer::connect(listening.address, listening.key, &stranger_key(7)).await;
+    // What it has brought cannot be opened until somebody writes it.
+    std::fs::remove_file(&path).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let holds = Some(Held { run: RunId::from_bytes([1; 8]), round: 1 });
+    let hello = Hello { holds, ..stranger(7) };
+    let client = hello.client;
+    peer.say(&frame::encode(&ToServer::Hello(hello), 0)).await;
+    until("it is let in", || Device::find(&theirs, client).unwrap().is_some());
+    assert!(Device::stand(&theirs, client, Standing::Revoked).unwrap());
+    let revoked = |event: &FromPeer| matches!(event, FromPeer::Revoked { client: gone } if *gone == client);
+    listening.hears(revoked).await;
+    tokio::task::spawn_blocking(move || std::fs::write(&path, "").unwrap()).await.unwrap();
+    listening.hears(|event| matches!(event, FromPeer::Message { message: ToServer::Hello(_), .. })).await;
+    listening.hears(revoked).await;
+    assert_eq!(peer.answer().await.ok(), Some(ToClient::Refused(Refusal::Revoked)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_device_that_is_revoked_no_part_of_an_update_stays() {
+    let (folder, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [path, other] = [7, 8].map(|number| left_behind(spool.path(), number));
+    let database = Database::open(folder.path()).unwrap();
+    let now = SystemTime::now();
+    let weighed = Device::weigh(&database, stranger_key(7).public(), None, Policy::Anyone, now).unwrap();
+    assert_eq!(weighed, Weighed::In);
+    let theirs = Database::open(folder.path()).unwrap();
+    assert!(Device::stand(&theirs, stranger(7).client, Standing::Revoked).unwrap());
+    let mut listening = Listening::start_in(spool, Register::Lab { database, policy: Policy::Anyone });
+    listening.hears(|event| matches!(event, FromPeer::Revoked { .. })).await;
+    assert!(!path.exists() && other.exists());
 }

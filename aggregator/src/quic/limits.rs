@@ -13,6 +13,7 @@
 //! | messages that wait for the driver | [`CONNECTIONS`] | [`UNHEARD`] of at most 64 KiB | 1 GiB |
 //! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
 //! | files that are being written | [`UPLOADS`] | one | 32 files |
+//! | models that are read and hashed, for connections that go on where others ended | 1 | a processor | 1 |
 //! | parts of updates whose connection was cut, on disk | 64 | one update | 64 updates |
 //!
 //! The third line is reached only when a model that is too large to be shared in memory goes to all of them
@@ -84,6 +85,8 @@ pub(super) struct Limits {
     pub(super) uploads: Semaphore,
     /// What is here of uploads that were cut off.
     pub(super) partials: Partials,
+    /// The turn at reading and hashing what may be a whole model.
+    hashing: Arc<Semaphore>,
     /// Peers that wait for a turn.
     pub(super) waiting: AtomicUsize,
 }
@@ -104,8 +107,20 @@ impl Limits {
             strangers: Strangers::new(connections),
             uploads: Semaphore::new(UPLOADS),
             partials: Partials::new(over),
+            hashing: Arc::new(Semaphore::new(1)),
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// What comes of reading and hashing what may be a whole model. Anybody who connects can ask for it, and it cannot be
+    /// stopped once it has begun: one is done at a time, and none for a connection that is gone when its turn comes.
+    pub(super) async fn hashed<T: Send + 'static>(&self, hash: impl FnOnce() -> T + Send + 'static) -> T {
+        let turn = self.hashing.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let hashed = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            hash()
+        });
+        hashed.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 
     /// The bytes of an upload of `payload` that must arrive within the listener's patience from now on.
@@ -125,6 +140,33 @@ pub(super) fn connections(clients: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn models_are_hashed_one_at_a_time_and_not_for_those_that_are_gone() {
+        let limits = Limits::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1, Arc::default());
+        let (go, waits) = std::sync::mpsc::channel::<()>();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let begun = begun.clone();
+            move || begun.fetch_add(1, Ordering::Relaxed)
+        };
+        let mut first = std::pin::pin!(limits.hashed(move || waits.recv().is_ok()));
+        let mut last = std::pin::pin!(limits.hashed(count()));
+        {
+            let mut gone = std::pin::pin!(limits.hashed(count()));
+            tokio::select! {
+                biased;
+                _ = &mut first => panic!("it waits"),
+                _ = &mut gone => panic!("it is not its turn"),
+                _ = &mut last => panic!("it is not its turn"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        go.send(()).expect("it waits for this");
+        assert!(first.await);
+        last.await;
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+    }
 
     #[test]
     fn whoever_has_a_turn_must_hurry_while_others_wait() {

@@ -11,7 +11,7 @@ use shared::message::{Partial, UpdateHeader};
 use crate::run::update_file::read_header;
 
 /// Part of an update.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
     /// What it came with.
     pub(super) header: UpdateHeader,

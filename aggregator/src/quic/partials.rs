@@ -182,6 +182,11 @@ impl<'a> Begun<'a> {
         Self { partials, client, part }
     }
 
+    /// What there is.
+    pub(super) fn part(&self) -> Option<&Part> {
+        self.part.as_deref()
+    }
+
     /// An upload begins: this is its own from now on.
     pub(super) fn take(&mut self) -> Option<Box<Part>> {
         self.part.take()

@@ -19,7 +19,7 @@ use tracing::debug;
 use super::Gate;
 use super::limits::{Limits, UNHEARD};
 use super::outbox;
-use super::part::{self, Part};
+use super::part;
 use super::partials::{Begun, Taken};
 use super::strangers::Stranger;
 use crate::coordinator::PeerId;
@@ -156,12 +156,14 @@ impl Peer {
         let (commands, queue) = mpsc::unbounded_channel();
         let later = commands.downgrade();
         let round = greeting.hello.holds.map(|held| held.round);
-        let begun = self.begun(client, round).await;
-        if let Some((_, partial)) = &begun {
-            let _ = commands.send(ToPeer::Message(ToClient::Partial(*partial)));
+        let mut begun = self.begun(client, round).await;
+        let partial = tokio::select! {
+            partial = self.partial(&mut begun) => partial,
+            ended = self.connection.closed() => return Err(ended.into()),
+        };
+        if let Some(partial) = partial {
+            let _ = commands.send(ToPeer::Message(ToClient::Partial(partial)));
         }
-        let part = begun.map(|(part, _)| part);
-        let mut begun = Begun::new(&self.limits.partials, client, part);
         if let Some(ended) = self.connection.close_reason() {
             return Err(ended.into());
         }
@@ -233,21 +235,28 @@ impl Peer {
         }
     }
 
-    /// What an earlier connection of the device has brought of the update for `round`, and what the device is told of it.
-    async fn begun(&self, client: ClientId, round: Option<u32>) -> Option<(Box<Part>, Partial)> {
+    /// What an earlier connection of the device has brought of the update for `round`.
+    async fn begun(&self, client: ClientId, round: Option<u32>) -> Begun<'_> {
         let part = loop {
             match self.limits.partials.take(client, round) {
-                Taken::Nothing => return None,
-                Taken::Part(part) => break part,
+                Taken::Nothing => break None,
+                Taken::Part(part) => break Some(part),
                 Taken::Later(ends) => ends.closed().await,
             }
         };
-        let read = tokio::task::spawn_blocking(move || (part.partial(), part)).await.ok()?;
-        match read {
-            (Ok(partial), part) => Some((part, partial)),
-            (Err(error), part) => {
+        Begun::new(&self.limits.partials, client, part)
+    }
+
+    /// What the device is told of that.
+    async fn partial(&self, begun: &mut Begun<'_>) -> Option<Partial> {
+        let part = begun.part()?.clone();
+        match self.limits.hashed(move || part.partial()).await {
+            Ok(partial) => Some(partial),
+            Err(error) => {
                 debug!("a part of an update cannot be read again: {error}");
-                part::remove(&part);
+                if let Some(part) = begun.take() {
+                    part::remove(&part);
+                }
                 None
             }
         }

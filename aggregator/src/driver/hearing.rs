@@ -50,6 +50,12 @@ impl Driver {
                 }
                 None
             }
+            FromPeer::Unknowable { error } => {
+                if let Some(remark) = self.strangers.unknowable(&error.to_string()) {
+                    notice(Notice::Remark(remark));
+                }
+                None
+            }
             FromPeer::Revoked { client } => Some(Event::Revoked { client }),
             FromPeer::TurnedAway { places } => {
                 notice(Notice::Remark(format!(
@@ -106,6 +112,7 @@ impl Driver {
     ) {
         match message {
             ToServer::Hello(hello) => {
+                self.strangers.let_in();
                 let client = hello.client;
                 let told = self.said.comes(client);
                 self.known.entry(peer).or_insert(Known { client, told, unspooled: false });

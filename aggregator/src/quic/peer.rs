@@ -23,7 +23,6 @@ use super::part;
 use super::partials::{Begun, Taken};
 use super::strangers::Stranger;
 use crate::coordinator::PeerId;
-use crate::database::DatabaseError;
 use crate::driver::{FromPeer, ToPeer};
 use crate::enrolment::Denied;
 
@@ -55,7 +54,7 @@ pub(super) enum PeerError {
     #[error("it has shown no key")]
     Keyless,
     #[error("the aggregator cannot look the device up; try again")]
-    Register(#[source] DatabaseError),
+    Register,
     #[error("its upload came to a halt")]
     Halted,
     #[error("it takes nothing of what it is sent")]
@@ -231,7 +230,11 @@ impl Peer {
         match decided.await.map_err(|_| PeerError::DriverGone)? {
             Ok(()) => Ok(Ok(())),
             Err(Denied::Refused(refusal)) => Ok(Err(refusal)),
-            Err(Denied::Trouble(error)) => Err(PeerError::Register(error)),
+            Err(Denied::Trouble(error)) => {
+                // What is wrong here is not the device's business.
+                self.tell(FromPeer::Unknowable { error })?;
+                Err(PeerError::Register)
+            }
         }
     }
 

@@ -173,3 +173,15 @@ async fn of_a_device_that_is_revoked_no_part_of_an_update_stays() {
     listening.hears(|event| matches!(event, FromPeer::Revoked { .. })).await;
     assert!(!path.exists() && other.exists());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_device_cannot_be_looked_up_is_told_here_and_not_to_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path()).unwrap();
+    database.write("break", |transaction| transaction.execute_batch("DROP TABLE devices")).unwrap();
+    let mut listening = Listening::start(Register::Lab { database, policy: Policy::Anyone });
+    let peer = listening.comes(7).await;
+    let why = |event: &FromPeer| matches!(event, FromPeer::Unknowable { error } if error.to_string().contains("no such table"));
+    listening.hears(why).await;
+    assert_eq!(peer.reason().await, "the aggregator cannot look the device up; try again");
+}

@@ -50,6 +50,8 @@ pub enum FromPeer {
         header: UpdateHeader,
         /// The whole frame.
         upload: Upload,
+        /// Its turn among uploads, where there are only so many at a time; over when this is dropped.
+        turn: Option<OwnedSemaphorePermit>,
         /// Bytes that it took on the wire.
         bytes: u64,
     },

@@ -28,7 +28,7 @@ impl Driver {
                 self.hear_message(peer, &message, notice);
                 Some(Event::Message { peer, message })
             }
-            FromPeer::Uploaded { peer, header, upload, bytes } => {
+            FromPeer::Uploaded { peer, header, upload, turn: _, bytes } => {
                 self.traffic.up += bytes;
                 let id = UploadId(self.next_upload);
                 self.next_upload += 1;

@@ -12,7 +12,7 @@
 //! | datagrams, which nobody reads | [`CONNECTIONS`] | none is allowed | 0 |
 //! | messages that wait for the driver | [`CONNECTIONS`] | [`UNHEARD`] of at most 64 KiB | 1 GiB |
 //! | messages that wait for the line | [`CONNECTIONS`] | [`MESSAGES`] of some 100 bytes | 6 MiB |
-//! | files that are being written | [`UPLOADS`] | one | 32 files |
+//! | files that are being written, or that the driver has not heard of | [`UPLOADS`] | one update | 32 updates, on disk |
 //! | models that are read and hashed, for connections that go on where others ended | 1 | a processor | 1 |
 //! | parts of updates whose connection was cut, on disk | 64 | one update | 64 updates |
 //!
@@ -41,7 +41,7 @@ pub const FAMILIAR: usize = 4096;
 /// Of these, so many from one address (of IPv6: one network of 64 bits), so that nobody alone takes all. Half of them without
 /// having shown that the address is its own. Connections of this machine to itself are not counted.
 pub const FROM_ONE_ADDRESS: usize = 16;
-/// Uploads that are read at a time. The others wait in their clients, held there by QUIC's flow control.
+/// Uploads that are read at a time, or were read and wait for the driver to hear of them. The others wait in their clients, held there by QUIC's flow control.
 pub const UPLOADS: usize = 32;
 /// Unread bytes that are buffered for a connection on which nothing large is being read: room for the largest
 /// message and then some.
@@ -82,7 +82,7 @@ pub(super) struct Limits {
     /// Places for those among them that were not welcomed yet.
     pub(super) strangers: Strangers,
     /// Turns at uploading, given in the order in which they were asked for.
-    pub(super) uploads: Semaphore,
+    pub(super) uploads: Arc<Semaphore>,
     /// What is here of uploads that were cut off.
     pub(super) partials: Partials,
     /// The turn at reading and hashing what may be a whole model.
@@ -105,7 +105,7 @@ impl Limits {
             patience,
             connections: Arc::new(Semaphore::new(connections)),
             strangers: Strangers::new(connections),
-            uploads: Semaphore::new(UPLOADS),
+            uploads: Arc::new(Semaphore::new(UPLOADS)),
             partials: Partials::new(over),
             hashing: Arc::new(Semaphore::new(1)),
             waiting: AtomicUsize::new(0),

@@ -6,13 +6,15 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::database::Database;
 use aggregator::database::devices::{Device, Standing, Weighed};
-use aggregator::driver::FromPeer;
+use aggregator::driver::{FromPeer, ToPeer};
 use aggregator::enrolment::{Admission, Policy, Register};
 use aggregator::quic::Listener;
 use aggregator::quic::identity::ServerIdentity;
+use aggregator::quic::limits::UPLOADS;
 use aggregator::run::directory::upload_of;
 use federation_tests::process::{PATIENCE, until};
 use federation_tests::raw_peer::{RawPeer, update_header};
+use federation_tests::scenario::Scenario;
 use shared::frame;
 use shared::id::RunId;
 use shared::identity::PublicKey;
@@ -184,4 +186,36 @@ async fn why_a_device_cannot_be_looked_up_is_told_here_and_not_to_the_device() {
     let why = |event: &FromPeer| matches!(event, FromPeer::Unknowable { error } if error.to_string().contains("no such table"));
     listening.hears(why).await;
     assert_eq!(peer.reason().await, "the aggregator cannot look the device up; try again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_uploads_one_update_after_the_other_waits_until_they_are_heard_of() {
+    let mut listening = Listening::start(Register::Anyone);
+    let mut peer = listening.comes(7).await;
+    listening.hears(|event| matches!(event, FromPeer::Message { .. })).await;
+    let spec = Box::new(Scenario::small(&[]).config.spec);
+    let Some(FromPeer::Connected { commands, .. }) = listening.heard.first() else {
+        panic!("it is connected")
+    };
+    commands.send(ToPeer::Message(ToClient::Welcome { spec, wants: None })).unwrap();
+    assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { .. })));
+    let connection = peer.connection.clone();
+    tokio::spawn(async move {
+        let update = frame::encode(&ToServer::Update(update_header(1, SAMPLES)), 4);
+        while let Ok(mut stream) = connection.open_uni().await {
+            if stream.write_all(&[&update[..], b"four"].concat()).await.is_err() {
+                break;
+            }
+            let _ = stream.finish();
+        }
+    });
+    let uploaded = |event: &FromPeer| matches!(event, FromPeer::Uploaded { .. });
+    for _ in 0..UPLOADS {
+        listening.hears(uploaded).await;
+    }
+    let waits = |event: &FromPeer| matches!(event, FromPeer::Waits { .. });
+    listening.hears(|event| uploaded(event) || waits(event)).await;
+    assert!(listening.heard.last().is_some_and(waits), "one more than there are turns");
+    listening.heard.retain(|event| !uploaded(event));
+    listening.hears(uploaded).await;
 }

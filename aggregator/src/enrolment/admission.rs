@@ -80,7 +80,8 @@ impl Admission {
             return Err(Denied::Refused(Refusal::Identity { known }));
         }
         let Register::Lab { database, policy } = &self.register else { return Ok(()) };
-        let weighed = Device::weigh(database, key, ticket, *policy, now).map_err(Denied::Trouble)?;
+        let weighed =
+            Device::weigh(database, key, ticket, *policy, address.ip(), now).map_err(Denied::Trouble)?;
         match weighed {
             Weighed::In => {
                 let seen = Seen {

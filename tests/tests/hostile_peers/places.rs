@@ -166,8 +166,8 @@ async fn of_a_device_that_is_revoked_no_part_of_an_update_stays() {
     let (folder, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let [path, other] = [7, 8].map(|number| left_behind(spool.path(), number));
     let database = Database::open(folder.path()).unwrap();
-    let now = SystemTime::now();
-    let weighed = Device::weigh(&database, stranger_key(7).public(), None, Policy::Anyone, now).unwrap();
+    let (at, now) = ([192, 0, 2, 7].into(), SystemTime::now());
+    let weighed = Device::weigh(&database, stranger_key(7).public(), None, Policy::Anyone, at, now).unwrap();
     assert_eq!(weighed, Weighed::In);
     let theirs = Database::open(folder.path()).unwrap();
     assert!(Device::stand(&theirs, stranger(7).client, Standing::Revoked).unwrap());

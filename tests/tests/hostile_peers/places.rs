@@ -114,7 +114,13 @@ async fn nobody_hears_the_hello_of_a_connection_that_ended_while_its_device_was_
         held.unwrap()
     });
     begun.await.unwrap();
-    let peer = listening.comes(7).await;
+    let mut peer = RawPeer::connect(listening.address, listening.key, &stranger_key(7)).await;
+    // So long that the server gives credit for more once it has read it, which is how the peer knows.
+    let hello = Hello { software: "x".repeat(60_000), ..stranger(7) };
+    let credit = || peer.connection.stats().frame_rx.max_data;
+    let before = credit();
+    peer.control.write_all(&frame::encode(&ToServer::Hello(hello), 0)).await.unwrap();
+    until("the hello is read", || credit() > before);
     peer.connection.close(quinn::VarInt::from_u32(0), b"");
     listening.hears(|event| matches!(event, FromPeer::Disconnected { .. })).await;
     let [FromPeer::Disconnected { reason, .. }] = &listening.heard[..] else {

@@ -3,6 +3,7 @@
 //! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
 //! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
 
+pub mod descriptors;
 pub mod ownership;
 pub mod patient;
 pub mod spell;

@@ -125,6 +125,8 @@ impl QuicConnector {
             .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
             .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
             .send_window(SEND_WINDOW)
+            // Nobody reads datagrams: a server is not to fill memory with them.
+            .datagram_receive_buffer_size(None)
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .max_concurrent_uni_streams(VarInt::from_u32(2));
         if loopback {

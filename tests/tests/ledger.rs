@@ -67,7 +67,9 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     let file = spool.join("worthless.upload");
     fs::write(&file, "not an update").unwrap();
     let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
-    peers.send(FromPeer::Uploaded { peer: PEER, header, upload: file.into(), bytes: 13 }).unwrap();
+    peers
+        .send(FromPeer::Uploaded { peer: PEER, header, upload: file.into(), turn: None, bytes: 13 })
+        .unwrap();
     tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
 
     stop.send(true).unwrap();
@@ -122,7 +124,9 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
         let file = spool.join(name);
         fs::write(&file, "not an update").unwrap();
         let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
-        peers.send(FromPeer::Uploaded { peer, header, upload: file.clone().into(), bytes: 13 }).unwrap();
+        peers
+            .send(FromPeer::Uploaded { peer, header, upload: file.clone().into(), turn: None, bytes: 13 })
+            .unwrap();
         file
     };
     uploads(PEER, "worthless.upload");
@@ -200,7 +204,13 @@ async fn updates_that_come_together_share_a_sync() {
         let file = spool.join(format!("{number}.upload"));
         fs::write(&file, [&frame, payload].concat()).unwrap();
         peers
-            .send(FromPeer::Uploaded { peer: PeerId(number), header, upload: file.into(), bytes: 1 })
+            .send(FromPeer::Uploaded {
+                peer: PeerId(number),
+                header,
+                upload: file.into(),
+                turn: None,
+                bytes: 1,
+            })
             .unwrap();
     };
     upload(1);

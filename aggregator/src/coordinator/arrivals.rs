@@ -15,16 +15,18 @@ use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadI
 /// Samples that a client may declare. The sums' resolution is shared out by the largest weight: without a limit one
 /// absurd claim would round everybody's update to nothing. At this one it stays below 1e-5.
 const MAX_SAMPLES: u64 = 1 << 32;
+/// Axes of a sample that are repeated when they are not those of the run.
+const MAX_AXES: usize = 8;
 
 impl Coordinator {
     pub(super) fn message(&mut self, now: Duration, peer: PeerId, message: ToServer) {
         let known = self.peers.get(&peer).copied();
         let Some(client) = known else {
             match message {
-                ToServer::Hello(hello) => self.hello(now, peer, &hello),
+                ToServer::Hello(hello) if !self.dismissed.contains(peer) => self.hello(now, peer, &hello),
                 // Either it broke the protocol, or it was forgotten for its silence and knows nothing of it yet:
                 // not a reason to send it away for good.
-                _ => self.actions.push_back(Action::Disconnect { peer }),
+                _ => self.send_away(peer),
             }
             return;
         };
@@ -57,7 +59,10 @@ impl Coordinator {
                     open.not_now(client, reason, now);
                 }
             }
-            ToServer::Goodbye => self.forget(peer),
+            ToServer::Goodbye => {
+                self.forget(peer);
+                self.dismissed.insert(peer);
+            }
             // The transport takes these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::Partial(_) | ToServer::UpdateRest { .. } => {
                 let what =
@@ -78,13 +83,18 @@ impl Coordinator {
             return;
         }
         let client = hello.client;
+        let previous = self.members.get(&client).and_then(|member| member.link);
+        if previous.is_some_and(|previous| previous.peer > peer) {
+            // The device has connected anew since, and waits on that one. It is not refused: that would be for good.
+            self.send_away(peer);
+            return;
+        }
         if !self.has_place(client) {
             // Not refused: that would be for good.
-            self.actions.push_back(Action::Disconnect { peer });
+            self.send_away(peer);
             return;
         }
         let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
-        let previous = self.members.get(&client).and_then(|member| member.link);
         if let Some(previous) = previous {
             self.forget(previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);
@@ -124,6 +134,14 @@ impl Coordinator {
         let architecture = &self.spec.architecture;
         let expected: Vec<u32> = self.spec.data.shape.iter().map(|&axis| axis as u32).collect();
         if hello.shape != expected {
+            // It is told what it has said, and so is the operator.
+            if hello.shape.len() > MAX_AXES {
+                let claim = format!(
+                    "it declares samples of {} axes, of which at most {MAX_AXES} can be compared with the run's",
+                    hello.shape.len()
+                );
+                return Err(Refusal::Protocol(claim));
+            }
             return Err(Refusal::Shape { expected, found: hello.shape.clone() });
         }
         // A device whose labels are not used may have any, or none.

@@ -13,8 +13,9 @@
 //! | any | hello | it does not fit the run | same | refused, `Disconnect` |
 //! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
 //! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
+//! | any | hello | the client is here already, on a newer connection | same | `Disconnect` |
 //! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
-//! | any | anything else before the hello | | same | `Disconnect` |
+//! | any | anything else before the hello, or anything after a goodbye or a `Disconnect` | | same | `Disconnect` |
 //! | any | hello, revoked | the [roster](ROSTER) is another one than was last made durable | same | `Remember`, one at a time; an opening holds it as well |
 //! | any | goodbye, disconnected | | same | the client is away |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
@@ -70,6 +71,7 @@
 mod arrivals;
 mod cohort;
 mod course;
+mod dismissed;
 mod event;
 mod late;
 mod open_round;
@@ -82,10 +84,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Refusal, Rejection, ToClient, ToServer, Verdict};
+use shared::message::{Rejection, ToClient, ToServer, Verdict};
 use shared::spec::RunSpec;
 
 use crate::config::RoundPolicy;
+use dismissed::Dismissed;
 use late::Waiting;
 use open_round::OpenRound;
 use roster::{Link, Member, Memory};
@@ -114,6 +117,7 @@ pub struct Coordinator {
     peers: BTreeMap<PeerId, ClientId>,
     /// The same connections by when they were last heard: the next to fall silent is the first.
     heard: BTreeSet<(Duration, PeerId)>,
+    dismissed: Dismissed,
     closed: u32,
     /// The last round of training: that of the specification, or an earlier one after which it was enough.
     last: u32,
@@ -181,6 +185,7 @@ impl Coordinator {
             memory: Memory::default(),
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
+            dismissed: Dismissed::default(),
             closed: resume.closed,
             last,
             void: 0,
@@ -259,7 +264,10 @@ impl Coordinator {
                     self.heard(now, client);
                 }
             }
-            Event::Disconnected { peer } => self.forget(peer),
+            Event::Disconnected { peer } => {
+                self.forget(peer);
+                self.dismissed.remove(peer);
+            }
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
@@ -288,13 +296,14 @@ impl Coordinator {
         }
     }
 
-    /// Whether an event says that somebody is alive and nothing else. Of a large cohort they come by the thousand, and whether the
-    /// round may close takes a look at all of it.
+    /// Whether an event says that somebody is alive and nothing else, or that nobody is gone. Of a large cohort they come by the
+    /// thousand, of strangers by any number, and whether the round may close takes a look at all of it.
     fn is_idle(&self, event: &Event) -> bool {
         match event {
             Event::Message { peer, message: ToServer::Heartbeat(_) } | Event::Alive { peer } => {
                 self.peers.contains_key(peer)
             }
+            Event::Disconnected { peer } => !self.peers.contains_key(peer),
             _ => false,
         }
     }
@@ -367,11 +376,6 @@ impl Coordinator {
 
     fn send(&mut self, peer: PeerId, message: ToClient) {
         self.actions.push_back(Action::Send { peer, message });
-    }
-
-    fn refuse(&mut self, peer: PeerId, refusal: Refusal) {
-        self.send(peer, ToClient::Refused(refusal));
-        self.actions.push_back(Action::Disconnect { peer });
     }
 }
 

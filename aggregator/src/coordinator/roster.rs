@@ -101,7 +101,7 @@ impl Coordinator {
         let Some(member) = self.members.get(&client) else { return };
         if let Some(link) = member.link {
             self.forget(link.peer);
-            self.actions.push_back(Action::Disconnect { peer: link.peer });
+            self.send_away(link.peer);
         }
         self.members.remove(&client);
         self.memory.outdated = true;
@@ -140,7 +140,7 @@ impl Coordinator {
             && let Some((_, peer)) = self.heard.pop_first()
         {
             self.forget(peer);
-            self.actions.push_back(Action::Disconnect { peer });
+            self.send_away(peer);
             any = true;
         }
         any

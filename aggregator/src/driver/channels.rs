@@ -9,6 +9,7 @@ use shared::protocol::Protocol;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::coordinator::{PeerId, Status};
+use crate::database::DatabaseError;
 use crate::report::RoundRecord;
 use crate::run::{Broadcast, Upload};
 
@@ -49,6 +50,8 @@ pub enum FromPeer {
         header: UpdateHeader,
         /// The whole frame.
         upload: Upload,
+        /// Its turn among uploads, where there are only so many at a time; over when this is dropped.
+        turn: Option<OwnedSemaphorePermit>,
         /// Bytes that it took on the wire.
         bytes: u64,
     },
@@ -75,6 +78,11 @@ pub enum FromPeer {
         client: ClientId,
         /// Why, as it was told.
         refusal: Refusal,
+    },
+    /// Whether a device may take part cannot be seen, which is this machine's fault: it is to come again.
+    Unknowable {
+        /// What the database says.
+        error: DatabaseError,
     },
     /// A device may not take part any more, connected or not. It may be one that nobody knows here.
     Revoked {

@@ -28,7 +28,7 @@ impl Driver {
                 self.hear_message(peer, &message, notice);
                 Some(Event::Message { peer, message })
             }
-            FromPeer::Uploaded { peer, header, upload, bytes } => {
+            FromPeer::Uploaded { peer, header, upload, turn: _, bytes } => {
                 self.traffic.up += bytes;
                 let id = UploadId(self.next_upload);
                 self.next_upload += 1;
@@ -46,6 +46,12 @@ impl Driver {
             }
             FromPeer::Refused { peer: _, client, refusal } => {
                 if let Some(remark) = self.turned_away.remark(client, &refusal) {
+                    notice(Notice::Remark(remark));
+                }
+                None
+            }
+            FromPeer::Unknowable { error } => {
+                if let Some(remark) = self.strangers.unknowable(&error.to_string()) {
                     notice(Notice::Remark(remark));
                 }
                 None
@@ -106,6 +112,7 @@ impl Driver {
     ) {
         match message {
             ToServer::Hello(hello) => {
+                self.strangers.let_in();
                 let client = hello.client;
                 let told = self.said.comes(client);
                 self.known.entry(peer).or_insert(Known { client, told, unspooled: false });

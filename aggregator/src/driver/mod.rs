@@ -225,6 +225,7 @@ impl Driver {
                     if let ToClient::Refused(refusal) = &message
                         && told
                     {
+                        let refusal = printable(&refusal.to_string());
                         notice(Notice::Remark(format!("{} refused: {refusal}", self.name(peer))));
                     }
                     self.traffic.down += frame::encode(&message, 0).len() as u64;

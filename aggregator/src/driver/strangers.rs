@@ -20,6 +20,8 @@ pub(super) struct Strangers {
     /// Those since then, and why the last of them ended.
     untold: Option<(u64, String)>,
     foreign: BTreeSet<IpAddr>,
+    /// It was told that nobody can be looked up, and nobody has been let in since.
+    unknowable: bool,
 }
 
 impl Strangers {
@@ -42,6 +44,22 @@ impl Strangers {
                 "{count} connections ended before any device was let in on them, the last one: {reason}"
             ),
         })
+    }
+
+    /// A device could not be looked up: what is to be said of it, if anything.
+    pub(super) fn unknowable(&mut self, error: &str) -> Option<String> {
+        let told = std::mem::replace(&mut self.unknowable, true);
+        (!told).then(|| {
+            format!(
+                "a device that came cannot be looked up, and is sent away: {error}; it tries again by itself (this is said once, \
+                 until a device is let in again)"
+            )
+        })
+    }
+
+    /// A device was looked up and let in.
+    pub(super) fn let_in(&mut self) {
+        self.unknowable = false;
     }
 
     /// Something that speaks another version of the protocol is at this address: what is to be said of it, if anything.
@@ -85,6 +103,16 @@ mod tests {
         let told = strangers.due(start + PACE).expect("a minute is over");
         assert!(told.starts_with("1000 connections") && told.ends_with("reason 999"), "{told}");
         assert_eq!(strangers.due(start + 9 * PACE), None, "nothing is told twice");
+    }
+
+    #[test]
+    fn why_nobody_can_be_looked_up_is_told_until_it_has_passed() {
+        let mut strangers = Strangers::default();
+        let told = strangers.unknowable("the disk is broken").expect("told");
+        assert!(told.contains("cannot be looked up") && told.contains("the disk is broken"), "{told}");
+        assert_eq!(strangers.unknowable("the disk is broken"), None, "once");
+        strangers.let_in();
+        assert!(strangers.unknowable("the disk is broken").is_some(), "again");
     }
 
     #[test]

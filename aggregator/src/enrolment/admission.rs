@@ -10,10 +10,12 @@ use shared::identity::PublicKey;
 use shared::message::{Hello, Refusal, ToClient};
 use shared::ticket::TicketSecret;
 use tokio::sync::mpsc::WeakUnboundedSender;
+use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::Policy;
 use super::live::Live;
+use crate::coordinator::PeerId;
 use crate::database::devices::{Device, Seen, Standing, Weighed};
 use crate::database::{Database, DatabaseError};
 use crate::driver::ToPeer;
@@ -78,7 +80,8 @@ impl Admission {
             return Err(Denied::Refused(Refusal::Identity { known }));
         }
         let Register::Lab { database, policy } = &self.register else { return Ok(()) };
-        let weighed = Device::weigh(database, key, ticket, *policy, now).map_err(Denied::Trouble)?;
+        let weighed =
+            Device::weigh(database, key, ticket, *policy, address.ip(), now).map_err(Denied::Trouble)?;
         match weighed {
             Weighed::In => {
                 let seen = Seen {
@@ -106,9 +109,15 @@ impl Admission {
         })
     }
 
-    /// The device is here, and commands for it go there.
-    pub(crate) fn enter(&self, client: ClientId, commands: WeakUnboundedSender<ToPeer>) {
-        self.live.enter(client, commands);
+    /// The device is here, and commands for it go there. What this gives says that newer connections of the device need the
+    /// place of this one.
+    pub(crate) fn enter(
+        &self,
+        client: ClientId,
+        peer: PeerId,
+        commands: WeakUnboundedSender<ToPeer>,
+    ) -> oneshot::Receiver<()> {
+        self.live.enter(client, peer, commands)
     }
 
     /// The server has another key from now on.

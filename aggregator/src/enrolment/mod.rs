@@ -20,9 +20,11 @@
 
 mod admission;
 mod live;
+mod network;
 mod policy;
 
 pub use admission::{Admission, Changes, Denied, Register};
+pub(crate) use network::network;
 pub use policy::Policy;
 
 #[cfg(test)]

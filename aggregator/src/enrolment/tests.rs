@@ -7,6 +7,7 @@ use shared::message::{Hello, Refusal, ToClient};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::coordinator::PeerId;
 use crate::database::Database;
 use crate::database::devices::{Device, Standing};
 use crate::driver::ToPeer;
@@ -24,7 +25,7 @@ fn comes(admission: &Admission, number: u8, commands: &mpsc::UnboundedSender<ToP
     };
     let address = "192.0.2.7:1".parse().unwrap();
     admission.admit(key, &hello, None, address, SystemTime::now()).unwrap();
-    admission.enter(key.client(), commands.downgrade());
+    admission.enter(key.client(), PeerId(u64::from(number)), commands.downgrade());
     key.client()
 }
 

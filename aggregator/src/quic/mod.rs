@@ -6,9 +6,11 @@
 //! direction: by offset and hash, before hello and welcome. What all of them together may take of this machine stands in
 //! [`limits`].
 
+mod endpoint;
 pub mod identity;
 pub mod limits;
 mod outbox;
+mod part;
 mod partials;
 mod peer;
 mod strangers;
@@ -20,35 +22,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{
-    ConnectionError, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Incoming, ServerConfig,
-    TransportConfig, TransportErrorCode, VarInt,
-};
-use ring::hmac;
+use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig, TransportErrorCode, VarInt};
 use shared::identity::tls::{self, AnyKey, ServerKeys};
 use shared::protocol::Protocol;
-use socket2::{Domain, Socket, Type};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::{debug, warn};
 
 use crate::coordinator::PeerId;
 use crate::driver::FromPeer;
 use crate::enrolment::{Admission, Changes};
+use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
 use identity::ServerIdentity;
-use limits::{IDLE_WINDOW, Limits, SEND_WINDOW, STREAM_WINDOW};
+use limits::Limits;
 use peer::Peer;
 use strangers::Stranger;
-
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
-/// takes less, QUIC's black hole detection finds out.
-const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
-/// spare; the usual first flight is smaller than one such datagram.
-const LOOPBACK_WINDOW: u32 = 512 << 10;
-/// What is asked of the system for each direction of the socket.
-const SOCKET_BUFFER: usize = 4 << 20;
 
 /// Why the aggregator cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +108,8 @@ impl Listener {
         };
         let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };
         let socket = bind(address).map_err(|source| ListenError::Bind { address, source })?;
-        let mut endpoint = endpoint_config(identity);
+        let port = socket.local_addr().map_err(|source| ListenError::Bind { address, source })?.port();
+        let mut endpoint = endpoint_config(identity, port);
         endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
@@ -184,6 +173,7 @@ impl Listener {
             self.gate.clone(),
             self.identity.clone(),
             self.directory.clone(),
+            limits.clone(),
             driver.clone(),
         ));
         let mut told = false;
@@ -273,6 +263,7 @@ async fn watch(
     gate: Gate,
     mut identity: ServerIdentity,
     directory: Option<PathBuf>,
+    limits: Arc<Limits>,
     driver: mpsc::UnboundedSender<FromPeer>,
 ) {
     let mut shown = identity.keys(SystemTime::now());
@@ -291,6 +282,7 @@ async fn watch(
         let Ok((seen, gone, newer)) = looked.await else { return };
         changes = seen;
         for client in gone {
+            limits.partials.revoke(client);
             // Whoever has hung up has this task ended.
             let _ = driver.send(FromPeer::Revoked { client });
         }
@@ -317,73 +309,4 @@ async fn watch(
             gate.admission.announce(key);
         }
     }
-}
-
-/// A server that was killed and started again does not know the connections of its earlier life. Reset tokens
-/// that follow from its identity let it say so at once, where clients would otherwise wait for silence.
-fn endpoint_config(identity: &ServerIdentity) -> EndpointConfig {
-    let reset = hmac::Key::new(hmac::HMAC_SHA256, &identity.derive("stateless reset"));
-    let mut config = EndpointConfig::new(Arc::new(reset));
-    config.cid_generator(|| Box::new(RandomIds));
-    config
-}
-
-/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and
-/// packets without it are dropped in silence.
-struct RandomIds;
-
-impl ConnectionIdGenerator for RandomIds {
-    fn generate_cid(&mut self) -> ConnectionId {
-        let mut bytes = [0; Self::LENGTH];
-        getrandom::fill(&mut bytes).expect("a system that ran a TLS handshake has random bytes");
-        ConnectionId::new(&bytes)
-    }
-
-    fn cid_len(&self) -> usize {
-        Self::LENGTH
-    }
-
-    fn cid_lifetime(&self) -> Option<Duration> {
-        None
-    }
-}
-
-impl RandomIds {
-    const LENGTH: usize = 8;
-}
-
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
-/// What the system does not grant is done without.
-fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(socket2::Protocol::UDP))?;
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
-    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
-    socket.bind(&address.into())?;
-    Ok(socket.into())
-}
-
-fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
-    let mut transport = TransportConfig::default();
-    let idle = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
-    transport
-        .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
-        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u32(IDLE_WINDOW))
-        .send_window(SEND_WINDOW)
-        .max_concurrent_bidi_streams(VarInt::from_u32(1))
-        // Until the peer is welcomed.
-        .max_concurrent_uni_streams(VarInt::from_u32(0));
-    if let Some(mtu) = mtu {
-        let mut congestion = CubicConfig::default();
-        congestion.initial_window(u64::from(LOOPBACK_WINDOW));
-        transport
-            .stream_receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
-            .send_window(u64::from(LOOPBACK_WINDOW))
-            .initial_mtu(mtu)
-            // One datagram fills a whole batch: there is nothing to segment.
-            .enable_segmentation_offload(false)
-            .mtu_discovery_config(None)
-            .congestion_controller_factory(Arc::new(congestion));
-    }
-    transport
 }

@@ -16,7 +16,7 @@ use shared::message::{Partial, ToClient};
 use tokio::sync::{mpsc, watch};
 
 use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
-use super::partials::digest;
+use super::part::digest;
 use super::peer::{Peer, PeerError, within};
 use super::strangers::Stranger;
 use crate::driver::{FromPeer, ToPeer};
@@ -141,10 +141,8 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<Partial>) -> R
     let offset = match partial.filter(|partial| partial.round == broadcast.round) {
         Some(partial) => {
             let length = broadcast.length;
-            // It may be a large model that is read and hashed.
-            let looked = tokio::task::spawn_blocking(move || (source.skip(partial, length), source));
-            let (skipped, same) =
-                looked.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+            let look = move || (source.skip(partial, length), source);
+            let (skipped, same) = peer.limits.hashed(look).await;
             source = same;
             skipped.map_err(PeerError::Broadcast)?
         }

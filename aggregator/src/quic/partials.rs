@@ -7,44 +7,27 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::File;
-use std::io::{self, Read, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use models::Limits;
-use sha2::{Digest as _, Sha256};
 use shared::id::ClientId;
-use shared::message::{Partial, UpdateHeader};
+use shared::message::Partial;
 use tokio::sync::watch;
 
+use super::part::{Part, remove};
 use crate::run::directory::uploader_in;
-use crate::run::update_file::read_header;
 
 /// Parts of updates that are kept at a time; of more, the oldest goes.
 pub(super) const MOST: usize = 64;
-
-/// Part of an update.
-#[derive(Debug, PartialEq)]
-pub(super) struct Part {
-    /// What it came with.
-    pub(super) header: UpdateHeader,
-    /// The spool's file, with the frame's header and message.
-    pub(super) path: PathBuf,
-    /// Where the payload begins in it.
-    pub(super) begins: u64,
-    /// Bytes of the payload that are there.
-    pub(super) bytes: u64,
-    /// Bytes that the whole payload has.
-    pub(super) total: u64,
-}
 
 #[derive(Debug)]
 enum Slot {
     /// It is coming in; whoever wants it to stop says so here.
     Active(u64, watch::Sender<bool>),
     Kept(u64, Box<Part>),
+    /// The device may not take part any more: what still comes back of it is not kept.
+    Revoked,
 }
 
 /// The parts, by the device that brings them.
@@ -99,7 +82,7 @@ impl Partials {
         {
             let kept = match slots.1.get(&client) {
                 Some(Slot::Kept(_, part)) => part.bytes,
-                Some(Slot::Active(..)) => continue,
+                Some(Slot::Active(..) | Slot::Revoked) => continue,
                 None => 0,
             };
             let found = Part::read(&path, max_payload).filter(|part| part.bytes > kept);
@@ -166,8 +149,21 @@ impl Partials {
                     remove(&part);
                     Taken::Nothing
                 }
-                Some(Slot::Active(..)) | None => Taken::Nothing,
+                Some(Slot::Active(..) | Slot::Revoked) | None => Taken::Nothing,
             },
+            Some(Slot::Revoked) => {
+                slots.1.remove(&client);
+                Taken::Nothing
+            }
+        }
+    }
+
+    /// The device may not take part any more: what is here of its update goes, and what comes in of it ends.
+    pub(super) fn revoke(&self, client: ClientId) {
+        match self.lock().1.insert(client, Slot::Revoked) {
+            Some(Slot::Kept(_, part)) => remove(&part),
+            Some(Slot::Active(_, stop)) => drop(stop.send_replace(true)),
+            Some(Slot::Revoked) | None => {}
         }
     }
 }
@@ -184,6 +180,11 @@ impl<'a> Begun<'a> {
     /// What [`Partials::take`] has given, if anything.
     pub(super) fn new(partials: &'a Partials, client: ClientId, part: Option<Box<Part>>) -> Self {
         Self { partials, client, part }
+    }
+
+    /// What there is.
+    pub(super) fn part(&self) -> Option<&Part> {
+        self.part.as_deref()
     }
 
     /// An upload begins: this is its own from now on.
@@ -211,7 +212,7 @@ impl Drop for Begun<'_> {
 fn trim(slots: &mut BTreeMap<ClientId, Slot>) {
     let kept = |slot: &Slot| match slot {
         Slot::Kept(number, _) => Some(*number),
-        Slot::Active(..) => None,
+        Slot::Active(..) | Slot::Revoked => None,
     };
     while slots.values().filter(|slot| kept(slot).is_some()).count() > MOST {
         let oldest = slots.iter().filter_map(|(client, slot)| Some((kept(slot)?, *client))).min();
@@ -234,52 +235,12 @@ pub(super) enum Taken {
     Later(watch::Sender<bool>),
 }
 
-impl Part {
-    /// What a file of the spool holds of an update, if that is worth anything. The last byte of a whole one is left to the device: it is
-    /// asked for a rest.
-    fn read(path: &Path, max_payload: u64) -> Option<Self> {
-        let mut file = File::open(path).ok()?;
-        let (header, Limits { max_bytes: total, .. }) = read_header(&mut file, max_payload).ok()?;
-        let begins = file.stream_position().ok()?;
-        let bytes = file.metadata().ok()?.len().checked_sub(begins)?.min(total.checked_sub(1)?);
-        let part = Self { header, path: path.to_owned(), begins, bytes, total };
-        (bytes >= Partial::WORTH as u64).then_some(part)
-    }
-
-    /// What the device is told. It reads the part.
-    pub(super) fn partial(&self) -> io::Result<Partial> {
-        let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(self.begins))?;
-        let digest = digest(&mut file, self.bytes)?;
-        Ok(Partial { round: self.header.round, bytes: self.bytes, digest })
-    }
-}
-
-/// SHA-256 of the next `bytes` bytes.
-pub(super) fn digest(source: &mut impl Read, bytes: u64) -> io::Result<[u8; 32]> {
-    let mut hash = Sha256::new();
-    let mut chunk = vec![0; 128 << 10];
-    let mut left = bytes;
-    while left > 0 {
-        let want = usize::try_from(left).unwrap_or(chunk.len()).min(chunk.len());
-        source.read_exact(&mut chunk[..want])?;
-        hash.update(&chunk[..want]);
-        left -= want as u64;
-    }
-    Ok(hash.finalize().into())
-}
-
-/// What cannot be removed now is removed by a restart.
-pub(super) fn remove(part: &Part) {
-    let _ = std::fs::remove_file(&part.path);
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use shared::frame;
-    use shared::message::{ToServer, TrainReport};
+    use shared::message::{ToServer, TrainReport, UpdateHeader};
 
     use super::*;
     use crate::run::directory::upload_of;
@@ -380,6 +341,33 @@ mod tests {
         over.store(true, Ordering::Relaxed);
         drop(partials);
         assert_eq!((kept, files()), (MOST, 1), "at the end all go but what was taken");
+    }
+
+    #[test]
+    fn of_a_device_that_is_revoked_nothing_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = || fs::read_dir(folder.path()).expect("a folder").count();
+        let partials = Partials::new(Arc::default());
+        let keep = || {
+            let (number, _) = partials.begin(client(1));
+            partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+        };
+        keep();
+        partials.revoke(client(1));
+        assert_eq!(files(), 0, "kept");
+        // It was let in again.
+        assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
+        keep();
+        let Taken::Part(taken) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
+        let begun = Begun::new(&partials, client(1), Some(taken));
+        partials.revoke(client(1));
+        drop(begun);
+        assert_eq!(files(), 0, "taken by a connection that is cut");
+        let (number, stopped) = partials.begin(client(1));
+        partials.revoke(client(1));
+        assert!(*stopped.borrow(), "it is told to stop");
+        partials.end(client(1), number, Some(part(folder.path(), "b", 3, Partial::WORTH)));
+        assert_eq!(files(), 0, "coming in");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
@@ -17,12 +17,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use super::Gate;
-use super::limits::{GREETING, Limits, UNHEARD};
+use super::limits::{Limits, UNHEARD};
 use super::outbox;
-use super::partials::{self, Begun, Part, Taken};
+use super::part;
+use super::partials::{Begun, Taken};
 use super::strangers::Stranger;
 use crate::coordinator::PeerId;
-use crate::database::DatabaseError;
 use crate::driver::{FromPeer, ToPeer};
 use crate::enrolment::Denied;
 
@@ -37,10 +37,14 @@ pub(super) enum PeerError {
     Nothing,
     #[error("the device left")]
     Left,
+    #[error("it said hello in the name of another device than the one that it has proved to be")]
+    Posing,
     #[error("it did not say hello in time")]
     Mute,
     #[error("it said something else before hello")]
     NoHello,
+    #[error("newer connections of the device have taken its place")]
+    Crowded,
     #[error("it may not take part")]
     Dismissed,
     #[error("another connection of the device goes on with its upload")]
@@ -50,7 +54,7 @@ pub(super) enum PeerError {
     #[error("it has shown no key")]
     Keyless,
     #[error("the aggregator cannot look the device up; try again")]
-    Register(#[source] DatabaseError),
+    Register,
     #[error("its upload came to a halt")]
     Halted,
     #[error("it takes nothing of what it is sent")]
@@ -138,30 +142,43 @@ impl Peer {
         });
         let (control, mut receiver, greeting) = greeting.await.ok_or(PeerError::Mute)??;
         let client = greeting.hello.client;
-        if let Err(refusal) = self.admit(&greeting).await? {
+        let admitted = tokio::select! {
+            admitted = self.admit(&greeting) => admitted?,
+            // The device may be here again by then, on another connection.
+            ended = self.connection.closed() => return Err(ended.into()),
+        };
+        if let Err(refusal) = admitted {
             self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
-            return Err(self.dismiss(control, refusal).await);
+            return Err(self.dismiss(control, refusal, &stranger).await);
         }
         self.limits.strangers.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
-        self.gate.admission.enter(client, commands.downgrade());
-        if let Some(key) = self.newer_key() {
-            let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
-        }
+        let later = commands.downgrade();
         let round = greeting.hello.holds.map(|held| held.round);
-        let begun = self.begun(client, round).await;
-        if let Some((_, partial)) = &begun {
-            let _ = commands.send(ToPeer::Message(ToClient::Partial(*partial)));
+        let mut begun = self.begun(client, round).await;
+        let partial = tokio::select! {
+            partial = self.partial(&mut begun) => partial,
+            ended = self.connection.closed() => return Err(ended.into()),
+        };
+        if let Some(partial) = partial {
+            let _ = commands.send(ToPeer::Message(ToClient::Partial(partial)));
         }
-        let part = begun.map(|(part, _)| part);
-        let mut begun = Begun::new(&self.limits.partials, client, part);
+        if let Some(ended) = self.connection.close_reason() {
+            return Err(ended.into());
+        }
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
+        // Not before the driver has heard of it: it hears after that that the device was revoked in the meantime.
+        let crowded = self.gate.admission.enter(client, self.id, later.clone());
+        // Not before it is here: it is told of the key by itself, or with all others.
+        if let (Some(key), Some(commands)) = (self.newer_key(), later.upgrade()) {
+            let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
+        }
         let inbound = async {
             loop {
-                self.control_message(&mut receiver).await?;
+                self.control_message(&mut receiver, client).await?;
             }
         };
         let uploads = async {
@@ -175,6 +192,8 @@ impl Peer {
             result = inbound => result,
             result = uploads => result,
             result = outbox::empty(self, queue, control, greeting.partial, stranger) => result,
+            // Whoever does not confirm what it is told would keep one place after the other for a while.
+            Ok(()) = crowded => Err(PeerError::Crowded),
         }
     }
 
@@ -211,25 +230,36 @@ impl Peer {
         match decided.await.map_err(|_| PeerError::DriverGone)? {
             Ok(()) => Ok(Ok(())),
             Err(Denied::Refused(refusal)) => Ok(Err(refusal)),
-            Err(Denied::Trouble(error)) => Err(PeerError::Register(error)),
+            Err(Denied::Trouble(error)) => {
+                // What is wrong here is not the device's business.
+                self.tell(FromPeer::Unknowable { error })?;
+                Err(PeerError::Register)
+            }
         }
     }
 
-    /// What an earlier connection of the device has brought of the update for `round`, and what the device is told of it.
-    async fn begun(&self, client: ClientId, round: Option<u32>) -> Option<(Box<Part>, Partial)> {
+    /// What an earlier connection of the device has brought of the update for `round`.
+    async fn begun(&self, client: ClientId, round: Option<u32>) -> Begun<'_> {
         let part = loop {
             match self.limits.partials.take(client, round) {
-                Taken::Nothing => return None,
-                Taken::Part(part) => break part,
+                Taken::Nothing => break None,
+                Taken::Part(part) => break Some(part),
                 Taken::Later(ends) => ends.closed().await,
             }
         };
-        let read = tokio::task::spawn_blocking(move || (part.partial(), part)).await.ok()?;
-        match read {
-            (Ok(partial), part) => Some((part, partial)),
-            (Err(error), part) => {
+        Begun::new(&self.limits.partials, client, part)
+    }
+
+    /// What the device is told of that.
+    async fn partial(&self, begun: &mut Begun<'_>) -> Option<Partial> {
+        let part = begun.part()?.clone();
+        match self.limits.hashed(move || part.partial()).await {
+            Ok(partial) => Some(partial),
+            Err(error) => {
                 debug!("a part of an update cannot be read again: {error}");
-                partials::remove(&part);
+                if let Some(part) = begun.take() {
+                    part::remove(&part);
+                }
                 None
             }
         }
@@ -247,33 +277,44 @@ impl Peer {
         self.gate.keys.newer_than(self.handshake.as_ref()?.server_name.as_deref()?)
     }
 
-    /// Tells the peer why it may not take part, and hangs up.
-    async fn dismiss(&self, mut control: SendStream, refusal: Refusal) -> PeerError {
+    /// Tells the peer why it may not take part, and hangs up. It is a `stranger` until then, with no more time than others.
+    async fn dismiss(&self, mut control: SendStream, refusal: Refusal, stranger: &Stranger) -> PeerError {
         let told = ToClient::Refused(refusal).for_peer(self.protocol());
         let frame = told.map(|told| frame::encode(&told, 0)).unwrap_or_default();
-        if let Err(error) = within(GREETING, PeerError::Deaf, control.write_all(&frame)).await {
-            return error;
-        }
-        let _ = control.finish();
-        let _ = tokio::time::timeout(GREETING, control.stopped()).await;
+        let told = stranger.in_time(async {
+            control.write_all(&frame).await?;
+            let _ = control.finish();
+            // `stopped` resolves when the peer has everything, wants no more, or is gone.
+            let _ = control.stopped().await;
+            Ok::<_, WriteError>(())
+        });
+        // Whether it has heard it or not.
+        let _ = told.await;
         self.connection.close(VarInt::from_u32(0), b"refused");
         PeerError::Dismissed
     }
 
-    /// Reads one message of the control stream and hands it to the driver.
-    async fn control_message(&self, receiver: &mut RecvStream) -> Result<(), PeerError> {
+    /// Reads one message of the control stream and hands it to the driver. The peer has proved to be `client`; after a goodbye
+    /// there is nothing more to hear.
+    async fn control_message(&self, receiver: &mut RecvStream, client: ClientId) -> Result<(), PeerError> {
         let said = self.message(receiver, 0).await;
         // Whoever says no more has nothing more to say: that is how a device leaves.
         let (message, _, bytes) = said.map_err(|error| match error {
             PeerError::Nothing => PeerError::Left,
             error => error,
         })?;
-        if matches!(message, ToServer::Update(_) | ToServer::UpdateRest { .. }) {
-            return Err(PeerError::Payload);
+        match &message {
+            ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
+            // Beyond this point nobody asks for keys any more.
+            ToServer::Hello(hello) if hello.client != client => return Err(PeerError::Posing),
+            _ => {}
         }
+        let leaves = matches!(message, ToServer::Goodbye);
         // Without a place the control stream is not read on, and flow control holds the peer.
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
-        self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })
+        self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
+        // Its place is for somebody else.
+        if leaves { Err(PeerError::Left) } else { Ok(()) }
     }
 
     pub(super) async fn message(

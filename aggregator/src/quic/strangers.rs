@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::future::Future;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::{FAMILIAR, FROM_ONE_ADDRESS, GREETING, HURRY, STRANGERS};
+use crate::enrolment::network;
 
 /// The places, shared by all connections of a listener.
 pub(super) struct Strangers {
@@ -159,17 +160,6 @@ impl Drop for Stranger {
                 here.remove();
             }
         }
-    }
-}
-
-/// What is counted as one address: whoever has one of IPv6 has all of its network.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(address) => address.into(),
-            None => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        },
     }
 }
 

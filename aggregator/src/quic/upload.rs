@@ -14,10 +14,11 @@ use quinn::{RecvStream, VarInt};
 use shared::frame::{self, FrameError};
 use shared::id::ClientId;
 use shared::message::ToServer;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
-use super::partials::{self, Begun, Part, Partials};
+use super::part::{self, Part};
+use super::partials::{Begun, Partials};
 use super::peer::{Peer, PeerError, within};
 use crate::driver::FromPeer;
 use crate::files::ownership::hand_over;
@@ -79,7 +80,7 @@ impl Peer {
         let part = match message {
             ToServer::Update(update) => {
                 if let Some(begun) = begun {
-                    partials::remove(&begun);
+                    part::remove(&begun);
                 }
                 let name = upload_of(client, &self.limits.partials.fresh_number());
                 let frame = frame::encode(&ToServer::Update(update), header.payload);
@@ -90,7 +91,7 @@ impl Peer {
                 let begun = begun.ok_or(PeerError::Rest)?;
                 let rest = begun.total - begun.bytes;
                 if begun.header != update || begun.bytes != offset || rest != header.payload {
-                    partials::remove(&begun);
+                    part::remove(&begun);
                     return Err(PeerError::Rest);
                 }
                 *begun
@@ -101,16 +102,17 @@ impl Peer {
         let (number, mut stopped) = self.limits.partials.begin(client);
         let mut incoming = Incoming { partials: &self.limits.partials, client, number, part: Some(part) };
         let spooled = async {
-            let _turn = self.turn().await?;
-            self.spool(&mut incoming, &mut stream).await
+            let turn = self.turn().await?;
+            self.spool(&mut incoming, &mut stream).await?;
+            Ok(turn)
         };
         let spooled = tokio::select! {
             spooled = spooled => spooled,
             // The device has another connection; what has arrived on this one is of use there.
             Ok(()) = stopped.changed() => Err(PeerError::TakenOver),
         };
-        match spooled {
-            Ok(()) => incoming.whole(),
+        let turn = match spooled {
+            Ok(turn) => turn,
             Err(PeerError::Spool(error)) => {
                 let _ = std::fs::remove_file(&path);
                 incoming.whole();
@@ -119,14 +121,17 @@ impl Peer {
                 return Err(PeerError::Spool(std::io::Error::other(text)));
             }
             Err(error) => return Err(error),
-        }
-        self.tell(FromPeer::Uploaded { peer: self.id, header: update, upload: Upload::File(path), bytes })
+        };
+        incoming.whole();
+        // The turn is over when the driver has heard of it: one that stands still would have the disk filled.
+        let (turn, upload) = (Some(turn), Upload::File(path));
+        self.tell(FromPeer::Uploaded { peer: self.id, header: update, upload, turn, bytes })
     }
 
     /// Waits for a turn at uploading.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, PeerError> {
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, PeerError> {
         let _waits = Waits::new(&self.limits.waiting);
-        let turn = self.limits.uploads.acquire();
+        let turn = self.limits.uploads.clone().acquire_owned();
         tokio::pin!(turn);
         let mut signs = tokio::time::interval(self.limits.patience / 4);
         loop {

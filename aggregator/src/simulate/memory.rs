@@ -93,7 +93,13 @@ impl Hub {
                 let (message, bytes) = across(&message, payload.len() as u64, self.max_payload)?;
                 let ToServer::Update(header) = message else { return Err(MemoryError::Gone) };
                 let frame = frame::encode(&ToServer::Update(header), payload.len() as u64).into();
-                FromPeer::Uploaded { peer, header, upload: Upload::Memory { frame, payload }, bytes }
+                FromPeer::Uploaded {
+                    peer,
+                    header,
+                    upload: Upload::Memory { frame, payload },
+                    turn: None,
+                    bytes,
+                }
             }
         };
         self.driver.send(event).map_err(|_| MemoryError::Gone)

@@ -5,6 +5,8 @@
 mod exhaustion;
 mod flood;
 mod garbage;
+mod places;
+mod posing;
 
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;

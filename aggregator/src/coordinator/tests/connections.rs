@@ -28,6 +28,17 @@ fn unfit_clients_are_refused_with_the_reason() {
             Hello { shape: vec![1, 3, 3], ..hello(1, None) },
             Refusal::Shape { expected: vec![1, 2, 2], found: vec![1, 3, 3] },
         ),
+        (
+            Hello { shape: vec![2; 8], ..hello(1, None) },
+            Refusal::Shape { expected: vec![1, 2, 2], found: vec![2; 8] },
+        ),
+        (
+            Hello { shape: vec![u32::MAX; 10_000], ..hello(1, None) },
+            Refusal::Protocol(
+                "it declares samples of 10000 axes, of which at most 8 can be compared with the run's"
+                    .to_owned(),
+            ),
+        ),
         (Hello { classes: 3, ..hello(1, None) }, Refusal::Classes { expected: 2, found: 3 }),
         (Hello { classes: 0, ..hello(1, None) }, Refusal::Unlabelled),
         (Hello { samples: 0, ..hello(1, None) }, Refusal::NoSamples),
@@ -48,6 +59,31 @@ fn a_second_hello_breaks_the_protocol() {
     let refusal = Refusal::Protocol("it said hello twice on one connection".to_owned());
     assert_eq!(actions, refused(bench.peer(1), refusal));
     assert_eq!(bench.coordinator.status(bench.now).connected, 0);
+}
+
+#[test]
+fn nothing_more_is_heard_on_a_connection_that_the_coordinator_has_done_with() {
+    let silent = Duration::from_secs(3600);
+    let ends: [(&str, fn(&mut Bench)); 4] = [
+        ("a goodbye", |bench| drop(bench.says(1, ToServer::Goodbye))),
+        ("a second hello", |bench| drop(bench.says(1, ToServer::Hello(hello(1, None))))),
+        ("silence", |bench| drop(bench.at(Duration::from_secs(3600)))),
+        ("revoked", |bench| drop(bench.give(Event::Revoked { client: client(1) }))),
+    ];
+    for (how, end) in ends {
+        let mut bench = Bench::open(RoundPolicy { lost_after: silent, ..policy(2) }, 2);
+        bench.now = Duration::from_secs(1);
+        bench.says(2, ToServer::Heartbeat(Progress::default()));
+        let (peer, victim) = (bench.peer(1), bench.peer(2));
+        end(&mut bench);
+        for of in [2, 1] {
+            let message = ToServer::Hello(hello(of, None));
+            let actions = bench.give(Event::Message { peer, message });
+            assert_eq!(actions, [Action::Disconnect { peer }], "after {how}, as {of}");
+        }
+        assert_eq!(bench.coordinator.connections().get(&victim), Some(&client(2)), "after {how}");
+        assert_eq!(bench.coordinator.connections().len(), 1, "after {how}");
+    }
 }
 
 #[test]
@@ -90,6 +126,22 @@ fn a_second_connection_takes_over() {
     );
     assert_eq!(bench.give(Event::Disconnected { peer: old }), []);
     assert_eq!(bench.coordinator.status(bench.now).connected, 2);
+    let accepted = bench.delivers(1, 1);
+    assert_eq!(accepted, [bench.accepted(1, 1)]);
+}
+
+#[test]
+fn a_hello_that_was_overtaken_does_not_refuse_the_device() {
+    let mut bench = Bench::open(policy(2), 2);
+    let old = PeerId(bench.next_peer);
+    bench.next_peer += 1;
+    bench.leaves(1);
+    bench.joins(1);
+    let newer = bench.peer(1);
+    // It was looked up for longer than the one after it, and its device has given it up.
+    let message = ToServer::Hello(hello(1, None));
+    assert_eq!(bench.give(Event::Message { peer: old, message }), [Action::Disconnect { peer: old }]);
+    assert_eq!(bench.coordinator.connections().get(&newer), Some(&client(1)));
     let accepted = bench.delivers(1, 1);
     assert_eq!(accepted, [bench.accepted(1, 1)]);
 }

@@ -52,6 +52,8 @@ fn signs_of_life_cost_no_look_at_the_cohort_until_something_is_due() {
         let peer = bench.peer(3);
         assert_eq!(bench.give(Event::Alive { peer }), []);
     }
+    // Nor does a stranger that comes and goes.
+    assert_eq!(bench.give(Event::Disconnected { peer: PeerId(1 << 40) }), []);
     bench.coordinator.members = cohort;
     assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
     // Whatever comes first at that moment is enough.

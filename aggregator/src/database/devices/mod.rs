@@ -1,6 +1,7 @@
 //! Devices and tickets: who may take part.
 
 mod listening;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,11 +18,9 @@ use super::{Database, DatabaseError, moment};
 use crate::enrolment::Policy;
 
 pub use listening::Listening;
+use waiting::make_room;
 
 pub(super) const TABLES: &str = include_str!("tables.sql");
-
-/// Devices that wait for approval at a time; of more, the one that came first is forgotten. Anybody can be one.
-const MOST_WAITING: i64 = 1000;
 
 /// The newest tickets, which are remembered whatever the clock says, so that one that has expired is told from one that never
 /// was.
@@ -119,12 +118,13 @@ pub enum Weighed {
 }
 
 impl Device {
-    /// Decides on a device that has proved `key`, as the table in [`enrolment`](crate::enrolment) says.
+    /// Decides on a device at `address` that has proved `key`, as the table in [`enrolment`](crate::enrolment) says.
     pub fn weigh(
         database: &Database,
         key: PublicKey,
         ticket: Option<TicketSecret>,
         policy: Policy,
+        address: IpAddr,
         now: SystemTime,
     ) -> Result<Weighed, DatabaseError> {
         let client = key.client();
@@ -163,12 +163,12 @@ impl Device {
                 None => Standing::Waiting,
             };
             if standing == Standing::Waiting && known.is_none() {
-                forget_the_first_of_many(transaction)?;
+                make_room(transaction)?;
             }
             transaction.execute(
-                "INSERT INTO devices (client, key, standing, since, seen) VALUES (?1, ?2, ?3, ?4, ?4)
+                "INSERT INTO devices (client, key, standing, since, seen, address) VALUES (?1, ?2, ?3, ?4, ?4, ?5)
                  ON CONFLICT (client) DO UPDATE SET standing = excluded.standing WHERE standing = 'waiting'",
-                params![client.as_bytes(), key.as_bytes(), standing, moment(now)],
+                params![client.as_bytes(), key.as_bytes(), standing, moment(now), address.to_string()],
             )?;
             Ok(match standing {
                 Standing::In => Weighed::In,
@@ -279,15 +279,6 @@ impl Device {
             Ok(removed > 0)
         })
     }
-}
-
-fn forget_the_first_of_many(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-    transaction.execute(
-        "DELETE FROM devices WHERE client IN (SELECT client FROM devices WHERE standing = 'waiting'
-         ORDER BY since DESC, client LIMIT -1 OFFSET ?1)",
-        [MOST_WAITING - 1],
-    )?;
-    Ok(())
 }
 
 /// Takes a use off a ticket, if it is good.

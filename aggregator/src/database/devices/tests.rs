@@ -24,9 +24,14 @@ fn secret(byte: u8) -> TicketSecret {
     TicketSecret::from_bytes([byte; 16])
 }
 
+/// An address of a network.
+fn at(last: u8) -> IpAddr {
+    [192, 0, 2, last].into()
+}
+
 impl Lab {
     fn weigh(&self, device: u8, ticket: Option<u8>, policy: Policy) -> Weighed {
-        Device::weigh(&self.database, key(device), ticket.map(secret), policy, self.now).unwrap()
+        Device::weigh(&self.database, key(device), ticket.map(secret), policy, at(7), self.now).unwrap()
     }
 
     fn left(&self) -> i64 {
@@ -118,12 +123,31 @@ fn strangers_do_not_fill_the_disk() {
         |n: u16| SecretKey::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 2])).public();
     for n in 0..1005 {
         lab.now += Duration::from_secs(1);
-        Device::weigh(&lab.database, stranger(n), None, Policy::Approve, lab.now).unwrap();
+        Device::weigh(&lab.database, stranger(n), None, Policy::Approve, at(7), lab.now).unwrap();
     }
     let all = Device::all(&lab.database).unwrap();
     assert_eq!(all.len(), 1000);
     assert!(all.iter().all(|device| device.client != stranger(0).client()), "the first ones are forgotten");
     assert!(all.iter().any(|device| device.client == stranger(1004).client()));
+}
+
+#[test]
+fn whoever_makes_up_keys_pushes_nobody_else_out() {
+    let mut lab = lab();
+    lab.weigh(1, None, Policy::Approve);
+    let made_up =
+        |n: u16| SecretKey::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 2])).public();
+    for n in 1000..2100 {
+        lab.now += Duration::from_secs(1);
+        // All of one network, which anybody has.
+        let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into();
+        Device::weigh(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
+    }
+    let all = Device::all(&lab.database).unwrap();
+    assert_eq!(all.len(), 1000);
+    let honest = all.iter().find(|device| device.client == key(1).client());
+    assert_eq!(honest.and_then(|device| device.address.as_deref()), Some("192.0.2.7"));
+    assert!(!all.iter().any(|device| device.client == made_up(1000).client()), "the first of them go");
 }
 
 #[test]
@@ -183,8 +207,9 @@ fn a_clock_that_is_wrong_for_a_while_costs_no_ticket() {
     Issued::make(&lab.database, of(1), 1, DAY, lab.now).unwrap();
     lab.now = right;
     assert_eq!(lab.left(), 2);
-    let weigh =
-        |device, n| Device::weigh(&lab.database, key(device), Some(of(n)), Policy::Ticket, lab.now).unwrap();
+    let weigh = |device, n| {
+        Device::weigh(&lab.database, key(device), Some(of(n)), Policy::Ticket, at(7), lab.now).unwrap()
+    };
     assert_eq!(weigh(1, 0), Weighed::In);
     assert_eq!(Issued::newest(&lab.database).unwrap(), Some(moment(right + 3650 * DAY)));
     // Only so many are remembered of those that let nobody in, and all of the others.

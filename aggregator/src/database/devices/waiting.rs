@@ -1,0 +1,33 @@
+//! Devices that wait for approval. Anybody can be one, under any number of keys.
+
+use std::collections::BTreeMap;
+
+use rusqlite::Transaction;
+use shared::id::ClientId;
+
+use crate::enrolment::network;
+
+/// So many wait at a time.
+const MOST: usize = 1000;
+
+/// Makes room for one more. If there are too many, those go that came first from where most of them are: whoever makes up a
+/// thousand keys pushes out his own, and not the one device that waits elsewhere.
+pub(super) fn make_room(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let mut waiting = transaction
+        .prepare("SELECT client, address FROM devices WHERE standing = 'waiting' ORDER BY since, client")?;
+    let waiting = waiting.query_map([], |row| {
+        let address: Option<String> = row.get(1)?;
+        let from = address.and_then(|address| address.parse().ok()).map(network);
+        Ok((ClientId::from_bytes(row.get(0)?), from))
+    })?;
+    let mut waiting = waiting.collect::<rusqlite::Result<Vec<_>>>()?;
+    while waiting.len() >= MOST {
+        let mut from = BTreeMap::<_, usize>::new();
+        waiting.iter().for_each(|(_, address)| *from.entry(*address).or_default() += 1);
+        let most = from.values().copied().max();
+        let first = waiting.iter().position(|(_, address)| from.get(address).copied() == most);
+        let (client, _) = waiting.remove(first.unwrap_or_default());
+        transaction.execute("DELETE FROM devices WHERE client = ?1", [client.as_bytes()])?;
+    }
+    Ok(())
+}

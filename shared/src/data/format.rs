@@ -63,9 +63,13 @@ impl Format {
             Ok(images::entries(&folder)?.iter().any(|file| images::is_image(file)))
         };
         match Self::detect(directory, split) {
-            Err(DataError::Unclear { .. } | DataError::OtherSplit { .. }) if flat()? => Ok(Self::Images),
-            // Those are read with their labels alone: beside images they are a note, or a list of them.
-            Ok(Self::Text | Self::Csv | Self::Safetensors) if flat()? => Ok(Self::Images),
+            // A table, a text and tensors are read with their labels alone: beside images they are a note, or a list of them.
+            Err(DataError::Unclear { .. } | DataError::OtherSplit { .. })
+            | Ok(Self::Text | Self::Csv | Self::Safetensors)
+                if flat()? =>
+            {
+                Ok(Self::Images)
+            }
             found => found,
         }
     }

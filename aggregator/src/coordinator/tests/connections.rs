@@ -63,8 +63,9 @@ fn a_second_hello_breaks_the_protocol() {
 
 #[test]
 fn nothing_more_is_heard_on_a_connection_that_the_coordinator_has_done_with() {
+    type End = fn(&mut Bench);
     let silent = Duration::from_secs(3600);
-    let ends: [(&str, fn(&mut Bench)); 4] = [
+    let ends: [(&str, End); 4] = [
         ("a goodbye", |bench| drop(bench.says(1, ToServer::Goodbye))),
         ("a second hello", |bench| drop(bench.says(1, ToServer::Hello(hello(1, None))))),
         ("silence", |bench| drop(bench.at(Duration::from_secs(3600)))),

@@ -23,7 +23,9 @@ pub(super) fn make_room(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut waiting = waiting.collect::<rusqlite::Result<Vec<_>>>()?;
     while waiting.len() >= MOST {
         let mut from = BTreeMap::<_, usize>::new();
-        waiting.iter().for_each(|(_, address)| *from.entry(*address).or_default() += 1);
+        for (_, address) in &waiting {
+            *from.entry(*address).or_default() += 1;
+        }
         let most = from.values().copied().max();
         let first = waiting.iter().position(|(_, address)| from.get(address).copied() == most);
         let (client, _) = waiting.remove(first.unwrap_or_default());

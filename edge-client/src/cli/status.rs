@@ -35,7 +35,7 @@ enum Now {
         round: u32,
     },
     /// It is asked again in a while.
-    NotNow {
+    Unready {
         reason: String,
     },
     Sending {
@@ -93,7 +93,7 @@ impl Status {
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
             Notice::TurnedBack { .. } => Now::Approval,
-            Notice::NotNow { reason, .. } => Now::NotNow { reason: reason.to_string() },
+            Notice::NotNow { reason, .. } => Now::Unready { reason: reason.to_string() },
             Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
         };
     }
@@ -128,7 +128,7 @@ impl Status {
             }
             Now::Testing { round } => format!("round {round}: testing the model"),
             Now::Personalising { round } => format!("round {round}: making a model of its own"),
-            Now::NotNow { reason } => format!("not training now: {reason}"),
+            Now::Unready { reason } => format!("not training now: {reason}"),
             Now::Sending { round, bytes } => {
                 format!("round {round}: sending {}", megabytes(*bytes as u64))
             }

@@ -11,7 +11,8 @@
 //!
 //! The supervised contrast is over two augmented views of each sample. Positives are found by the label, so that data which
 //! cannot be augmented may be learned from too: its two views are equal and the term gathers classes alone. That is why a run
-//! without `[augment]` is not refused; `contrast = 0` takes one view and saves half of the work.
+//! without `[augment]` is not refused; `contrast = 0` takes one view and saves half of the work. Every view in a batch is compared
+//! with every other one: memory grows with the square of a batch, and `training.batch = 0`, all samples in one, is for small data.
 //!
 //! The network is the configured one with its last layer, without bias, as the prototypes ([`Algorithm::network`]): `F` is
 //! all before it. What is sent is the difference to the start, as everywhere, and the server adds the start again.
@@ -26,14 +27,11 @@ use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, TrainError, needs_labels,
-};
+use super::{AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, TrainError};
 use crate::aggregation::EmptySum;
 use crate::id::ClientId;
 use crate::message::Rejection;
 use crate::parcel::{Parcel, ParcelError, Portable};
-use crate::spec::{DataSpec, Training};
 
 /// One-shot learning with prototypes, whose models are fused when they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -212,17 +210,6 @@ impl Algorithm for Fafi {
         Ok(())
     }
 
-    /// The contrast compares every view in a batch with every other one.
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        needs_labels(Self::NAME, data, training)?;
-        if training.batch == 0 && self.contrast > 0.0 {
-            return Err("in fafi memory grows with the square of a batch, and training.batch = 0 is all samples in one: set \
-                        training.batch, to 64 as a rule and at most 512"
-                .to_owned());
-        }
-        Ok(())
-    }
-
     /// All but the last layer become what is fused, and the last, without bias, the prototypes.
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
         if configured.vocabulary().is_some() || configured.predictions().is_ok_and(|each| each != 1) {
@@ -356,7 +343,6 @@ pub fn prototypes_of(network: &Architecture) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::RunSpec;
 
     #[test]
     fn the_last_layer_becomes_the_prototypes_and_all_before_it_the_extractor() {
@@ -377,16 +363,6 @@ mod tests {
             assert_eq!(network.parameters().unwrap() + bias, configured.parameters().unwrap(), "{model}");
             assert_eq!(Fafi::default().network(network.clone()), Ok(network), "once is enough");
         }
-    }
-
-    #[test]
-    fn a_batch_of_everything_is_refused_with_the_contrast() {
-        let spec = RunSpec::example("fafi");
-        let all = Training { batch: 0, ..spec.training };
-        let reason = Fafi::default().suits(&spec.data, &all).unwrap_err();
-        assert!(reason.contains("square") && reason.contains("training.batch"), "{reason}");
-        assert_eq!(Fafi { contrast: 0.0, ..Fafi::default() }.suits(&spec.data, &all), Ok(()));
-        assert_eq!(Fafi::default().suits(&spec.data, &Training { batch: 64, ..spec.training }), Ok(()));
     }
 
     #[test]

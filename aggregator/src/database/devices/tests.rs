@@ -151,6 +151,32 @@ fn whoever_makes_up_keys_pushes_nobody_else_out() {
 }
 
 #[test]
+fn whoever_comes_once_from_everywhere_keeps_no_lab_out() {
+    let mut lab = lab();
+    let made_up =
+        |n: u16| SecretKey::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 2])).public();
+    for n in 1000..2000 {
+        lab.now += Duration::from_secs(1);
+        // Each from another network.
+        let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, n, 0, 0, 0, 1).into();
+        Device::weigh(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
+    }
+    for device in 1..=20 {
+        lab.now += Duration::from_secs(1);
+        lab.weigh(device, None, Policy::Approve);
+    }
+    let all = Device::all(&lab.database).unwrap();
+    assert_eq!(all.len(), 1000);
+    for device in 1..=20 {
+        let client = key(device).client();
+        assert!(
+            all.iter().any(|waiting| waiting.client == client),
+            "device {device} of the lab waits to be seen"
+        );
+    }
+}
+
+#[test]
 fn what_was_seen_and_named_is_kept() {
     let lab = lab();
     lab.weigh(1, None, Policy::Anyone);

@@ -9,9 +9,12 @@ use crate::enrolment::network;
 
 /// So many wait at a time.
 const MOST: usize = 1000;
+/// More than so many from one network are made up.
+const FROM_ONE: usize = MOST / 10;
 
 /// Makes room for one more. If there are too many, those go that came first from where most of them are: whoever makes up a
-/// thousand keys pushes out his own, and not the one device that waits elsewhere.
+/// thousand keys in one place pushes out his own, and not the one device that waits elsewhere. Where no place has that many, those
+/// go that came first of all: a lab's devices are many in one place too, and knock again in a while.
 pub(super) fn make_room(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut waiting = transaction
         .prepare("SELECT client, address FROM devices WHERE standing = 'waiting' ORDER BY since, client")?;
@@ -26,8 +29,9 @@ pub(super) fn make_room(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         for (_, address) in &waiting {
             *from.entry(*address).or_default() += 1;
         }
-        let most = from.values().copied().max();
-        let first = waiting.iter().position(|(_, address)| from.get(address).copied() == most);
+        let most = from.values().copied().max().filter(|&most| most > FROM_ONE);
+        let first =
+            waiting.iter().position(|(_, address)| most.is_none() || from.get(address).copied() == most);
         let (client, _) = waiting.remove(first.unwrap_or_default());
         transaction.execute("DELETE FROM devices WHERE client = ?1", [client.as_bytes()])?;
     }

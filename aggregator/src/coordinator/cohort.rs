@@ -91,11 +91,12 @@ impl Coordinator {
         let mut rng = label.derive_numbered("after", round.cohort_len() as u64).rng();
         let drawn = sample_without_replacement(candidates.len(), wanted.min(candidates.len()), &mut rng);
         let drawn: Vec<_> = drawn.into_iter().map(|index| candidates[index]).collect();
+        round.begin_anew(now);
         self.enlarge(now, drawn);
     }
 
-    /// A round after the last of training is for everybody: whoever comes while it is open is asked as well, as long as it has
-    /// time. Gives whether somebody was.
+    /// A round after the last of training is for everybody: whoever comes while it is open is asked as well, and has what is left
+    /// of its time: it ends, whoever keeps coming. Gives whether somebody was.
     pub(super) fn ask_latecomers(&mut self, now: Duration) -> bool {
         let State::Open { round } = &self.state else { return false };
         if round.trains() || round.is_overdue(now) {
@@ -115,7 +116,7 @@ impl Coordinator {
         // Whoever is in a cohort is known; the opening itself keeps the roster that it began with.
         self.remember();
         let State::Open { mut round } = std::mem::replace(&mut self.state, State::Finished) else { return };
-        round.extend(recruits, now);
+        round.extend(recruits);
         self.actions.push_back(Action::Open(round.opening()));
         self.state = State::Opening { round, since: now };
     }

@@ -197,10 +197,14 @@ impl OpenRound {
         self.roster.values().any(|&known| known >= samples)
     }
 
-    pub(super) fn extend(&mut self, recruits: impl IntoIterator<Item = (ClientId, u64)>, now: Duration) {
+    pub(super) fn extend(&mut self, recruits: impl IntoIterator<Item = (ClientId, u64)>) {
         for (client, samples) in recruits {
             self.parts.insert(client, Part { samples, stage: Stage::Drawn });
         }
+    }
+
+    /// Somebody was recruited, who gets as much time as those before.
+    pub(super) fn begin_anew(&mut self, now: Duration) {
         self.short_handed |= self.is_overdue(now);
         self.window = now;
     }

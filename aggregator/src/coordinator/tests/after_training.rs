@@ -92,6 +92,17 @@ fn whoever_comes_while_the_closing_round_is_open_is_asked_as_well() {
     let end = bench.delivers(2, 4);
     assert_eq!(end, [bench.accepted(2, 4), close(4, tally(3, 3, WaitedFor::Cohort))]);
 
+    // Whoever keeps coming gives nobody more time.
+    let mut bench = open();
+    bench.opened(4);
+    bench.at(TIME_MAX / 2);
+    bench.joins(2);
+    bench.opened(4);
+    bench.delivers(2, 4);
+    bench.at(just_before(TIME_MAX));
+    let end = bench.at(TIME_MAX);
+    assert_eq!(end.last(), Some(&close(4, tally(2, 1, WaitedFor::MaxTime))), "the first one never answers");
+
     // Nor does it keep a round open whose time is over.
     let mut bench = open();
     bench.opened(4);

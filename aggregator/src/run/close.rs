@@ -39,7 +39,10 @@ impl Run {
             let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
             let closing = Closing { contributors, late: sums.late.clone(), tally: *tally };
             let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
-            if !evident {
+            // The updates of a simulation are gone with this process. The next one would not need them for a void round, of which
+            // an algorithm may keep something all the same: it is to make the round again.
+            let made_again = tally.void && sums.fleeting;
+            if !evident && !made_again {
                 self.write_opening(&sums.opening, Some(&decision))?;
             }
             decision

@@ -246,7 +246,7 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
     server.line("the end of the device", |line| line.contains(&name) && line.contains("disconnected"));
     held.open();
     assert_eq!(other.wait().code, Some(0));
-    server.line("the wait", |line| line.contains("1 known devices are away"));
+    server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
     assert!(lab.run().join("report.html").is_file(), "nothing waits for the device");
     let back = lab.join(0).wait();
     assert_eq!(back.code, Some(0), "{}", back.text);
@@ -265,7 +265,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
     lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
     lost.kill();
     held.open();
-    server.line("the wait", |line| line.contains("1 known devices are away"));
+    server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
     assert_eq!(gate.outcome(), Outcome::Completed { rounds: 1 });
     let back = lab.join(0).wait();
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);

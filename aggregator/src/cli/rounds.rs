@@ -178,7 +178,7 @@ pub(super) fn serve(
     };
     if door.awaited() > 0 && !time.is_zero() {
         terminal::tell(&format!(
-            "the run is over; {} known devices are away: whoever comes within {} s is told (--linger). Ctrl-C ends this",
+            "the run is over; {} known devices have not confirmed that they heard of it: they have {} s (--linger). Ctrl-C ends this",
             door.awaited(),
             time.as_secs()
         ));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{ToClient, ToServer};
+use shared::message::{Refusal, ToClient, ToServer};
 use tokio::sync::{mpsc, watch};
 
 use super::{FromPeer, ToPeer, drop_upload};
@@ -93,6 +93,9 @@ impl Latecomers {
             }
             // Whoever may not take part is not waited for.
             Some(FromPeer::Revoked { client }) => {
+                self.untold.remove(&client);
+            }
+            Some(FromPeer::Refused { client, refusal: Refusal::Unknown | Refusal::Revoked, .. }) => {
                 self.untold.remove(&client);
             }
             // Of no use any more, and nobody would ever empty the spool of a run that is complete.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
@@ -97,6 +98,8 @@ pub(super) struct Peer {
     handshake: Option<Box<HandshakeData>>,
     /// Places for messages that the driver has not heard yet.
     unheard: Arc<Semaphore>,
+    /// Whether all messages for the device so far were handed to the connection.
+    pub(super) said: AtomicBool,
 }
 
 impl Peer {
@@ -108,19 +111,20 @@ impl Peer {
         gate: Gate,
     ) -> Self {
         let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-        Self { id, connection, driver, limits, gate, handshake, unheard: Arc::new(Semaphore::new(UNHEARD)) }
+        let unheard = Arc::new(Semaphore::new(UNHEARD));
+        Self { id, connection, driver, limits, gate, handshake, unheard, said: AtomicBool::new(false) }
     }
 
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
     pub(super) async fn run(self, stranger: Stranger) {
         let (reason, parted) = match self.serve(stranger).await {
-            Ok(received) => ("closed".to_owned(), received || self.was_closed_by_peer()),
+            Ok(received) => ("closed".to_owned(), received || self.has_parted()),
             // The driver has heard of it, and never knew the connection.
             Err(PeerError::Dismissed) => return,
             Err(error) => {
                 debug!(peer = self.id.0, %error);
                 let text = error.to_string();
-                let parted = matches!(error, PeerError::Left) || self.was_closed_by_peer();
+                let parted = self.has_parted();
                 self.connection.close(VarInt::from_u32(1), text.as_bytes());
                 (text, parted)
             }
@@ -128,10 +132,12 @@ impl Peer {
         let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason, parted });
     }
 
-    /// Whether the peer has closed the connection, with nothing to find fault with.
-    fn was_closed_by_peer(&self) -> bool {
+    /// Whether the device has hung up with nothing to find fault with, when there was nothing more to be said to it. While
+    /// something was, it left for reasons of its own.
+    pub(super) fn has_parted(&self) -> bool {
         let reason = self.connection.close_reason();
-        matches!(reason, Some(ConnectionError::ApplicationClosed(close)) if close.error_code == VarInt::from_u32(0))
+        let hung_up = matches!(reason, Some(ConnectionError::ApplicationClosed(close)) if close.error_code == VarInt::from_u32(0));
+        hung_up && self.said.load(Ordering::Relaxed)
     }
 
     async fn serve(&self, stranger: Stranger) -> Result<bool, PeerError> {
@@ -166,14 +172,21 @@ impl Peer {
         if let Some(ended) = self.connection.close_reason() {
             return Err(ended.into());
         }
+        // Before anything that the driver has to say, which may be that it goes.
+        let key = self.newer_key();
+        if let Some(key) = key {
+            let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
+        }
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
         let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
         // Not before the driver has heard of it: it hears after that that the device was revoked in the meantime.
         let crowded = self.gate.admission.enter(client, self.id, later.clone());
-        // Not before it is here: it is told of the key by itself, or with all others.
-        if let (Some(key), Some(commands)) = (self.newer_key(), later.upgrade()) {
+        // One that was made in between it is told by itself; of later ones it hears with all others.
+        if let (Some(key), Some(commands)) =
+            (self.newer_key().filter(|newer| key != Some(*newer)), later.upgrade())
+        {
             let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
         }
         let inbound = async {

@@ -155,7 +155,7 @@ impl Coordinator {
         let peers: Vec<PeerId> = self.waiting.values().map(|waiting| waiting.peer).collect();
         for peer in peers {
             self.forget(peer);
-            self.actions.push_back(Action::Disconnect { peer });
+            self.send_away(peer);
         }
         self.drop_waiting();
     }

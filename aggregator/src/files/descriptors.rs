@@ -2,12 +2,19 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+/// What every system of today allows that says nothing of its own.
+const MODEST: u64 = 10_240;
+
 /// Lets this process have as many files open as the system allows it: every connection that is sent a large model reads a file,
 /// and a shell allows 1,024 by default. Where the system does not let it, nothing changes.
 pub fn allow_all_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
+    if setrlimit(Resource::Nofile, limit.clone()).is_err() {
+        // Some systems say that there is no limit, and have one.
+        limit.current = Some(limit.maximum.map_or(MODEST, |highest| highest.min(MODEST)));
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ enum Now {
     },
     /// It is asked again in a while.
     Unready {
+        round: u32,
         reason: String,
     },
     Sending {
@@ -93,7 +94,7 @@ impl Status {
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
             Notice::TurnedBack { .. } => Now::Approval,
-            Notice::NotNow { reason, .. } => Now::Unready { reason: reason.to_string() },
+            &Notice::NotNow { round, reason } => Now::Unready { round, reason: reason.to_string() },
             Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
         };
     }
@@ -128,7 +129,9 @@ impl Status {
             }
             Now::Testing { round } => format!("round {round}: testing the model"),
             Now::Personalising { round } => format!("round {round}: making a model of its own"),
-            Now::Unready { reason } => format!("not training now: {reason}"),
+            Now::Unready { round, reason } => {
+                format!("round {round}: not trained ({reason}); waiting for a task")
+            }
             Now::Sending { round, bytes } => {
                 format!("round {round}: sending {}", megabytes(*bytes as u64))
             }
@@ -189,7 +192,7 @@ mod tests {
             (progress(1), "round 2: making a model of its own"),
             (
                 Notice::NotNow { round: 2, reason: Unready::Battery },
-                "not training now: on battery, and the run asks for mains power",
+                "round 2: not trained (on battery, and the run asks for mains power); waiting for a task",
             ),
             (
                 Notice::Training { round: 2, work: Work::TRAIN },

@@ -28,7 +28,9 @@ pub fn limits_are_kept(system: &System) -> bool {
     let line = system.read("proc/cmdline").unwrap_or_default();
     let disabled = line.split_whitespace().any(|word| word == "cgroup_disable=memory");
     let controllers = system.read("sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
-    !disabled || controllers.split_whitespace().any(|controller| controller == "memory")
+    let has_one =
+        system.exists("sys/fs/cgroup/memory") || controllers.split_whitespace().any(|name| name == "memory");
+    !disabled || has_one
 }
 
 /// A figure of `/proc/meminfo`, in bytes.

@@ -92,10 +92,10 @@ impl Latecomers {
                 }
             }
             // Whoever may not take part is not waited for.
-            Some(FromPeer::Revoked { client }) => {
-                self.untold.remove(&client);
-            }
-            Some(FromPeer::Refused { client, refusal: Refusal::Unknown | Refusal::Revoked, .. }) => {
+            Some(
+                FromPeer::Revoked { client }
+                | FromPeer::Refused { client, refusal: Refusal::Unknown | Refusal::Revoked, .. },
+            ) => {
                 self.untold.remove(&client);
             }
             // Of no use any more, and nobody would ever empty the spool of a run that is complete.

@@ -10,7 +10,7 @@ const MODEST: u64 = 10_240;
 pub fn allow_all_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    if setrlimit(Resource::Nofile, limit.clone()).is_err() {
+    if setrlimit(Resource::Nofile, limit).is_err() {
         // Some systems say that there is no limit, and have one.
         limit.current = Some(limit.maximum.map_or(MODEST, |highest| highest.min(MODEST)));
         let _ = setrlimit(Resource::Nofile, limit);

@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,20 +86,11 @@ async fn say(
     mut waiting: mpsc::Receiver<Vec<u8>>,
 ) -> Result<bool, PeerError> {
     while let Some(frame) = waiting.recv().await {
-        peer.said.store(false, Ordering::Relaxed);
         within(peer.limits.patience, PeerError::Deaf, control.write_all(&frame)).await?;
-        peer.said.store(waiting.is_empty(), Ordering::Relaxed);
     }
+    // `stopped` resolves when the peer has everything, wants no more, or is gone.
     let _ = control.finish();
-    // The peer has everything, wants no more, which it says when it hangs up, or is gone.
-    Ok(match control.stopped().await {
-        Ok(None) => true,
-        Ok(Some(_)) => {
-            peer.connection.closed().await;
-            peer.has_parted()
-        }
-        Err(_) => false,
-    })
+    Ok(matches!(control.stopped().await, Ok(None)))
 }
 
 /// Sends the newest task, always.

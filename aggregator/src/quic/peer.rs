@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
@@ -98,8 +97,6 @@ pub(super) struct Peer {
     handshake: Option<Box<HandshakeData>>,
     /// Places for messages that the driver has not heard yet.
     unheard: Arc<Semaphore>,
-    /// Whether all messages for the device so far were handed to the connection.
-    pub(super) said: AtomicBool,
 }
 
 impl Peer {
@@ -111,20 +108,19 @@ impl Peer {
         gate: Gate,
     ) -> Self {
         let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-        let unheard = Arc::new(Semaphore::new(UNHEARD));
-        Self { id, connection, driver, limits, gate, handshake, unheard, said: AtomicBool::new(false) }
+        Self { id, connection, driver, limits, gate, handshake, unheard: Arc::new(Semaphore::new(UNHEARD)) }
     }
 
     /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
     pub(super) async fn run(self, stranger: Stranger) {
         let (reason, parted) = match self.serve(stranger).await {
-            Ok(received) => ("closed".to_owned(), received || self.has_parted()),
+            Ok(received) => ("closed".to_owned(), received || self.was_closed_by_peer()),
             // The driver has heard of it, and never knew the connection.
             Err(PeerError::Dismissed) => return,
             Err(error) => {
                 debug!(peer = self.id.0, %error);
                 let text = error.to_string();
-                let parted = self.has_parted();
+                let parted = matches!(error, PeerError::Left) || self.was_closed_by_peer();
                 self.connection.close(VarInt::from_u32(1), text.as_bytes());
                 (text, parted)
             }
@@ -132,12 +128,10 @@ impl Peer {
         let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason, parted });
     }
 
-    /// Whether the device has hung up with nothing to find fault with, when there was nothing more to be said to it. While
-    /// something was, it left for reasons of its own.
-    pub(super) fn has_parted(&self) -> bool {
+    /// Whether the peer has closed the connection, with nothing to find fault with.
+    fn was_closed_by_peer(&self) -> bool {
         let reason = self.connection.close_reason();
-        let hung_up = matches!(reason, Some(ConnectionError::ApplicationClosed(close)) if close.error_code == VarInt::from_u32(0));
-        hung_up && self.said.load(Ordering::Relaxed)
+        matches!(reason, Some(ConnectionError::ApplicationClosed(close)) if close.error_code == VarInt::from_u32(0))
     }
 
     async fn serve(&self, stranger: Stranger) -> Result<bool, PeerError> {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use ownership::{hand_over, hand_over_directory};
 use patient::{Attentive, patiently};
+pub use shared::ownership::parent;
 
 /// The file operations that durable steps consist of.
 pub trait FileLayer: Send + Sync {
@@ -156,12 +157,6 @@ pub fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     PathBuf::from(name)
-}
-
-/// The directory a file is in.
-#[must_use]
-pub fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The operating system's files.

@@ -6,37 +6,50 @@
 
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[cfg(unix)]
 use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 
+/// What root has made could not be given away. It is of use to root all the same.
+#[derive(Debug, thiserror::Error)]
+#[error("{} stays root's, although its directory is another one's, who may need it: {error}", path.display())]
+pub struct StaysRoots {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the system says.
+    pub error: io::Error,
+}
+
 /// Gives an empty file that was just made, or is for all who work in its directory, to the directory's owner if it is root's.
-/// The file is of use to root where that fails.
 ///
 /// The owner may have put a link there to a file of root's somewhere else: that one is not given away.
 #[cfg(unix)]
-pub fn hand_over(file: &File, path: &Path) -> io::Result<()> {
-    let (made, named) = (file.metadata()?, fs::symlink_metadata(path)?);
-    let is_there = (made.dev(), made.ino(), made.nlink()) == (named.dev(), named.ino(), 1);
-    match heir(&made, &fs::metadata(parent(path))?) {
-        Some((user, group)) if is_there && made.len() == 0 => fchown(file, Some(user), Some(group)),
-        _ => Ok(()),
-    }
+pub fn hand_over(file: &File, path: &Path) -> Result<(), StaysRoots> {
+    let handed = || {
+        let (made, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+        let is_there = (made.dev(), made.ino(), made.nlink()) == (named.dev(), named.ino(), 1);
+        match heir(&made, &fs::metadata(parent(path))?) {
+            Some((user, group)) if is_there && made.len() == 0 => fchown(file, Some(user), Some(group)),
+            _ => Ok(()),
+        }
+    };
+    handed().map_err(|error| StaysRoots { path: path.to_owned(), error })
 }
 
 /// The same for a directory that was just made.
 #[cfg(unix)]
-pub fn hand_over_directory(path: &Path) -> io::Result<()> {
-    match heir(&fs::symlink_metadata(path)?, &fs::metadata(parent(path))?) {
+pub fn hand_over_directory(path: &Path) -> Result<(), StaysRoots> {
+    let handed = || match heir(&fs::symlink_metadata(path)?, &fs::metadata(parent(path))?) {
         Some((user, group)) => lchown(path, Some(user), Some(group)),
         None => Ok(()),
-    }
+    };
+    handed().map_err(|error| StaysRoots { path: path.to_owned(), error })
 }
 
 /// The directory that something lies in.
-#[cfg(unix)]
-fn parent(path: &Path) -> &Path {
+#[must_use]
+pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -48,13 +61,13 @@ fn heir(made: &Metadata, directory: &Metadata) -> Option<(u32, u32)> {
 
 /// Where files have no such owners, there is nothing to do.
 #[cfg(not(unix))]
-pub fn hand_over(_: &File, _: &Path) -> io::Result<()> {
+pub fn hand_over(_: &File, _: &Path) -> Result<(), StaysRoots> {
     Ok(())
 }
 
 /// The same.
 #[cfg(not(unix))]
-pub fn hand_over_directory(_: &Path) -> io::Result<()> {
+pub fn hand_over_directory(_: &Path) -> Result<(), StaysRoots> {
     Ok(())
 }
 

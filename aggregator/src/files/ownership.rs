@@ -1,26 +1,25 @@
 //! What root makes among another user's files goes to that one ([`shared::ownership`]); where it cannot, that is logged.
 
 use std::fs::File;
-use std::io;
 use std::path::Path;
 
+use shared::ownership::StaysRoots;
 pub use shared::ownership::advice;
 use tracing::warn;
 
 /// See [`shared::ownership::hand_over`].
 pub(crate) fn hand_over(file: &File, path: &Path) {
-    tell(path, shared::ownership::hand_over(file, path));
+    tell(shared::ownership::hand_over(file, path));
 }
 
 /// See [`shared::ownership::hand_over_directory`].
 pub(super) fn hand_over_directory(path: &Path) {
-    tell(path, shared::ownership::hand_over_directory(path));
+    tell(shared::ownership::hand_over_directory(path));
 }
 
-fn tell(path: &Path, handed: io::Result<()>) {
-    if let Err(error) = handed {
-        let path = path.display();
-        warn!("{path} stays root's, although its directory is another one's, who may need it: {error}");
+fn tell(handed: Result<(), StaysRoots>) {
+    if let Err(kept) = handed {
+        warn!("{kept}");
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::time::{Duration, SystemTime};
 
-use shared::ownership;
+pub(super) use shared::ownership::parent;
+use shared::ownership::{self, StaysRoots};
 use tracing::warn;
 
 use super::error::StoreError;
@@ -26,25 +27,20 @@ pub(super) fn partial(path: &Path) -> PathBuf {
 
 /// Creates a directory and its parents, for this user alone where the system knows modes.
 pub(super) fn create_dir(path: &Path) -> Result<(), StoreError> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let missing = missing(path)?;
-    builder.create(path).map_err(StoreError::io("create the directory", path))?;
-    missing.into_iter().rev().for_each(|folder| told(folder, ownership::hand_over_directory(folder)));
-    Ok(())
+    create_missing(path).map(|_| ())
 }
 
 /// The same, and makes those durable that were not there.
 pub(super) fn create_dir_durably(path: &Path) -> Result<(), StoreError> {
-    let missing = missing(path)?;
-    create_dir(path)?;
-    missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
+    create_missing(path)?.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
 }
 
-/// Those of a directory and its parents that are not there, the innermost first.
-fn missing(path: &Path) -> Result<Vec<&Path>, StoreError> {
+/// Gives those that were not there, the innermost first.
+fn create_missing(path: &Path) -> Result<Vec<&Path>, StoreError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     let mut missing = Vec::new();
     for folder in path.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
         if exists(folder)? {
@@ -52,18 +48,19 @@ fn missing(path: &Path) -> Result<Vec<&Path>, StoreError> {
         }
         missing.push(folder);
     }
+    builder.create(path).map_err(StoreError::io("create the directory", path))?;
+    missing.iter().rev().for_each(|folder| tell(ownership::hand_over_directory(folder)));
     Ok(missing)
 }
 
 /// What root makes in a directory of another user's is that one's: a service could not work on it otherwise.
 pub(super) fn hand_over(file: &File, path: &Path) {
-    told(path, ownership::hand_over(file, path));
+    tell(ownership::hand_over(file, path));
 }
 
-fn told(path: &Path, handed: io::Result<()>) {
-    if let Err(error) = handed {
-        let path = path.display();
-        warn!("{path} stays root's, although its directory is another one's, who may need it: {error}");
+fn tell(handed: Result<(), StaysRoots>) {
+    if let Err(kept) = handed {
+        warn!("{kept}");
     }
 }
 
@@ -150,13 +147,6 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), StoreError> {
 /// Whether something is there. A path that cannot be looked at is an error, not an absence.
 pub(super) fn exists(path: &Path) -> Result<bool, StoreError> {
     path.try_exists().map_err(StoreError::io("look for", path))
-}
-
-/// The directory that a path of the store is in.
-pub(super) fn parent(path: &Path) -> &Path {
-    let parent =
-        path.parent().expect("paths of the store are joined to its directory, and the root is always there");
-    if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {

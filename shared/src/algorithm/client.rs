@@ -51,6 +51,12 @@ pub struct Drawn<'d> {
 }
 
 impl Drawn<'_> {
+    /// Where they stand in the client's data.
+    #[must_use]
+    pub fn positions(&self) -> &[usize] {
+        self.positions
+    }
+
     /// Appends the samples to `x`, each changed at random as `preparation` says. Copies of other names are other draws.
     ///
     /// # Panics

@@ -218,6 +218,44 @@ fn moon_is_fedavg_without_its_term_and_in_the_first_round() {
     assert!(apart(&moon[1], &fedavg[1]) > 1e-4);
 }
 
+#[test]
+fn moon_takes_the_steps_of_its_objective() {
+    let (mu, tau) = (2.0, 0.7);
+    let settings = momentum(training(3, 4));
+    let spec = deep(with_parameters("moon", &format!("mu = {mu:?}\ntau = {tau:?}"), settings));
+    let mut shifted = spec.clone();
+    shifted.data.preparation.augmentation.shift = 1;
+    let shares = shares();
+    // Where samples change, so do their representations from epoch to epoch.
+    for spec in [spec, shifted] {
+        let mut federation = Federation::new(&spec, &shares);
+        let w_t = federation.round();
+        let w_prev = federation.locals[1].clone().unwrap().tensors;
+        let network = |w: &ParamSet| Network::new(&spec.architecture, w, &Backend::cpu()).unwrap();
+        let (mut global, mut previous) = (network(&w_t), network(&w_prev));
+        let mut learner = Learner::new(&spec.architecture, &w_t, settings.sgd, &Backend::cpu()).unwrap();
+        let mut order: Vec<usize> = (0..shares[1].len()).collect();
+        let seed = client_seed(&spec, 2, client_id(1));
+        for epoch in 0..u64::from(settings.epochs) {
+            shuffle(&mut order, &mut seed.derive_numbered("epoch", epoch).rng());
+            let changes = seed.derive("augmentation").derive_numbered("epoch", epoch);
+            for positions in order.chunks(settings.batch as usize) {
+                let (mut x, mut y) = (Vec::new(), Vec::new());
+                spec.data.preparation.training(&shares[1], positions, &changes, &mut x, &mut y);
+                let batch = Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap();
+                let (z_glob, z_prev) =
+                    (global.represent(&batch).unwrap(), previous.represent(&batch).unwrap());
+                let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
+                    mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
+                };
+                learner.step_with(&batch, &mut contrast).unwrap();
+            }
+        }
+        federation.train(1);
+        assert_eq!(federation.locals[1].as_ref().unwrap().tensors, learner.params().unwrap());
+    }
+}
+
 /// The means over the clients of what they measure in the second round, by the names of the metrics.
 fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
     let shares = shares();

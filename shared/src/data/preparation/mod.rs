@@ -102,6 +102,12 @@ impl Preparation {
         *self == Self::default()
     }
 
+    /// Whether a sample is the same each time that it is trained on: nothing about it is random.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        self.augmentation == Augmentation::default()
+    }
+
     /// Replaces the contents of `x` and `y` by a batch to train on, as [`View::fill`] does. `seed` is that of the client's
     /// epoch; sample `i` is augmented from its child `("sample", i)`.
     ///
@@ -144,7 +150,7 @@ impl Preparation {
         change: impl Fn(usize, &[f32], &mut Vec<f32>),
     ) {
         let channels = data.shape().first().copied().unwrap_or(1);
-        if self.augmentation == Augmentation::default() {
+        if self.is_fixed() {
             data.fill(positions, x, y);
             let length = x.len() / positions.len().max(1);
             if self.normalisation != Normalisation::None {

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! where z is the representation of x, the output of the projection, under the model in training, the global model `w_t` and
-//! the model that this client itself had trained when it last took part. The two are frozen and only evaluated. In its first
-//! round a client has no previous model, and there is no contrastive term.
+//! the model that this client itself had trained when it last took part. The two are frozen and only evaluated, once a round for
+//! each sample about which nothing is random. In its first round a client has no previous model, and there is no contrastive
+//! term.
 //!
 //! The loss that is reported is the cross-entropy, so that it compares with that of other algorithms.
 //!
@@ -34,11 +35,18 @@
 //!
 //! [`Measures`]: crate::spec::Measures
 
+mod frozen;
+
 use models::params::ParamSet;
 use models::{Network, model_contrast};
 use serde::{Deserialize, Serialize};
 
 use super::{Choice, Client, Objective, Refused, TrainError};
+use frozen::Frozen;
+
+/// Bytes that a client keeps at most of the representations by each of the two frozen models: of 32 thousand samples, where
+/// they are as long as the paper's. If those of all samples take more, they are computed anew in every epoch.
+const ROOM: usize = 32 << 20;
 
 /// Federated averaging with a contrastive term.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,15 +93,22 @@ impl Objective for Moon {
         let w_k = if w_prev.is_empty() || self.mu == 0.0 {
             client.sgd(w_t)?
         } else {
-            let frozen = |w: &ParamSet| Network::new(&client.spec().architecture, w, client.device());
+            let spec = client.spec();
+            let again = spec.training.epochs > 1 && spec.data.preparation.is_fixed();
+            let (samples, room) = (client.data().len(), if again { ROOM } else { 0 });
+            let frozen = |w: &ParamSet| -> Result<_, TrainError> {
+                let network = Network::new(&spec.architecture, w, client.device())?;
+                Ok(Frozen::new(network, samples, room))
+            };
             let (mut global, mut previous) = (frozen(client.start(w_t)?.as_ref())?, frozen(w_prev)?);
             let (mu, tau) = (self.mu as f32, self.tau as f32);
-            client.epochs(w_t, |learner, batch| {
-                let z_glob = global.represent(batch)?;
-                let z_prev = previous.represent(batch)?;
-                learner.step_with(batch, &mut |z, gradient| {
+            client.epochs_of(w_t, |learner, batch, drawn| {
+                let z_glob = global.represent(batch, drawn.positions())?;
+                let z_prev = previous.represent(batch, drawn.positions())?;
+                let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
                     mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
-                })
+                };
+                Ok(learner.step_with(batch, &mut contrast)?)
             })?
         };
         w_prev.clone_from(&w_k);

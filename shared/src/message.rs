@@ -179,6 +179,28 @@ impl Work {
     pub fn tests(self) -> bool {
         self.evaluate || self.personalise
     }
+
+    /// What a person would say that it is about. Tests come along with training or personal models, and are it where they are
+    /// alone.
+    #[must_use]
+    pub fn purpose(self) -> Purpose {
+        match self {
+            Self { train: true, .. } => Purpose::Training,
+            Self { personalise: true, .. } => Purpose::Personalising,
+            Self { .. } => Purpose::Testing,
+        }
+    }
+}
+
+/// What a client's [`Work`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The model of all learns from the device's data.
+    Training,
+    /// The device makes models of its own.
+    Personalising,
+    /// The model is tested on the device.
+    Testing,
 }
 
 /// Who is there, and what it still holds from before the connection.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
-use shared::message::{Verdict, Work};
+use shared::message::{Purpose, Verdict};
 
 use super::status::Status;
 use super::{clock, screen};
@@ -180,10 +180,10 @@ fn notice_text(notice: &Notice) -> String {
         ),
         Notice::Receiving { round, .. } => format!("round {round}: receiving"),
         Notice::Training { round, work } => {
-            let what = match work {
-                Work { train: true, .. } => "training",
-                Work { personalise: true, .. } => "making a model of its own",
-                Work { .. } => "testing the model",
+            let what = match work.purpose() {
+                Purpose::Training => "training",
+                Purpose::Personalising => "making a model of its own",
+                Purpose::Testing => "testing the model",
             };
             format!("round {round}: {what}")
         }
@@ -271,10 +271,10 @@ fn notice_object(notice: &Notice) -> Option<Value> {
             "algorithm": spec.algorithm.name, "model": spec.architecture.name,
         }),
         Notice::Training { round, work } => {
-            let event = match work {
-                Work { train: true, .. } => "training",
-                Work { personalise: true, .. } => "personalising",
-                Work { .. } => "testing",
+            let event = match work.purpose() {
+                Purpose::Training => "training",
+                Purpose::Personalising => "personalising",
+                Purpose::Testing => "testing",
             };
             json!({ "event": event, "round": round })
         }
@@ -286,10 +286,10 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 .flat_map(|metric| metric.values())
                 .map(|(name, value)| (name.to_owned(), value.into()))
                 .collect();
-            let event = match work {
-                Work { train: true, .. } => "trained",
-                Work { personalise: true, .. } => "personalised",
-                Work { .. } => "tested",
+            let event = match work.purpose() {
+                Purpose::Training => "trained",
+                Purpose::Personalising => "personalised",
+                Purpose::Testing => "tested",
             };
             json!({
                 "event": event, "round": round, "samples": report.samples,

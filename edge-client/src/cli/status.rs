@@ -1,6 +1,6 @@
 //! What the client does now, in one line.
 
-use shared::message::{Progress, Work};
+use shared::message::{Progress, Purpose};
 
 use crate::driver::Notice;
 
@@ -79,10 +79,10 @@ impl Status {
             // The task of a newer round comes in while this one's is still trained.
             Notice::Receiving { .. } if self.works() => return,
             &Notice::Receiving { round, received, total } => Now::Receiving { round, received, total },
-            &Notice::Training { round, work } => match work {
-                Work { train: true, .. } => Now::Training(Progress { round: Some(round), done: 0, total: 0 }),
-                Work { personalise: true, .. } => Now::Personalising { round },
-                Work { .. } => Now::Testing { round },
+            &Notice::Training { round, work } => match work.purpose() {
+                Purpose::Training => Now::Training(Progress { round: Some(round), done: 0, total: 0 }),
+                Purpose::Personalising => Now::Personalising { round },
+                Purpose::Testing => Now::Testing { round },
             },
             Notice::NoRoom { .. }
             | Notice::NoRoomForState { .. }
@@ -154,7 +154,7 @@ mod tests {
     use std::time::Duration;
 
     use shared::eligibility::Unready;
-    use shared::message::{TrainReport, Verdict};
+    use shared::message::{TrainReport, Verdict, Work};
     use shared::spec::RunSpec;
 
     use super::*;

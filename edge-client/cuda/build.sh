@@ -3,7 +3,8 @@
 #
 #     edge-client/cuda/build.sh               builds target/cuda/build/release/edge-client
 #     edge-client/cuda/build.sh COMMAND...    runs another command with the same settings, such as
-#                                             `cargo test -p models --features cuda`
+#                                             `cargo test -p models --features cuda`, or
+#                                             `cargo build --release -p aggregator --features cuda`
 #
 # Needs Linux on x86_64 or aarch64, cargo, a C and C++ compiler that nvcc accepts (gcc up to 15), Python 3
 # with `venv`, 3 GB of disk and, the first time, the network: the compiler, headers and libraries of CUDA come

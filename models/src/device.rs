@@ -27,6 +27,19 @@ impl Backend {
         Ok(Self { tensors: Some(device) })
     }
 
+    /// The first CUDA device where this program was built for CUDA and one answers, and else the CPU; with it, why no device
+    /// answered, if one could have.
+    #[must_use]
+    pub fn best() -> (Self, Option<ModelError>) {
+        if !cfg!(feature = "cuda") {
+            return (Self::cpu(), None);
+        }
+        match Self::cuda() {
+            Ok(cuda) => (cuda, None),
+            Err(error) => (Self::cpu(), Some(error)),
+        }
+    }
+
     /// `cpu` or `cuda`.
     #[must_use]
     pub fn name(&self) -> &'static str {

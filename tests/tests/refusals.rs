@@ -214,6 +214,11 @@ fn a_configuration_that_makes_no_sense_is_explained() {
     assert_refused(&programs().aggregator, &attack, 2, &parts);
     let absent = lab.name("absent.toml");
     assert_refused(&programs().aggregator, &["simulate", &absent], 2, &[&absent, "cannot read"]);
+    for command in ["simulate", "serve"] {
+        let cuda = [command, "--runs", &runs, "--device", "cuda"];
+        let parts = ["CUDA cannot be used", "--features cuda", "--device cpu"];
+        assert_refused(&programs().aggregator, &cuda, 3, &parts);
+    }
     assert!(!lab.path("runs").exists(), "no run was begun for a configuration that makes no sense");
 }
 

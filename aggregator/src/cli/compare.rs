@@ -12,6 +12,7 @@ use edge_client::system::memory::memory;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::exit::Failure;
+use super::processor::{Processor, backend};
 use super::rounds::{cores, runtime};
 use super::terminal;
 use super::values::whole;
@@ -40,6 +41,9 @@ pub(super) struct CompareArgs {
     /// Change one key of all runs, for example --set run.rounds=2; may be given more than once
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Where clients train and models are tested [default: cuda where the program was built for it and a device answers, else cpu]
+    #[arg(long, value_enum)]
+    device: Option<Processor>,
     /// Runs at a time [default: one per core, as far as memory allows]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
     jobs: Option<u16>,
@@ -93,7 +97,7 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     if arguments.plan {
         tell_plan(&plan, &standing);
     } else if !left.is_empty() {
-        outcome = run_all(&plan, &standing, &left, &runs, arguments.jobs.map(usize::from));
+        outcome = run_all(&plan, &standing, &left, &runs, arguments);
     }
     let fruitless = conclude(&plan, &out, arguments)?;
     match fruitless.len() {
@@ -224,12 +228,13 @@ fn run_all(
     standing: &[Standing],
     left: &[usize],
     runs: &Path,
-    jobs: Option<usize>,
+    arguments: &CompareArgs,
 ) -> Result<(), Failure> {
+    let backend = backend(arguments.device)?;
     let planned: Vec<&Planned> = left.iter().map(|&run| &plan.runs[run]).collect();
-    let spread = match jobs {
+    let spread = match arguments.jobs {
         Some(jobs) => {
-            let jobs = jobs.min(left.len());
+            let jobs = usize::from(jobs).min(left.len());
             Spread { jobs, threads: cores().div_ceil(jobs) }
         }
         None => Spread::over(cores(), available_memory(), &planned),
@@ -254,7 +259,7 @@ fn run_all(
         let _inside = runtime.enter();
         terminal::stop_on_signal()
     };
-    work(plan, left, runs, spread, &stop, &|position, step| {
+    work(plan, left, runs, (spread, &backend), &stop, &|position, step| {
         display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
     });
     let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);

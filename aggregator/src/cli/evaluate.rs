@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use models::Evaluation;
+use models::{Backend, Evaluation};
 use serde_json::json;
 use shared::algorithm::Fusion;
 use shared::data::{Split, View};
@@ -52,7 +52,7 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     };
     let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
     let tests = TestSet::new(view, usable.preparation(), BATCH);
-    let evaluation = tests.evaluate(architecture, params)?;
+    let evaluation = tests.evaluate(architecture, params, &Backend::cpu())?;
     if arguments.json {
         let json =
             serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;

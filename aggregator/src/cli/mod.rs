@@ -12,6 +12,7 @@ mod generate;
 mod key;
 mod models;
 mod predict;
+mod processor;
 mod recording;
 mod rounds;
 mod split;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use exit::{Failure, exit_code};
+use processor::Processor;
 use values::whole;
 
 use crate::config::Raw;
@@ -201,6 +203,10 @@ struct RunArgs {
     /// Directory that holds one directory per run
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
+    /// Where the server trains and tests, and where simulated clients train [default: cuda where the program was built for it
+    /// and a device answers, else cpu]
+    #[arg(long, value_enum)]
+    device: Option<Processor>,
     /// Begin a new run even if an unfinished one could be continued
     #[arg(long)]
     fresh: bool,

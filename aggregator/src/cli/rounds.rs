@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use shared::data::View;
 
 use super::exit::Failure;
+use super::processor::backend;
 use super::recording::Recording;
 use super::supervised::Supervised;
 use super::terminal::{self, Display};
@@ -74,6 +75,7 @@ pub(super) fn simulate(
     use crate::simulate::{SimulateError, simulate};
 
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
+    let backend = backend(arguments.device)?;
     let (started, ()) = arguments.start(arguments.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
     let threads = threads.unwrap_or_else(cores);
@@ -81,7 +83,8 @@ pub(super) fn simulate(
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());
         terminal::tell(&format!("attack: {}", attackers.describe(clients, &seed)));
     }
-    let (run, resume, _lock) = started.into_parts();
+    let (mut run, resume, _lock) = started.into_parts();
+    run.compute_on(backend);
     let left_out = left_out(&shares, &run);
     let mut display = Display::new(run.spec().rounds, resume.closed, arguments.json, remarks);
     let histograms = histograms(&shares);
@@ -125,6 +128,7 @@ pub(super) fn serve(
              for `aggregator simulate` alone; take it out, or give --set simulation.attack.none={{}}"
         )));
     }
+    let backend = backend(arguments.device)?;
     let directory = identity.unwrap_or_else(|| identity_directory(&arguments.runs));
     let database = Database::open(&directory).map_err(Failure::environment)?;
     let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
@@ -144,6 +148,7 @@ pub(super) fn serve(
         terminal::tell(nobody_yet(&good));
     }
     let (mut run, resume, _lock) = started.into_parts();
+    run.compute_on(backend);
     let mut recording = Recording::begin(&database, &mut run, &resume, shortage.clone())?;
     let left_out = left_out(&[], &run);
     let stop = terminal::stop_on_signal();

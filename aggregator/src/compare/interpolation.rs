@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use models::{ModelFileError, ParamSet};
+use models::{Backend, ModelFileError, ParamSet};
 use serde::Serialize;
 use shared::data::{DataError, Split, View};
 
@@ -107,7 +107,7 @@ pub fn mixtures(plan: &Plan, how: Interpolation, runs: &Path) -> Result<Vec<Mixt
         let tests = TestSet::new(view, preparation, config.evaluate.batch.max(500));
         let at = |theta: f64| -> Result<Mixed, MixError> {
             let mixture = mixed(&a, &b, theta).map_err(|error| MixError::Different(name.clone(), error))?;
-            let tested = tests.evaluate(&pair[0].config.spec.architecture, &mixture)?;
+            let tested = tests.evaluate(&pair[0].config.spec.architecture, &mixture, &Backend::cpu())?;
             Ok(Mixed { theta, loss: tested.loss, accuracy: tested.accuracy })
         };
         let steps = how.steps.max(2);

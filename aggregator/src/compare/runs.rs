@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use models::Backend;
 use shared::data::View;
 use tokio::sync::watch;
 
@@ -116,13 +117,13 @@ fn need(run: &Planned, threads: u64) -> u64 {
     samples * sample as u64 + 12 * model + threads * (6 * model + activations) + (64 << 20)
 }
 
-/// Runs what `plan` has left under `runs`, telling of every run by its position. Ends early when `stop` turns true; runs
-/// under way then stop after their current round is safe.
+/// Runs what `plan` has left under `runs`, on `backend`, telling of every run by its position. Ends early when `stop` turns true;
+/// runs under way then stop after their current round is safe.
 pub fn work(
     plan: &Plan,
     left: &[usize],
     runs: &Path,
-    spread: Spread,
+    (spread, backend): (Spread, &Backend),
     stop: &watch::Receiver<bool>,
     tell: &(dyn Fn(usize, &Step<'_>) + Sync),
 ) -> bool {
@@ -135,7 +136,13 @@ pub fn work(
                     let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
                     let Some(position) = next else { break };
                     let mut told = |step: &Step<'_>| tell(position, step);
-                    match run_or_repeat(&plan.runs[position], runs, spread.threads, stop, &mut told) {
+                    match run_or_repeat(
+                        &plan.runs[position],
+                        runs,
+                        (spread.threads, backend),
+                        stop,
+                        &mut told,
+                    ) {
                         Ok(true) => told(&Step::Done),
                         Ok(false) => told(&Step::Stopped),
                         Err(error) => {
@@ -154,25 +161,25 @@ pub fn work(
 fn run_or_repeat(
     planned: &Planned,
     runs: &Path,
-    threads: usize,
+    (threads, backend): (usize, &Backend),
     stop: &watch::Receiver<bool>,
     tell: &mut (dyn FnMut(&Step<'_>) + Send),
 ) -> Result<bool, RunFailure> {
-    let outcome = run(planned, runs, threads, stop.clone(), tell);
+    let outcome = run(planned, runs, (threads, backend), stop.clone(), tell);
     let Some(damage) = outcome.as_ref().err().and_then(RunFailure::damage) else { return outcome };
     let kept = planned.set_aside(&Disk, runs).map_err(RunFailure::Aside)?;
     tell(&Step::Alarm(&format!(
         "{damage}; it begins anew, and what was there is kept as {}",
         kept.display()
     )));
-    run(planned, runs, threads, stop.clone(), tell)
+    run(planned, runs, (threads, backend), stop.clone(), tell)
 }
 
 /// Whether the run is complete, and was not stopped.
 fn run(
     planned: &Planned,
     runs: &Path,
-    threads: usize,
+    (threads, backend): (usize, &Backend),
     stop: watch::Receiver<bool>,
     tell: &mut (dyn FnMut(&Step<'_>) + Send),
 ) -> Result<bool, RunFailure> {
@@ -187,7 +194,8 @@ fn run(
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
     let left_out = data::left_out(&shares, started.run.tests());
-    let (run, resume, _lock) = started.into_parts();
+    let (mut run, resume, _lock) = started.into_parts();
+    run.compute_on(backend.clone());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
     let mut since = Instant::now();

@@ -198,7 +198,11 @@ impl Run {
         let evaluation = if self.algorithm.is_personal() {
             self.deployed(global, round, reports, tests)?
         } else {
-            Some(tests.evaluate(&self.config.spec.architecture, self.algorithm.published(global))?)
+            Some(tests.evaluate(
+                &self.config.spec.architecture,
+                self.algorithm.published(global),
+                &self.backend,
+            )?)
         };
         Ok(evaluation.map(|evaluation| Tested { evaluation, metrics: BTreeMap::new() }))
     }
@@ -219,7 +223,7 @@ impl Run {
             let damaged = |rejection: Rejection| RunError::Damaged { path, reason: rejection.to_string() };
             let checked = checked.map_err(damaged)?;
             let Some(params) = self.algorithm.deployed(global, checked) else { continue };
-            let evaluation = tests.evaluate(&self.config.spec.architecture, &params)?;
+            let evaluation = tests.evaluate(&self.config.spec.architecture, &params, &self.backend)?;
             sum.accuracy += evaluation.accuracy;
             sum.loss += evaluation.loss;
             sum.samples += 1;

@@ -40,11 +40,16 @@ impl TestSet {
         Question { view: &self.view, preparation: &self.preparation, batch: self.batch, fusions: &[] }
     }
 
-    /// Loss and accuracy of `params`. Batches are spread over the machine's cores and merged in their order, so the
-    /// result does not depend on how many there are.
-    pub fn evaluate(&self, architecture: &Architecture, params: &ParamSet) -> Result<Evaluation, RunError> {
+    /// Loss and accuracy of `params`, computed on `backend`. Batches are spread over the machine's cores and merged in their
+    /// order, so the result does not depend on how many there are.
+    pub fn evaluate(
+        &self,
+        architecture: &Architecture,
+        params: &ParamSet,
+        backend: &Backend,
+    ) -> Result<Evaluation, RunError> {
         // Each worker has its own buffers; the parameters are shared.
-        let network = || Network::new(architecture, params, &Backend::cpu());
+        let network = || Network::new(architecture, params, backend);
         network()?;
         let network = || network().expect("the same network was made a moment ago");
         let order: Vec<usize> = (0..self.view.len()).collect();

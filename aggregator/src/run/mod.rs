@@ -77,6 +77,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use models::Backend;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::Scale;
 use shared::algorithm::{ErasedAlgorithm, Partial, Round, Template, registry};
@@ -155,6 +156,8 @@ pub struct Run {
     own_progress: Arc<OwnProgress>,
     /// Threads that it takes.
     own_threads: usize,
+    /// Where the server trains and tests, and simulated clients train.
+    backend: Backend,
     records: Vec<RoundRecord>,
     /// The last closed round.
     closed: u32,
@@ -194,6 +197,7 @@ impl Run {
             labelled,
             own_progress: Arc::default(),
             own_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            backend: Backend::cpu(),
             records: Vec::new(),
             closed: 0,
             open: None,
@@ -238,6 +242,18 @@ impl Run {
     /// Other threads train as well: the server's own training takes this many and no more.
     pub fn train_own_with(&mut self, threads: usize) {
         self.own_threads = threads.max(1);
+    }
+
+    /// Where the server trains and tests from here on, and where simulated clients train: other processors give other bits.
+    /// If nobody says, it is the CPU, and what beginning or continuing the run took was computed there.
+    pub fn compute_on(&mut self, backend: Backend) {
+        self.backend = backend;
+    }
+
+    /// Where the server trains and tests, and where simulated clients train.
+    #[must_use]
+    pub fn backend(&self) -> &Backend {
+        &self.backend
     }
 
     /// How far the server's own training is, also when the run is elsewhere.

@@ -129,11 +129,12 @@ impl Run {
             .thread_name(|thread| format!("server-{thread}"))
             .build()
             .map_err(|error| RunError::Threads(error.to_string()))?;
-        let told = cancelled.clone();
+        let (told, backend) = (cancelled.clone(), self.backend.clone());
         let thread = std::thread::Builder::new()
             .name("server".to_owned())
             .spawn(move || {
-                let trained = pool.install(|| train(&spec, round, &data, &omega, &progress, &told));
+                let device = Device { backend: &backend, progress: &progress, cancelled: &told };
+                let trained = pool.install(|| train(&spec, round, &data, &omega, &device));
                 progress.set(0, 0);
                 trained
             })
@@ -158,23 +159,32 @@ fn supervised(spec: &RunSpec, plan: &ServerPlan) -> RunSpec {
     own
 }
 
+/// Where the server trains, and how it is watched and stopped.
+struct Device<'a> {
+    backend: &'a Backend,
+    progress: &'a OwnProgress,
+    cancelled: &'a AtomicBool,
+}
+
 fn train(
     spec: &RunSpec,
     round: u32,
     data: &View,
     omega: &ParamSet,
-    progress: &OwnProgress,
-    cancelled: &AtomicBool,
+    device: &Device<'_>,
 ) -> Result<OwnModel, TrainError> {
     let seed = spec.root_seed().derive_numbered("round", u64::from(round)).derive("server");
     let mut monitor = |step: Progress| {
-        progress.set(step.done, step.total);
-        if cancelled.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        device.progress.set(step.done, step.total);
+        if device.cancelled.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
-    let backend = Backend::cpu();
     // What is trained in time for a round that will not be is trained as in the last, and not at a rate that has come to 0.
     let scheduled = round.min(spec.rounds);
-    let mut server = Client::new(spec, scheduled, seed, data, &backend, &mut monitor);
+    let mut server = Client::new(spec, scheduled, seed, data, device.backend, &mut monitor);
     let params = server.sgd(omega)?;
     Ok(OwnModel { params, loss: server.loss() })
 }
@@ -197,7 +207,8 @@ mod tests {
         let data = View::whole(Arc::new(data));
         let moved = |round: u32| {
             let (progress, cancelled) = (OwnProgress::default(), AtomicBool::new(false));
-            let own = train(&spec, round, &data, &omega, &progress, &cancelled).expect("it trains");
+            let device = Device { backend: &Backend::cpu(), progress: &progress, cancelled: &cancelled };
+            let own = train(&spec, round, &data, &omega, &device).expect("it trains");
             own.params.distance(&omega).expect("the same network")
         };
         let (last, after) = (moved(spec.rounds), moved(spec.rounds + 1));

@@ -20,7 +20,6 @@ use edge_client::session::Outcome as Ended;
 use edge_client::trust::Trust;
 use edge_client::work::TestSamples;
 use edge_client::workshop::{NoThreads, Workshop};
-use models::Backend;
 use shared::data::{DataError, View};
 use shared::id::ClientId;
 use shared::identity::SecretKey;
@@ -68,7 +67,8 @@ pub enum SimulateError {
     Identity(#[from] IdentityError),
 }
 
-/// Runs the federation: one client for every share, `threads` of them training at a time. An empty share is that of a
+/// Runs the federation: one client for every share, `threads` of them training at a time, on the run's
+/// [`backend`](Run::backend). An empty share is that of a
 /// client that does not take part.
 pub async fn simulate(
     mut run: Run,
@@ -91,6 +91,7 @@ pub async fn simulate(
     // Every thread of the simulation has a client to train.
     run.train_own_with(1);
     run.without_pauses();
+    let backend = run.backend().clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
     // Every client tests on the same samples, or on its own if the run holds some out.
@@ -103,7 +104,7 @@ pub async fn simulate(
             data,
             tests: tests.clone(),
             sensors: Sensors::none(),
-            backend: Backend::cpu(),
+            backend: backend.clone(),
             workshop: workshop.clone(),
             at_rest: || {},
             alive: None,

@@ -1,6 +1,6 @@
 //! Which processor to train on.
 
-use models::{Backend, ModelError};
+use models::Backend;
 
 use super::arguments::Processor;
 use super::error::{CliError, chain};
@@ -17,14 +17,11 @@ pub(super) fn backend(asked: Option<Processor>) -> Result<Backend, CliError> {
 
 /// As [`backend`] if none was asked for.
 pub(super) fn best() -> Backend {
-    if cfg!(feature = "cuda") { or_cpu(Backend::cuda()) } else { Backend::cpu() }
-}
-
-fn or_cpu(cuda: Result<Backend, ModelError>) -> Backend {
-    cuda.unwrap_or_else(|error| {
+    let (backend, unanswered) = Backend::best();
+    if let Some(error) = unanswered {
         tracing::warn!("no CUDA device answers, so the CPU does the work: {}", chain(&error));
-        Backend::cpu()
-    })
+    }
+    backend
 }
 
 #[cfg(test)]
@@ -33,7 +30,7 @@ mod tests {
 
     #[test]
     fn without_a_cuda_device_the_cpu_does_the_work() {
-        assert_eq!(or_cpu(Backend::cuda()).name(), if Backend::cuda().is_ok() { "cuda" } else { "cpu" });
+        assert_eq!(best().name(), if Backend::cuda().is_ok() { "cuda" } else { "cpu" });
         assert_eq!(backend(Some(Processor::Cpu)).unwrap().name(), "cpu");
         assert_eq!(backend(Some(Processor::Cuda)).is_ok(), Backend::cuda().is_ok());
     }

@@ -27,6 +27,20 @@ pub enum PlanError {
         /// What is in the way.
         problem: PartitionError,
     },
+    /// The server would keep labelled samples of a text, which labels itself.
+    #[error(
+        "data.labelled = {count}: these samples are text, in which every token is the label of the one before: no device lacks \
+         labels; leave data.labelled and data.labels out"
+    )]
+    LabelledText {
+        /// How many were asked for.
+        count: usize,
+    },
+    /// Text would be changed as images are.
+    #[error(
+        "these samples are text, which is neither augmented nor normalised; leave [augment] and data.normalise out"
+    )]
+    PreparedText,
 }
 
 /// One split of the configured data set.
@@ -71,10 +85,15 @@ fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataErr
     format.load(folder, split, &config.data.reading)
 }
 
+/// Whether the model, or a device's own, is ever to be tested.
+#[must_use]
+pub fn is_tested(config: &Config) -> bool {
+    config.evaluate.every > 0 || config.spec.evaluation.every > 0 || config.spec.personalisation.is_some()
+}
+
 /// The test set, if the model is ever to be tested.
 pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
-    let asked = config.evaluate.every > 0 || config.spec.evaluation.every > 0;
-    if !asked && config.spec.personalisation.is_none() {
+    if !is_tested(config) {
         return Ok(None);
     }
     let view = View::whole(Arc::new(load(config, Split::Test)?));
@@ -102,6 +121,9 @@ pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
 /// The same of training samples that were loaded already.
 pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<View>, PlanError> {
     let dataset = train.into();
+    if dataset.labels_each() > 1 && !config.spec.data.preparation.is_nothing() {
+        return Err(PlanError::PreparedText);
+    }
     let seed = config.spec.root_seed().derive("partition");
     let (partition, clients) = (&config.data.partition, config.data.clients);
     let parts = match config.server.labelled {
@@ -133,6 +155,9 @@ pub fn labelled(config: &Config) -> Result<Option<View>, PlanError> {
 }
 
 fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Vec<u32>, PlanError> {
+    if dataset.labels_each() > 1 {
+        return Err(PlanError::LabelledText { count });
+    }
     let seed = config.spec.root_seed().derive("labelled");
     balanced(dataset.labels(), dataset.classes(), count, &seed)
         .map_err(|problem| PlanError::Labelled { count, problem })
@@ -181,6 +206,19 @@ mod tests {
             let refused = refused.map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains("data.labelled = 20") && refused.contains("class 9 has 0"), "{refused}");
         }
+    }
+
+    #[test]
+    fn text_is_neither_kept_by_the_server_nor_prepared_like_images() {
+        let text = || Dataset::text(2, vec![0, 1, 1, 2], vec![1, 2, 2, 0], 3).expect("two samples");
+        let common = ["data.limit=200", "data.clients=3"];
+        let kept = config(&[&common[..], &["data.labelled=20"]].concat());
+        let refused = |error: Option<PlanError>| error.map(|error| error.to_string()).unwrap_or_default();
+        let said = refused(labelled_among(&kept, &text(), 20).err());
+        assert!(said.contains("data.labelled = 20: these samples are text"), "{said}");
+        let whitened = config(&[&common[..], &["data.normalise=whiten"]].concat());
+        let said = refused(divide(&whitened, text()).err());
+        assert!(said.contains("these samples are text") && said.contains("data.normalise"), "{said}");
     }
 
     #[test]

@@ -31,10 +31,9 @@ const COLUMNS: usize = 80;
 pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
     let config = arguments.config.validated()?;
     let train = Arc::new(data::load(&config, Split::Train).map_err(Failure::environment)?);
-    let test = data::load(&config, Split::Test).map_err(Failure::environment)?;
+    let tests = data::test_set(&config).map_err(Failure::environment)?;
     let shares = data::divide(&config, train.clone()).map_err(Failure::environment)?;
-    let clients = shares.iter().map(shared::data::View::histogram).collect();
-    let description = Description::of(&config, &train, &test, clients);
+    let description = Description::of(&config, &train, tests.as_ref(), &shares);
     if let Some(path) = &arguments.html {
         let page = page(&description);
         write_durably(&Disk, path, |out| out.write_all(page.as_bytes()))

@@ -13,7 +13,7 @@ use crate::data;
 pub(super) struct SplitArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// New or empty directory to write to: client-000, client-001, ... and test
+    /// New or empty directory to write to: client-000, client-001, ... and test, if there are test samples
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
@@ -28,7 +28,14 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         )));
     }
     let shares = data::shares(&config).map_err(Failure::environment)?;
-    let tests = data::load(&config, Split::Test).map_err(Failure::environment)?;
+    let tests = match data::load(&config, Split::Test) {
+        // The run asks for none.
+        Err(error) if !data::is_tested(&config) => {
+            terminal::tell(&format!("no test samples: {error}"));
+            None
+        }
+        tests => Some(tests.map_err(Failure::environment)?),
+    };
     let write = |name: String, split: Split, dataset: &Dataset| -> Result<(), Failure> {
         let directory = arguments.out.join(name);
         std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
@@ -49,5 +56,5 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
             &share.to_dataset().map_err(Failure::environment)?,
         )?;
     }
-    write("test".to_owned(), Split::Test, &tests)
+    tests.map_or(Ok(()), |tests| write("test".to_owned(), Split::Test, &tests))
 }

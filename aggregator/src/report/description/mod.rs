@@ -4,11 +4,13 @@ mod page;
 mod text;
 
 use serde::Serialize;
-use shared::data::Dataset;
+use shared::data::{Dataset, View};
 
 use super::html::partition;
 use super::units::counted;
 use crate::config::Config;
+use crate::data::left_out;
+use crate::run::TestSet;
 
 pub use page::page;
 pub use text::text;
@@ -36,6 +38,8 @@ pub struct Description {
     pub slices: u32,
     /// Every client's number of samples of each class, in the order of the clients.
     pub clients: Vec<Vec<usize>>,
+    /// What was left out when samples were read, in words; empty if nothing was.
+    pub left_out: Vec<String>,
     /// The clients in figures.
     pub figures: Figures,
 }
@@ -105,19 +109,21 @@ impl Figures {
 }
 
 impl Description {
-    /// Of a configuration, the data that it names and the clients' histograms.
+    /// Of a configuration, the data that it names and every client's share.
     #[must_use]
-    pub fn of(config: &Config, train: &Dataset, test: &Dataset, clients: Vec<Vec<usize>>) -> Self {
+    pub fn of(config: &Config, train: &Dataset, tests: Option<&TestSet>, shares: &[View]) -> Self {
+        let clients: Vec<_> = shares.iter().map(View::histogram).collect();
         Self {
             set: config.data.set.to_string(),
             shape: train.shape().to_vec(),
             classes: train.classes(),
             train: train.len(),
-            test: test.len(),
+            test: tests.map_or(0, |tests| tests.view().len()),
             labels_each: train.labels_each(),
             partition: partition(&config.data.partition),
             seed: config.spec.seed,
             slices: config.spec.training.slices,
+            left_out: left_out(shares, tests),
             figures: Figures::of(&clients),
             clients,
         }
@@ -151,6 +157,7 @@ mod tests {
             partition: "sorted by label, 2 shards per client".to_owned(),
             seed: 1,
             slices: 1,
+            left_out: Vec::new(),
             figures: Figures::of(&clients),
             clients,
         }

@@ -1,5 +1,7 @@
 //! The description as a page.
 
+use std::fmt::Write as _;
+
 use maud::html;
 
 use super::Description;
@@ -16,7 +18,10 @@ pub fn page(description: &Description) -> String {
         html! { div { dt { (name) } dd { (value) } dd.note { span { (note) } } } }
     };
     let title = format!("{} among {}", description.set, counted(clients.len(), "client"));
-    let lead = format!("{}; run.seed = {}.", description.partition, description.seed);
+    let mut lead = format!("{}; run.seed = {}.", description.partition, description.seed);
+    if !description.left_out.is_empty() {
+        let _ = write!(lead, " Left out, since they cannot be used: {}.", description.left_out.join("; "));
+    }
     let body = html! {
         section aria-label="Summary" {
             dl.figures {

@@ -40,6 +40,9 @@ pub fn text(description: &Description, columns: usize) -> String {
             description.labels_each
         );
     }
+    for left_out in &description.left_out {
+        let _ = writeln!(text, "left out, since they cannot be used: {left_out}");
+    }
     if figures.absent > 0 {
         let _ = writeln!(text, "{} of them without a sample: they do not take part", grouped(figures.absent));
     }

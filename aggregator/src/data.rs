@@ -8,6 +8,7 @@ use shared::data::partition::balanced;
 use shared::data::{DataError, Dataset, Format, PartitionError, Skipped, Split, View, glyphs};
 
 use crate::config::{Config, DataSet, Source};
+use crate::report::units::counted;
 use crate::run::TestSet;
 
 /// Why there is no data. The operator's to mend.
@@ -107,7 +108,8 @@ pub fn left_out(shares: &[View], tests: Option<&TestSet>) -> Vec<String> {
     let tests = tests.map(|tests| ("test", tests.skipped()));
     let words = |(split, skipped): (&str, &Skipped)| {
         let more = if skipped.count > skipped.reasons.len() { "; ..." } else { "" };
-        format!("{} {split} samples ({}{more})", skipped.count, skipped.reasons.join("; "))
+        let samples = counted(skipped.count, &format!("{split} sample"));
+        format!("{samples} ({}{more})", skipped.reasons.join("; "))
     };
     training.into_iter().chain(tests).filter(|(_, skipped)| skipped.count > 0).map(words).collect()
 }

@@ -19,8 +19,8 @@ fn own_table(folder: &Path) -> String {
     fs::write(folder.join("train.csv"), rows).unwrap();
     let config = folder.join("run.toml");
     let text = format!(
-        "data = {{ set = \"csv\", path = {:?}, clients = 2, on-error = \"skip\" }}\nmodel.name = \"linear\"\n\
-         evaluate.every = 0\n",
+        "data.set = \"csv\"\ndata.path = {:?}\ndata.clients = 2\ndata.shape = [2]\ndata.on-error = \"skip\"\n\
+         data.class-names = [\"elm\", \"oak\"]\nmodel.name = \"linear\"\nevaluate.every = 0\n",
         folder.display().to_string()
     );
     fs::write(&config, text).unwrap();
@@ -34,7 +34,7 @@ fn data_that_is_never_tested_needs_no_test_samples_and_what_is_left_out_is_told(
     let aggregator = &programs().aggregator;
     let described = run(aggregator, &["data", "describe", &config]);
     assert_eq!(described.code, Some(0), "{}", described.text);
-    for part in ["20 samples", "2 classes to train on, 0 to test on", "left out", "1 training samples"] {
+    for part in ["20 samples", "2 classes to train on, 0 to test on", "left out", "1 training sample ("] {
         assert!(described.text.contains(part), "{part:?} is not in:\n{}", described.text);
     }
     let json = run(aggregator, &["data", "describe", "--json", &config]);

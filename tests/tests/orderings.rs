@@ -3,10 +3,10 @@
 //!
 //! `FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored`
 //!
-//! With `FEDERATION_EXPERIMENTS=FOLDER` as well the experiments' runs and reports stay, in `FOLDER/NAME`, and runs that are
-//! there are not made again. A suite that was interrupted goes on, and experiments that were run by hand, with
-//! `aggregator compare tests/configs/experiments/NAME.toml --out FOLDER/NAME`, count. The program refuses runs of other
-//! settings.
+//! With `FEDERATION_EXPERIMENTS=FOLDER` as well the experiments' runs and reports stay, in `FOLDER/NAME` (`FOLDER/NAME-FORM`
+//! if it is another form), and runs that are there are not made again. A suite that was interrupted goes on, and experiments
+//! that were run by hand, with `aggregator compare tests/configs/experiments/NAME.toml --out FOLDER/NAME`, count. The program
+//! refuses runs of other settings.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,8 +17,12 @@ use serde_json::Value;
 /// Where experiments are kept; they are thrown away without it.
 const KEPT: &str = "FEDERATION_EXPERIMENTS";
 
-/// The numbers of a shipped experiment; `None` without data.
+/// The numbers of a shipped experiment in its reduced form; `None` without data.
 fn compared(name: &str) -> Option<Value> {
+    compared_in(name, "reduced")
+}
+
+fn compared_in(name: &str, form: &str) -> Option<Value> {
     let variable = aggregator::config::DATA_VARIABLE;
     if std::env::var_os(variable).is_none() {
         eprintln!("skipped: {variable} names no folder of data sets");
@@ -27,9 +31,10 @@ fn compared(name: &str) -> Option<Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments").join(format!("{name}.toml"));
     let passing = tempfile::tempdir().expect("a temporary folder");
     let kept = std::env::var_os(KEPT).map(PathBuf::from);
-    let out = kept.map_or_else(|| passing.path().to_owned(), |kept| kept.join(name));
+    let folder = if form == "reduced" { name.to_owned() } else { format!("{name}-{form}") };
+    let out = kept.map_or_else(|| passing.path().to_owned(), |kept| kept.join(folder));
     let mut command = Command::new(&programs().aggregator);
-    let output = command.args(["compare", "--json", "--out"]).arg(&out).arg(&file).output();
+    let output = command.args(["compare", "--json", "--form", form, "--out"]).arg(&out).arg(&file).output();
     let output = output.expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout).expect("one object");
@@ -120,9 +125,11 @@ fn robust_rules_withstand_the_scaled_updates_that_ruin_the_mean() {
 #[test]
 #[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
 fn moon_is_as_accurate_as_fedavg() {
-    let Some(found) = compared("moon-fashion") else { return };
-    for moon in ["moon", "moon-mu0_1"] {
-        let [fedavg, moon] = ["fedavg", moon].map(|name| accuracy(&found, &format!("iid/{name}")));
+    let (Some(found), Some(strong)) = (compared("moon-fashion"), compared_in("moon-fashion", "mu5")) else {
+        return;
+    };
+    for (found, moon) in [(&found, "moon-mu0_1"), (&strong, "moon")] {
+        let [fedavg, moon] = ["fedavg", moon].map(|name| accuracy(found, &format!("iid/{name}")));
         assert!((moon - fedavg).abs() <= 0.015, "without skew: MOON {moon}, FedAvg {fedavg}");
     }
     let [fedavg, moon] = ["skew/fedavg", "skew/moon-mu0_1"].map(|name| accuracy(&found, name));

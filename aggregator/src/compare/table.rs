@@ -167,7 +167,7 @@ pub(super) fn troubled<'a>(
 pub fn csv(plan: &Plan, lines: &[Line]) -> String {
     let measured = measured(lines);
     let mut text = "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,\
-                    bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,collapsed"
+                    bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed"
         .to_owned();
     for name in &measured {
         text.extend([",", *name]);
@@ -181,7 +181,7 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
             // Names have no commas and no quotation marks.
             let _ = write!(
                 text,
-                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
                 plan.cells[line.cell].name,
                 plan.experiment.variants[line.variant].name,
                 seed.seed,
@@ -199,6 +199,7 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
                 seed.troubles.void,
                 seed.troubles.rejected,
                 seed.troubles.failed,
+                seed.troubles.missing,
                 seed.troubles.collapsed
             );
             for name in &measured {

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::report::RoundRecord;
 use crate::report::units::counted;
+use crate::report::{RoundRecord, WaitedFor};
 
 /// What went wrong in a run. Updates that are refused cost their rounds nothing else, so a run with troubles is complete all the
 /// same.
@@ -15,10 +15,24 @@ pub struct Troubles {
     pub rejected: usize,
     /// Clients' tasks that failed.
     pub failed: usize,
+    /// Updates that were asked for and did not come before their rounds closed, though these would have waited for them.
+    pub missing: usize,
+    /// Updates that were asked for.
+    pub asked: usize,
     /// Whether the global model was found to name few classes, whatever it is shown.
     pub collapsed: bool,
     /// Rounds in which the server's own training has diverged.
     pub diverged: usize,
+}
+
+/// Of one round. One that closes with the first so many updates (`round.count.max`) misses no others.
+fn missing(round: &RoundRecord) -> usize {
+    let RoundRecord { sampled, accepted, late, rejected, failed, not_now, .. } = *round;
+    let answered = [accepted.saturating_sub(late), rejected, failed, not_now];
+    match round.waited_for {
+        WaitedFor::Count => 0,
+        _ => answered.into_iter().fold(sampled, usize::saturating_sub),
+    }
 }
 
 impl Troubles {
@@ -30,6 +44,8 @@ impl Troubles {
             void: rounds.iter().filter(|round| !round.closing && round.accepted < min).count(),
             rejected: sum(|round| round.rejected),
             failed: sum(|round| round.failed),
+            missing: sum(missing),
+            asked: sum(|round| round.sampled),
             collapsed: rounds.iter().any(|round| round.collapsed),
             diverged: sum(|round| usize::from(round.diverged)),
         }
@@ -43,9 +59,28 @@ impl Troubles {
             many(self.void, "void round"),
             many(self.rejected, "update").map(|updates| format!("{updates} rejected")),
             many(self.failed, "task").map(|tasks| format!("{tasks} failed")),
+            (self.missing > 0).then(|| format!("{} of {} updates are missing", self.missing, self.asked)),
             self.collapsed.then(|| "collapsed".to_owned()),
             many(self.diverged, "round").map(|rounds| format!("the server diverged in {rounds}")),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_that_were_not_waited_for_are_missing() {
+        let round =
+            |accepted, waited_for| RoundRecord { sampled: 5, accepted, waited_for, ..RoundRecord::default() };
+        let troubled = RoundRecord { rejected: 1, failed: 1, ..round(2, WaitedFor::MaxTime) };
+        let late = RoundRecord { late: 2, ..round(6, WaitedFor::MaxTime) };
+        let rounds = [round(5, WaitedFor::Cohort), troubled, late, round(2, WaitedFor::Count)];
+        let found = Troubles::of(&rounds, 1);
+        assert_eq!((found.missing, found.asked), (2, 20));
+        assert_eq!(found.text(), "1 update rejected, 1 task failed, 2 of 20 updates are missing");
+        assert_eq!(Troubles::of(&rounds[..1], 1).text(), "");
     }
 }

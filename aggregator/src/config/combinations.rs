@@ -12,7 +12,8 @@ use crate::attack::{Attack, Attackers};
 use super::findings::Findings;
 use super::places::Places;
 use super::{
-    ConfigError, DataSet, Lateness, Origin, Raw, RoundPolicy, SimulationTable, StopTable, VOID_PAUSE,
+    ConfigError, DataSet, Lateness, Origin, Raw, RoundPolicy, SimulationTable, StopTable, TimeTable,
+    VOID_PAUSE,
 };
 
 /// One key with its value, as a message shows it.
@@ -310,12 +311,14 @@ impl Combinations<'_> {
         let round = &raw.round;
         let clients = raw.data.clients;
         let start = round.start.unwrap_or(clients);
+        let time_max = round.time.max.unwrap_or(TimeTable::LIMIT);
         let policy = RoundPolicy {
             fraction: round.fraction,
             min: round.count.min as usize,
             max: round.count.max.map(|max| max as usize),
             time_min: seconds(round.time.min),
-            time_max: seconds(round.time.max),
+            time_max: seconds(time_max),
+            cuts_short: true,
             start: start as usize,
             regather: seconds(round.regather),
             lost_after: seconds(raw.connection.lost_after),
@@ -352,9 +355,9 @@ impl Combinations<'_> {
             let reason = "the first round would wait for more clients than are expected; lower start or raise data.clients";
             self.refuse(&[start, clients_key], reason);
         }
-        if round.time.min > round.time.max {
+        if round.time.min > time_max {
             let min = ("round.time.min", format!("round.time.min = {}", round.time.min));
-            let max = ("round.time.max", format!("round.time.max = {}", round.time.max));
+            let max = ("round.time.max", format!("round.time.max = {time_max}"));
             self.refuse(&[min, max], "a round would close before it may; raise max or lower min");
         }
         let connection = &raw.connection;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use shared::data::{Augmentation, Edge, OnError, Partition, cifar, glyphs, text};
 use shared::spec::LabelsAt;
 
-use super::Raw;
+use super::{Raw, TimeTable};
 
 /// `[data]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,11 +106,13 @@ pub enum DataSet {
 
 impl Raw {
     /// This, but for where the folder of all data sets was when it was read: one that is published is the same wherever it lies.
+    /// A time limit that stands there and is what it would be without is none: older programs have written it into every run.
     #[must_use]
     pub fn wherever(&self) -> Self {
         let mut raw = self.clone();
         let set = raw.data.set;
         raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));
+        raw.round.time.max.take_if(|max| *max == TimeTable::LIMIT);
         raw
     }
 }

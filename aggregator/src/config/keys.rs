@@ -272,7 +272,12 @@ pub const KEYS: &[Key] = &[
     key("round.count.min", POSITIVE, "updates without which a round does not close"),
     optional("round.count.max", POSITIVE, "the whole cohort", "updates after which a round closes at once"),
     key("round.time.min", TIME, "seconds for which a round waits for members that are not connected"),
-    key("round.time.max", POSITIVE_TIME, "seconds after which it closes with what it has"),
+    optional(
+        "round.time.max",
+        POSITIVE_TIME,
+        "600, in a simulation none",
+        "seconds after which it closes with what it has",
+    ),
     optional(
         "round.start",
         POSITIVE,

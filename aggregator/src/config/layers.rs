@@ -364,7 +364,7 @@ mod tests {
     fn numbers_may_be_whole() {
         let raw = layered("training.optimizer.sgd.rate = 1\nround.fraction = 0\nround.time.max = 60", &[]);
         let Optimizer::Sgd(sgd) = raw.training.optimizer;
-        assert_eq!((sgd.rate, raw.round.fraction, raw.round.time.max), (1.0, 0.0, 60.0));
+        assert_eq!((sgd.rate, raw.round.fraction, raw.round.time.max), (1.0, 0.0, Some(60.0)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct RoundPolicy {
     pub time_min: Duration,
     /// A round closes after this with what it has, if that is at least [`Self::min`].
     pub time_max: Duration,
+    /// Whether that cuts off connected members that are still at work. Without it, the time is theirs that are not connected.
+    pub cuts_short: bool,
     /// Clients that must be connected before the first round; at least 1.
     pub start: usize,
     /// How long to wait for the known clients after a restart, and before the round that is for all of them.
@@ -176,6 +178,7 @@ mod tests {
             max: None,
             time_min: Duration::ZERO,
             time_max: Duration::from_secs(600),
+            cuts_short: true,
             start: 1,
             regather: Duration::from_secs(30),
             lost_after: Duration::from_secs(15),

@@ -280,13 +280,19 @@ impl Default for CountTable {
 pub struct TimeTable {
     /// Seconds before which a round does not close.
     pub min: f64,
-    /// Seconds after which a round closes with what it has, if that is enough.
-    pub max: f64,
+    /// Seconds after which a round closes with what it has, if that is enough; unset, [`LIMIT`](Self::LIMIT) among devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<f64>,
+}
+
+impl TimeTable {
+    /// Seconds after which a round closes where nothing is said.
+    pub const LIMIT: f64 = 600.0;
 }
 
 impl Default for TimeTable {
     fn default() -> Self {
-        Self { min: 0.0, max: 600.0 }
+        Self { min: 0.0, max: None }
     }
 }
 

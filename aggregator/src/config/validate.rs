@@ -55,6 +55,12 @@ impl Config {
         named.copied().unwrap_or_else(|| ClientId::virtual_client(index, &self.spec.root_seed()))
     }
 
+    /// How long the work of simulated clients takes is up to the machine: no round cuts it short, unless what was written sets a
+    /// limit itself.
+    pub fn without_haste(&mut self) {
+        self.policy.cuts_short = self.effective.round.time.max.is_some();
+    }
+
     /// Checks `raw` and derives what the program runs on.
     ///
     /// A relative `data.path` is relative to the working directory ([`Raw::layered`] has put a file's folder before it).

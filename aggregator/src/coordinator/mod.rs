@@ -34,7 +34,7 @@
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
 //! | `Open` after a restart | any | the same, and `regather` over or no member away | `Closing` | `Close` |
-//! | `Open` | time | `time.max` over, `count.min` accepted | `Closing` | `Close` |
+//! | `Open` | time | `time.max` over, `count.min` accepted, and nobody is at work or those at work may be cut short | `Closing` | `Close` |
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
 //! | `Open` | time | the same, only absent members to wait for, `time.max` over again, clients for another round here | `Closing` | `Close` as void |

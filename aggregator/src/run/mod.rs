@@ -239,6 +239,11 @@ impl Run {
         self.config.policy.void_pause = std::time::Duration::ZERO;
     }
 
+    /// The clients are simulated: [`Config::without_haste`].
+    pub fn without_haste(&mut self) {
+        self.config.without_haste();
+    }
+
     /// Other threads train as well: the server's own training takes this many and no more.
     pub fn train_own_with(&mut self, threads: usize) {
         self.own_threads = threads.max(1);

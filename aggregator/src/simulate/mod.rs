@@ -91,6 +91,7 @@ pub async fn simulate(
     // Every thread of the simulation has a client to train.
     run.train_own_with(1);
     run.without_pauses();
+    run.without_haste();
     let backend = run.backend().clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());

@@ -38,7 +38,7 @@ fn keys_are_exactly_the_fields() {
     ];
     for alternative in alternatives {
         let text = format!(
-            "[run]\nname = \"x\"\n[server]\nmix = [1]\n[round]\nstart = 1\ncount.max = 1\n[stop]\ntarget = 1\npatience = 1\n[personalisation]\nmethod = \"ft\"\n[update]\nbroadcast = \"f16\"\n\
+            "[run]\nname = \"x\"\n[server]\nmix = [1]\n[round]\nstart = 1\ncount.max = 1\ntime.max = 1\n[stop]\ntarget = 1\npatience = 1\n[personalisation]\nmethod = \"ft\"\n[update]\nbroadcast = \"f16\"\n\
              [model]\nname = \"x\"\nseed = 2\nnorm = \"batch\"\ninitialisation = \"he\"\n[model.layers]\n\
              [data]\npath = \"x\"\nlimit = 1\nlabelled = 1\nshape = [1]\nclasses = 1\nclass-names = [\"x\"]\n\
              mean = [0]\ndeviation = [1]\n{alternative}"

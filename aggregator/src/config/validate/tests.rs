@@ -81,6 +81,21 @@ fn a_crop_is_what_the_model_takes() {
 }
 
 #[test]
+fn only_a_limit_that_was_written_cuts_simulated_clients_short() {
+    for (given, limit, cut) in
+        [(&[][..], 600, false), (&["round.time.max=600"], 600, true), (&["round.time.max=9"], 9, true)]
+    {
+        let mut config = valid(given);
+        assert_eq!((config.policy.time_max.as_secs(), config.policy.cuts_short), (limit, true), "devices");
+        config.without_haste();
+        assert_eq!((config.policy.time_max.as_secs(), config.policy.cuts_short), (limit, cut), "{given:?}");
+    }
+    // Every run of an older program has the default in its file.
+    assert_eq!(raw(&["round.time.max=600"]).wherever(), raw(&[]));
+    assert_ne!(raw(&["round.time.max=9"]).wherever(), raw(&[]).wherever());
+}
+
+#[test]
 fn the_effective_configuration_is_a_fixed_point() {
     let first = valid(&["round.fraction=0.5", "data.partition.dirichlet.alpha=0.3"]);
     let again = made(&first.effective, None).expect("valid");
@@ -114,6 +129,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "model.initialisation",
         "training.clip",
         "round.count.max",
+        "round.time.max",
         "stop.target",
         "stop.patience",
         "personalisation.method",
@@ -165,7 +181,7 @@ proptest! {
         raw.training.batch = u32::from(algorithm == "fedavg");
         raw.algorithm = [(algorithm.to_owned(), toml::Table::new())].into();
         (raw.round.fraction, raw.update.max_abs) = (fraction, max_abs);
-        (raw.round.time.max, raw.connection.heartbeat) = (time + 1e-6, heartbeat);
+        (raw.round.time.max, raw.connection.heartbeat) = (Some(time + 1e-6), heartbeat);
         raw.round.start = start.map(|start| start.min(clients));
         raw.update.broadcast = precision;
         let config = made(&raw, None).expect("valid");

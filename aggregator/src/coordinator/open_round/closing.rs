@@ -94,7 +94,9 @@ impl OpenRound {
         let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
         let coming = pending_here + behind.here;
         let away = pending_away + behind.away;
-        let overdue = self.is_overdue(now);
+        // Whoever is at work is not cut off where that is not wanted.
+        let hurried = self.policy.cuts_short || coming == 0;
+        let overdue = hurried && self.is_overdue(now);
         if accepted >= self.policy.min {
             let given_up = pending_away == 0 || now >= self.regather;
             let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
@@ -103,7 +105,7 @@ impl OpenRound {
             } else if accepted >= target || settled {
                 let grace = pending_away > 0 && !self.policy.time_min.is_zero();
                 Next::Close(if grace { WaitedFor::MinTime } else { WaitedFor::Cohort })
-            } else if self.short_handed {
+            } else if hurried && self.short_handed {
                 Next::Close(WaitedFor::MinCount)
             } else if overdue {
                 Next::Close(WaitedFor::MaxTime)

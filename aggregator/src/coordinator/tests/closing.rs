@@ -70,6 +70,25 @@ fn time_max_closes_with_count_min() {
 }
 
 #[test]
+fn members_at_work_are_not_cut_off_where_that_is_not_wanted() {
+    let mut bench = Bench::open(RoundPolicy { cuts_short: false, ..policy(2) }, 2);
+    bench.delivers(1, 1);
+    assert_eq!(bench.at(TIME_MAX), []);
+    assert_eq!(bench.at(10 * TIME_MAX), [], "however long it takes");
+    let second = bench.delivers(2, 1);
+    assert_eq!(second[1..], [close(1, tally(2, 2, WaitedFor::Cohort))]);
+
+    let mut bench = Bench::open(RoundPolicy { cuts_short: false, ..policy(1) }, 1);
+    bench.greets(2, Hello { samples: 10, ..hello(2, None) });
+    bench.leaves(1);
+    let actions = bench.at(TIME_MAX);
+    let replaced = matches!(&actions[..], [Action::Open(again)] if again.cohort.len() == 2);
+    assert!(replaced, "one that is away is replaced as ever: {actions:?}");
+    bench.opened(1);
+    assert_eq!(bench.at(10 * TIME_MAX), []);
+}
+
+#[test]
 fn time_max_with_fewer_than_count_min_waits_on_and_closes_at_count_min() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
     bench.delivers(1, 1);

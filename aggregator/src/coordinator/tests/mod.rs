@@ -49,6 +49,7 @@ fn policy(start: usize) -> RoundPolicy {
         max: None,
         time_min: Duration::ZERO,
         time_max: TIME_MAX,
+        cuts_short: true,
         start,
         regather: REGATHER,
         lost_after: Duration::from_secs(3600),

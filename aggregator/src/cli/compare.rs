@@ -299,7 +299,7 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
         Some(how) => mixtures(plan, how, &runs).map_err(Failure::environment)?,
         None => Vec::new(),
     };
-    let found = Found { plan, form: &arguments.form, rounds: &rounds, lines: &lines, mixtures: &mixtures };
+    let found = Found { plan, rounds: &rounds, lines: &lines, mixtures: &mixtures };
     let json = serde_json::json!({
         "title": plan.experiment.title,
         "form": arguments.form,

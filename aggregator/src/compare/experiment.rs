@@ -22,6 +22,10 @@ pub struct Experiment {
     pub title: String,
     /// The same at length; may be empty.
     pub about: String,
+    /// Its form.
+    pub form: String,
+    /// Whether the form is `full`, or the only one there is: what was published is of the same setup.
+    pub full: bool,
     /// The seeds, each of which every variant is run with.
     pub seeds: Vec<u32>,
     /// What to count rounds and bytes to.
@@ -258,6 +262,8 @@ impl Experiment {
                     .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
             }),
             about: read.text(&["about"])?.unwrap_or_default().trim().to_owned(),
+            form: form.to_owned(),
+            full: form == "full" || forms.is_empty(),
             seeds: read.seeds(&key("seeds"))?,
             target,
             published: read.target(&["target"])?,

@@ -84,11 +84,13 @@
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
 //! | [`troubles`] | what went wrong |
+//! | `notes` | what there is to know about the numbers |
 //! | [`table`], [`page`] | for terminals and spreadsheets, for browsers |
 //! | [`interpolation`] | mixtures of two final models |
 
 pub mod experiment;
 pub mod interpolation;
+mod notes;
 pub mod page;
 mod personal;
 pub mod plan;
@@ -96,4 +98,6 @@ pub mod progress;
 pub mod results;
 pub mod runs;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod troubles;

@@ -4,10 +4,11 @@ use maud::{Markup, html};
 use shared::message::Metric;
 
 use super::interpolation::Mixture;
+use super::notes::notes;
 use super::personal;
 use super::plan::{Plan, Target};
 use super::results::{Line, Rounds, curve, measured, shown};
-use super::table::{accuracy, metric, points, to_target, traffic, troubled};
+use super::table::{accuracy, metric, points, to_target, traffic};
 use crate::report::chart::{Floor, Line as Curve, Lines, Strip, Strips};
 use crate::report::html::document;
 use crate::report::units::percent;
@@ -20,8 +21,6 @@ const COLOURS: usize = 8;
 pub struct Found<'a> {
     /// What was planned.
     pub plan: &'a Plan,
-    /// The form that was run.
-    pub form: &'a str,
     /// All rounds.
     pub rounds: &'a Rounds,
     /// All variants in all cells.
@@ -34,7 +33,6 @@ pub struct Found<'a> {
 #[must_use]
 pub fn page(found: &Found<'_>) -> String {
     let experiment = &found.plan.experiment;
-    let seeds = experiment.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let body = html! {
         @if !experiment.about.is_empty() { section.card { p { (experiment.about) } } }
         @for cell in 0..found.plan.cells.len() { (section(found, cell)) }
@@ -48,7 +46,7 @@ pub fn page(found: &Found<'_>) -> String {
             pre { code { (experiment.text) } }
         }
     };
-    let lead = format!("Form \"{}\", seeds {seeds}.", found.form);
+    let lead = format!("Form \"{}\", seeds {}.", experiment.form, found.plan.seeds());
     let footer = html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." };
     document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
 }
@@ -155,7 +153,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup 
                         th scope="col" { "bytes to it (up)" }
                     }
                     th scope="col" { "bytes in all (up)" }
-                    th scope="col" { "paper" }
+                    th scope="col" { (plan.paper_head()) }
                     @for name in &measured { th scope="col" { (name) } }
                 }
             }
@@ -178,12 +176,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup 
                 }
             }
         }
-        @if !plan.experiment.paper.source.is_empty() && lines.iter().any(|line| plan.published(line.cell, line.variant).is_some()) {
-            p.note { "Paper: " (plan.experiment.paper.source) }
-        }
-        @for (run, troubles) in troubled(lines.iter().copied()) { p.note { (run) ": " (troubles) "." } }
-        p.note { "Means over seeds +- sample standard deviation. Differences are paired by seed, in points of accuracy. Bytes: in both \
-             directions, and in brackets what clients have sent." }
+        @for note in notes(plan, lines) { p.note { (note) } }
     }
 }
 

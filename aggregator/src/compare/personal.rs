@@ -38,7 +38,7 @@ fn rows<'a>(plan: &Plan, lines: impl Iterator<Item = &'a Line>) -> Option<(Vec<&
     for figure in ["local test", "global test"] {
         head.push(figure);
         if published {
-            head.push("paper");
+            head.push(plan.paper_head());
         }
     }
     head.push("gate");

@@ -186,6 +186,18 @@ impl Plan {
         format!("{}--{seed}", self.name(cell, variant).replace('/', "--"))
     }
 
+    /// The seeds, for people: `1, 2, 3`.
+    #[must_use]
+    pub fn seeds(&self) -> String {
+        self.experiment.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What stands above numbers that were published.
+    #[must_use]
+    pub fn paper_head(&self) -> &'static str {
+        if self.experiment.full { "paper" } else { "paper (full setup)" }
+    }
+
     /// What was published, in words, with what its rounds were counted to if ours are counted to something else.
     #[must_use]
     pub fn published(&self, cell: usize, variant: usize) -> Option<String> {
@@ -244,11 +256,11 @@ impl Mistakes {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::files::Disk;
 
-    pub(super) fn plan(text: &str, form: &str) -> Result<Plan, ExperimentError> {
+    pub(in crate::compare) fn plan(text: &str, form: &str) -> Result<Plan, ExperimentError> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("letters.toml");
         std::fs::write(&path, text).expect("a file in it");

@@ -2,21 +2,27 @@
 
 use std::fmt::Write as _;
 
+use super::experiment::Experiment;
+use super::notes::notes;
 use super::personal;
 use super::plan::Plan;
 use super::results::{Line, Mean, Traffic, measured};
 use crate::report::units::bytes;
 
-/// One table per cell.
+/// One table per cell, under what it is about.
 ///
 /// ```text
+/// FedAvg against FedSGD
+/// form "full", seeds 1, 2, 3
+///
 /// iid          final accuracy   against fedsgd   rounds to 97.0 %    bytes to it (up)          bytes (up)       paper
 /// fedsgd        91.2 +- 0.3 %         baseline          none of 3                       318 MB (159.2 MB)
 /// fedavg-b10    97.1 +- 0.1 %      +5.9 +- 0.2            53 +- 2   84.1 MB (42.1 MB)    159 MB (79.7 MB)   87 rounds
 /// ```
 #[must_use]
 pub fn table(plan: &Plan, lines: &[Line]) -> String {
-    let mut text = String::new();
+    let Experiment { title, form, .. } = &plan.experiment;
+    let mut text = format!("{title}\nform \"{form}\", seeds {}\n\n", plan.seeds());
     for (cell, setting) in plan.cells.iter().enumerate() {
         let name = if setting.name.is_empty() { "variant" } else { &setting.name };
         let mut header = vec![name.to_owned(), "final accuracy".to_owned()];
@@ -30,7 +36,7 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
         header.push("bytes (up)".to_owned());
         let published = of_cell().any(|line| plan.published(cell, line.variant).is_some());
         if published {
-            header.push("paper".to_owned());
+            header.push(plan.paper_head().to_owned());
         }
         let mut measured = measured(of_cell());
         measured.retain(|name| !personal::is_personal(name));
@@ -59,22 +65,9 @@ pub fn table(plan: &Plan, lines: &[Line]) -> String {
             text.push('\n');
         }
     }
-    let seeds = plan.experiment.seeds.len();
-    let _ = writeln!(
-        text,
-        "Means over {seeds} seed{} +- sample standard deviation{}.",
-        if seeds == 1 { "" } else { "s" },
-        if plan.experiment.baseline.is_some() {
-            "; differences are paired by seed, in points of accuracy"
-        } else {
-            ""
-        }
-    );
-    for (run, troubles) in troubled(lines) {
-        let _ = writeln!(text, "{run}: {troubles}.");
-    }
-    if !plan.experiment.paper.source.is_empty() {
-        let _ = writeln!(text, "Paper: {}.", plan.experiment.paper.source.trim_end_matches('.'));
+    for note in notes(plan, &lines.iter().collect::<Vec<_>>()) {
+        text.push_str(&note);
+        text.push('\n');
     }
     text
 }
@@ -146,20 +139,6 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// The runs in which anything went wrong, and what.
-pub(super) fn troubled<'a>(
-    lines: impl IntoIterator<Item = &'a Line>,
-) -> impl Iterator<Item = (String, String)> {
-    let seeds = lines.into_iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
-    seeds.filter_map(|(line, seed)| {
-        let mut text = seed.troubles.text();
-        if seed.fruitless() {
-            text.push_str("; it learned nothing and counts nowhere");
-        }
-        (!text.is_empty()).then(|| (format!("{}, seed {}", line.name, seed.seed), text))
-    })
 }
 
 /// One line per run: `results.csv`. The last columns are what clients measured, if they did.

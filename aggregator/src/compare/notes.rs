@@ -1,0 +1,44 @@
+//! What there is to know about the numbers, in sentences: the same under the tables of a terminal and of a page.
+
+use super::plan::Plan;
+use super::results::Line;
+
+/// The notes to these lines.
+pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
+    let mut notes = vec![means(plan)];
+    notes.extend(troubled(lines));
+    notes.extend(paper(plan));
+    notes
+}
+
+fn means(plan: &Plan) -> String {
+    let spread = match plan.experiment.seeds.len() {
+        1 => "Means over 1 seed".to_owned(),
+        seeds => format!("Means over {seeds} seeds +- sample standard deviation"),
+    };
+    let paired = match plan.experiment.baseline {
+        Some(_) => "; differences are paired by seed, in points of accuracy",
+        None => "",
+    };
+    format!("{spread}{paired}. Bytes: in both directions, and in brackets what clients have sent.")
+}
+
+/// The runs in which anything went wrong, and what.
+fn troubled(lines: &[&Line]) -> impl Iterator<Item = String> {
+    let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
+    seeds.filter_map(|(line, seed)| {
+        let mut text = seed.troubles.text();
+        if seed.fruitless() {
+            text.push_str("; it learned nothing and counts nowhere");
+        }
+        (!text.is_empty()).then(|| format!("{}, seed {}: {text}.", line.name, seed.seed))
+    })
+}
+
+/// Where published numbers are from, and what they are of.
+fn paper(plan: &Plan) -> Option<String> {
+    let source = plan.experiment.paper.source.trim_end_matches('.');
+    let of =
+        if plan.experiment.full { "" } else { " Its numbers are of the full setup, and not of this form." };
+    (!source.is_empty()).then(|| format!("Paper: {source}.{of}"))
+}

@@ -1,0 +1,119 @@
+//! Experiments of hand-made rounds, from the records to what people read.
+
+use super::page::{Found, page};
+use super::plan::tests::plan;
+use super::plan::{Plan, Planned};
+use super::results::{Line, Rounds, lines};
+use super::table;
+use crate::report::RoundRecord;
+
+/// Two variants with three seeds; four rounds, of which the second and the last are tested.
+const RATES: &str = r#"
+title = "Two rates"
+seeds = 3
+target = 0.5
+baseline = "slow"
+[base]
+model.name = "linear"
+run.rounds = 4
+evaluate.every = 2
+[variants.slow]
+training.optimizer.sgd.rate = 0.01
+[variants.fast]
+training.optimizer.sgd.rate = 0.1
+[forms.reduced]
+data.limit = 600
+[forms.full]
+[paper]
+source = "Nobody, 2020"
+rounds = { slow = 12 }
+accuracy = { slow = 91.5 }
+"#;
+
+/// An experiment as far as it came.
+struct Bench {
+    plan: Plan,
+    rounds: Rounds,
+    lines: Vec<Line>,
+}
+
+impl Bench {
+    /// A run has the records that `record` gives for its rounds, up to the first `None`; without any it has not begun.
+    fn of(text: &str, form: &str, record: impl Fn(&Planned, u32) -> Option<RoundRecord>) -> Self {
+        let plan = plan(text, form).expect("a plan");
+        let rounds = |run: &Planned| {
+            let records: Vec<RoundRecord> = (1..).map_while(|round| record(run, round)).collect();
+            (!records.is_empty()).then_some(records)
+        };
+        let rounds: Rounds = plan.runs.iter().map(rounds).collect();
+        let lines = lines(&plan, &rounds);
+        Self { plan, rounds, lines }
+    }
+
+    fn table(&self) -> String {
+        table::table(&self.plan, &self.lines)
+    }
+
+    fn page(&self) -> String {
+        let Self { plan, rounds, lines } = self;
+        page(&Found { plan, rounds, lines, mixtures: &[] })
+    }
+
+    /// Whether each of `parts` stands in the table and on the page, and none of `not` in either.
+    #[track_caller]
+    fn says(&self, parts: &[&str], not: &[&str]) {
+        for text in [self.table(), self.page()] {
+            for part in parts {
+                assert!(text.contains(part), "{part:?} is not in: {text}");
+            }
+            for part in not {
+                assert!(!text.contains(part), "{part:?} is in: {text}");
+            }
+        }
+    }
+}
+
+/// A round of ten clients, in which all went well.
+fn round(round: u32, accuracy: Option<f64>) -> RoundRecord {
+    let (sampled, accepted) = (10, 10);
+    RoundRecord {
+        round,
+        accuracy,
+        sampled,
+        accepted,
+        bytes_down: 3000,
+        bytes_up: 1000,
+        ..RoundRecord::default()
+    }
+}
+
+/// The round of a run whose tests after rounds 2 and 4 have these accuracies.
+fn tested(number: u32, second: f64, last: f64) -> Option<RoundRecord> {
+    let accuracy = match number {
+        2 => Some(second),
+        4 => Some(last),
+        _ => None,
+    };
+    (number <= 4).then(|| round(number, accuracy))
+}
+
+#[test]
+fn what_was_compared_is_said_and_what_the_papers_numbers_are_of() {
+    let reduced = Bench::of(RATES, "reduced", |_, number| tested(number, 0.4, 0.6));
+    reduced.says(
+        &[
+            "Two rates",
+            "seeds 1, 2, 3",
+            "paper (full setup)",
+            "Paper: Nobody, 2020. Its numbers are of the full",
+        ],
+        &[],
+    );
+    assert!(
+        reduced.table().starts_with("Two rates\nform \"reduced\", seeds 1, 2, 3\n\n"),
+        "{}",
+        reduced.table()
+    );
+    let full = Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6));
+    full.says(&["Paper: Nobody, 2020."], &["full setup"]);
+}

@@ -7,7 +7,7 @@ use super::results::Line;
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = vec![means(plan)];
     notes.extend(troubled(lines));
-    notes.extend(paper(plan));
+    notes.extend(paper(plan, lines));
     notes
 }
 
@@ -36,9 +36,11 @@ fn troubled(lines: &[&Line]) -> impl Iterator<Item = String> {
 }
 
 /// Where published numbers are from, and what they are of.
-fn paper(plan: &Plan) -> Option<String> {
+fn paper(plan: &Plan, lines: &[&Line]) -> Option<String> {
+    let numbers =
+        |line: &&Line| plan.published(line.cell, line.variant).is_some() || !line.paper_metrics.is_empty();
     let source = plan.experiment.paper.source.trim_end_matches('.');
     let of =
         if plan.experiment.full { "" } else { " Its numbers are of the full setup, and not of this form." };
-    (!source.is_empty()).then(|| format!("Paper: {source}.{of}"))
+    (!source.is_empty() && lines.iter().any(numbers)).then(|| format!("Paper: {source}.{of}"))
 }

@@ -141,6 +141,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup 
     let plan = found.plan;
     let mut measured = measured(lines.iter().copied());
     measured.retain(|name| !personal::is_personal(name));
+    let published = lines.iter().any(|line| plan.published(line.cell, line.variant).is_some());
     html! {
         table {
             thead {
@@ -153,7 +154,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup 
                         th scope="col" { "bytes to it (up)" }
                     }
                     th scope="col" { "bytes in all (up)" }
-                    th scope="col" { (plan.paper_head()) }
+                    @if published { th scope="col" { (plan.paper_head()) } }
                     @for name in &measured { th scope="col" { (name) } }
                 }
             }
@@ -170,7 +171,7 @@ fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup 
                             td { (traffic(line.until)) }
                         }
                         td { (traffic(line.traffic)) }
-                        td { (plan.published(line.cell, line.variant).unwrap_or_default()) }
+                        @if published { td { (plan.published(line.cell, line.variant).unwrap_or_default()) } }
                         @for name in &measured { td { (metric(line, name)) } }
                     }
                 }

@@ -117,3 +117,27 @@ fn what_was_compared_is_said_and_what_the_papers_numbers_are_of() {
     let full = Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6));
     full.says(&["Paper: Nobody, 2020."], &["full setup"]);
 }
+
+#[test]
+fn the_paper_is_named_where_it_has_numbers_and_nowhere_else() {
+    let metrics = RATES.replace(
+        "rounds = { slow = 12 }\naccuracy = { slow = 91.5 }",
+        "metrics.fast = { ft-local-test = 90.0 }",
+    );
+    let measuring = |_: &Planned, number| {
+        let mut round = tested(number, 0.4, 0.6)?;
+        round.metrics.insert("ft-local-test".to_owned(), 0.875);
+        Some(round)
+    };
+    let found = Bench::of(&metrics, "full", measuring);
+    found.says(&["Paper: Nobody, 2020.", "90.00 %"], &[]);
+    assert_eq!(found.page().matches(">paper</th>").count(), 2, "of the two tests; the table above has none");
+
+    let cells =
+        format!("{}\n[grid]\n\"training.batch\" = [8, 16]\n", RATES.replace("slow = ", "'batch=8/slow' = "));
+    let page = Bench::of(&cells, "full", |_, number| tested(number, 0.4, 0.6)).page();
+    let (eight, sixteen) = page.split_once("<h2>batch=16</h2>").expect("two cells");
+    assert!(eight.contains(">paper</th>") && eight.contains("Paper: Nobody"), "{eight}");
+    let (sixteen, _) = sixteen.split_once("</section>").expect("it ends");
+    assert!(!sixteen.contains(">paper</th>") && !sixteen.contains("Paper: "), "{sixteen}");
+}

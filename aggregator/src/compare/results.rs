@@ -73,6 +73,13 @@ pub struct Line {
     pub paper_metrics: BTreeMap<String, f64>,
 }
 
+impl Line {
+    /// The seeds that count and have a target.
+    pub fn aimed(&self) -> impl Iterator<Item = &Seed> {
+        self.seeds.iter().filter(|seed| seed.counts() && seed.target.is_some())
+    }
+}
+
 /// Bytes, from the server's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Traffic<T> {

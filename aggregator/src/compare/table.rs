@@ -97,9 +97,10 @@ pub(super) fn traffic(traffic: Option<Traffic<Mean>>) -> String {
     traffic.map_or_else(String::new, text)
 }
 
-/// `53 +- 2`, `53 +- 2 (2 of 3)`, `none of 3`.
+/// `53 +- 2`, `53 +- 2 (2 of 3)`, `none of 3`; of the seeds that have a target, which one of another variant is not before that
+/// is complete.
 pub(super) fn to_target(line: &Line) -> String {
-    let runs = line.seeds.iter().filter(|seed| seed.counts()).count();
+    let runs = line.aimed().count();
     match line.rounds {
         None if runs == 0 => "-".to_owned(),
         None => format!("none of {runs}"),

@@ -141,3 +141,20 @@ fn the_paper_is_named_where_it_has_numbers_and_nowhere_else() {
     let (sixteen, _) = sixteen.split_once("</section>").expect("it ends");
     assert!(!sixteen.contains(">paper</th>") && !sixteen.contains("Paper: "), "{sixteen}");
 }
+
+#[test]
+fn what_has_no_target_yet_has_not_missed_it() {
+    let text = RATES.replace("target = 0.5", "target = 'fast'");
+    // Of the variant that sets the target only the first seed is complete.
+    let record = |run: &Planned, number| match (run.variant, run.seed) {
+        (1, 2) if number > 2 => None,
+        (1, 3) => None,
+        (1, _) => tested(number, 0.4, 0.9),
+        _ => tested(number, 0.4, 0.6),
+    };
+    let found = Bench::of(&text, "full", record);
+    found.says(&["none of 1"], &["none of 3"]);
+    let none = Bench::of(&text, "full", |run, number| record(run, number).filter(|_| run.variant == 0));
+    let row = |bench: &Bench| table::to_target(&bench.lines[0]);
+    assert_eq!((row(&none), row(&found)), ("-".to_owned(), "none of 1".to_owned()));
+}

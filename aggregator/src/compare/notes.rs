@@ -1,11 +1,14 @@
 //! What there is to know about the numbers, in sentences: the same under the tables of a terminal and of a page.
 
+use std::collections::BTreeSet;
+
 use super::plan::Plan;
 use super::results::Line;
 
 /// The notes to these lines.
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = vec![means(plan)];
+    notes.extend(targets(plan, lines));
     notes.extend(troubled(lines));
     notes.extend(paper(plan, lines));
     notes
@@ -21,6 +24,28 @@ fn means(plan: &Plan) -> String {
         None => "",
     };
     format!("{spread}{paired}. Bytes: in both directions, and in brackets what clients have sent.")
+}
+
+/// What rounds and bytes to a target are, where that is less than exact.
+fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if lines.iter().any(|line| line.rounds.is_some_and(|mean| mean.seeds < line.aimed().count())) {
+        notes.push(
+            "Where not every seed reached the target, rounds and bytes to it are means over those that did: the others would have \
+             needed more."
+                .to_owned(),
+        );
+    }
+    let aims = |cell: usize| plan.cells[cell].target.is_some() && lines.iter().any(|line| line.cell == cell);
+    let runs = plan.runs.iter().filter(|run| aims(run.cell));
+    let every: BTreeSet<u32> = runs.map(|run| run.config.evaluate.every).filter(|&every| every > 1).collect();
+    if !every.is_empty() {
+        let every = every.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        notes.push(format!(
+            "Models are tested every {every} rounds: rounds and bytes to the target are rounded up to the next test."
+        ));
+    }
+    notes
 }
 
 /// The runs in which anything went wrong, and what.

@@ -158,3 +158,15 @@ fn what_has_no_target_yet_has_not_missed_it() {
     let row = |bench: &Bench| table::to_target(&bench.lines[0]);
     assert_eq!((row(&none), row(&found)), ("-".to_owned(), "none of 1".to_owned()));
 }
+
+#[test]
+fn what_is_less_than_exact_of_a_target_is_said() {
+    let (some, rounded) =
+        ("Where not every seed reached the target", "tested every 2 rounds: rounds and bytes");
+    let slow = |run: &Planned, number| tested(number, 0.4, if run.seed == 3 { 0.45 } else { 0.6 });
+    Bench::of(RATES, "full", slow).says(&[some, rounded, "4 +- 0 (2 of 3)"], &[]);
+    let exact = RATES.replace("evaluate.every = 2", "evaluate.every = 1");
+    Bench::of(&exact, "full", |_, number| tested(number, 0.4, 0.6)).says(&[], &[some, rounded]);
+    let aimless = RATES.replace("target = 0.5", "");
+    Bench::of(&aimless, "full", slow).says(&[], &[some, rounded]);
+}

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::Plan;
+use shared::algorithm::registry;
+
+use super::plan::{Plan, Planned};
 use super::results::Line;
+use crate::config::Config;
 
 /// The notes to these lines.
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = vec![means(plan)];
     notes.extend(targets(plan, lines));
+    notes.extend(needless(plan, lines));
     notes.extend(troubled(lines));
     notes.extend(paper(plan, lines));
     notes
@@ -46,6 +50,35 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Methods that have no global model, or nothing of their clients in it.
+fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
+    let of = |wanted: fn(&Config) -> bool| {
+        let here = |run: &&Planned| {
+            lines.iter().any(|line| (line.cell, line.variant) == (run.cell, run.variant))
+                && wanted(&run.config)
+        };
+        let variants: BTreeSet<usize> = plan.runs.iter().filter(here).map(|run| run.variant).collect();
+        let names = variants.into_iter().map(|variant| plan.experiment.variants[variant].name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let alone = of(|config| registry::build(&config.spec.algorithm).is_ok_and(|built| built.is_personal()));
+    let unheard = of(|config| config.server.mixture.alpha <= 0.0);
+    let notes = [
+        (
+            alone,
+            "the accuracy is the mean over the clients' own models, where others have one global model; the bytes are those of \
+             these tests, and the method itself needs none.",
+        ),
+        (
+            unheard,
+            "nothing that clients learn counts; the bytes are what this program sends all the same, and the method itself needs \
+             none.",
+        ),
+    ];
+    let named = notes.into_iter().filter(|(names, _)| !names.is_empty());
+    named.map(|(names, text)| format!("{names}: {text}")).collect()
 }
 
 /// The runs in which anything went wrong, and what.

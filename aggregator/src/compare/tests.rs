@@ -170,3 +170,14 @@ fn what_is_less_than_exact_of_a_target_is_said() {
     let aimless = RATES.replace("target = 0.5", "");
     Bench::of(&aimless, "full", slow).says(&[], &[some, rounded]);
 }
+
+#[test]
+fn methods_that_need_no_bytes_are_told_and_whose_models_are_tested() {
+    let (alone, unheard) =
+        ("slow: the accuracy is the mean over the clients' own models", "fast: nothing that clients learn");
+    let text = RATES
+        .replace("[variants.slow]", "[variants.slow]\nalgorithm.local = {}")
+        .replace("[variants.fast]", "[variants.fast]\ndata.labelled = 20\nserver.mix = [0.0, 1.0, 0.0]");
+    Bench::of(&text, "full", |_, number| tested(number, 0.4, 0.6)).says(&[alone, unheard], &[]);
+    Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6)).says(&[], &["own models", "nothing that"]);
+}

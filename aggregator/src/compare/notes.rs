@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 
 use shared::algorithm::registry;
 
+use super::personal::is_personal;
 use super::plan::{Plan, Planned};
-use super::results::Line;
+use super::results::{Line, measured};
 use crate::config::Config;
+use crate::report::of_a_model;
 
 /// The notes to these lines.
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = vec![means(plan)];
     notes.extend(targets(plan, lines));
     notes.extend(needless(plan, lines));
+    notes.extend(measurements(lines));
     notes.extend(troubled(lines));
     notes.extend(paper(plan, lines));
     notes
@@ -79,6 +82,18 @@ fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     ];
     let named = notes.into_iter().filter(|(names, _)| !names.is_empty());
     named.map(|(names, text)| format!("{names}: {text}")).collect()
+}
+
+/// Which of the columns of a table are of the whole training, and which of its end.
+fn measurements(lines: &[&Line]) -> Option<String> {
+    let measured = measured(lines.iter().copied()).into_iter().filter(|name| !is_personal(name));
+    // What clients find of a model on samples of their own begins so.
+    let (last, mean): (Vec<&str>, Vec<&str>) =
+        measured.partition(|name| of_a_model(name) || name.starts_with("own-"));
+    let said = |names: Vec<&str>, what| (!names.is_empty()).then(|| format!("{}: {what}.", names.join(", ")));
+    let said = [said(mean, "means over the rounds"), said(last, "of the last test")];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
 /// The runs in which anything went wrong, and what.

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::plan::Plan;
 use super::results::{Line, Mean, Rounds, shown};
-use super::table::{aligned, spread};
+use super::table::{aligned, metric, of_seeds, spread};
 use crate::report::chart::{Strip, Strips};
 
 /// What stands after a model's name in what clients measured of it.
@@ -51,21 +51,16 @@ fn rows<'a>(plan: &Plan, lines: impl Iterator<Item = &'a Line>) -> Option<(Vec<&
             }
             let variant = &plan.experiment.variants[line.variant].name;
             let mut cells = vec![format!("{variant}, {model}")];
-            let found = |name: &str, unit, decimals| {
-                let text = |mean: &Mean| spread(*mean, unit, decimals, false);
-                line.metrics.get(name).map_or_else(|| "-".to_owned(), text)
-            };
+            let share =
+                |mean: &Mean| format!("{} %{}", spread(*mean, 100.0, 2, false), of_seeds(*mean, line));
             for name in &names[..2] {
-                cells.push(match found(name, 100.0, 2).as_str() {
-                    "-" => "-".to_owned(),
-                    share => format!("{share} %"),
-                });
+                cells.push(line.metrics.get(name).map_or_else(|| "-".to_owned(), share));
                 if published {
                     let paper = line.paper_metrics.get(name);
                     cells.push(paper.map_or_else(String::new, |paper| format!("{paper:.2} %")));
                 }
             }
-            cells.push(found(&names[2], 1.0, 3));
+            cells.push(metric(line, &names[2]));
             rows.push(Row { cells });
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn points(line: &Line) -> String {
 }
 
 /// Over how many seeds a mean is, if not over all.
-fn of_seeds(mean: Mean, line: &Line) -> String {
+pub(super) fn of_seeds(mean: Mean, line: &Line) -> String {
     if mean.seeds == line.planned { String::new() } else { format!(" ({} of {})", mean.seeds, line.planned) }
 }
 
@@ -109,9 +109,10 @@ pub(super) fn to_target(line: &Line) -> String {
     }
 }
 
-/// `0.871 +- 0.012`, the mean over rounds and seeds of what clients measured.
+/// `0.871 +- 0.012`, `0.871 (1 of 3)`.
 pub(super) fn metric(line: &Line, name: &str) -> String {
-    line.metrics.get(name).map_or_else(|| "-".to_owned(), |&mean| spread(mean, 1.0, 3, false))
+    let text = |&mean| format!("{}{}", spread(mean, 1.0, 3, false), of_seeds(mean, line));
+    line.metrics.get(name).map_or_else(|| "-".to_owned(), text)
 }
 
 pub(super) fn spread(mean: Mean, unit: f64, decimals: usize, signed: bool) -> String {

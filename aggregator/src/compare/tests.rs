@@ -181,3 +181,24 @@ fn methods_that_need_no_bytes_are_told_and_whose_models_are_tested() {
     Bench::of(&text, "full", |_, number| tested(number, 0.4, 0.6)).says(&[alone, unheard], &[]);
     Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6)).says(&[], &["own models", "nothing that"]);
 }
+
+#[test]
+fn what_is_measured_is_told_with_its_seeds_and_its_rounds() {
+    let record = |run: &Planned, number| {
+        let mut round = tested(number, 0.4, 0.6).filter(|_| run.seed < 3)?;
+        for (name, value) in [("drift", 1.0), ("server-loss", 2.0), ("members", 3.0), ("own-accuracy", 0.25)]
+        {
+            round.metrics.insert(name.to_owned(), value * f64::from(number));
+        }
+        round.metrics.insert("local-test".to_owned(), 0.5);
+        round.metrics.insert("mfe-gate".to_owned(), 0.125);
+        Some(round)
+    };
+    let found = Bench::of(RATES, "full", record);
+    let notes = "drift, server-loss: means over the rounds. members, own-accuracy: of the last test.";
+    let means = ["2.500 +- 0.000 (2 of 3)", "5.000 +- 0.000 (2 of 3)", "12.000 +- 0.000 (2 of 3)"];
+    found.says(&[notes, "50.00 +- 0.00 % (2 of 3)", "0.125 +- 0.000 (2 of 3)"], &[]);
+    found.says(&means, &[]);
+    Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6))
+        .says(&[], &["means over the rounds", "last test"]);
+}

@@ -95,7 +95,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             h2 { (title) }
             div.scroll { (table(found, &of_cell, setting.target.as_ref())) }
             (personal::page(found.plan, &of_cell))
-            (personal::picture(found.plan, found.rounds, &of_cell))
+            (personal::pictures(found.plan, found.rounds, &of_cell))
             div.charts {
                 @for (name, chart) in [("Test accuracy", accuracies), ("Test loss", losses)] {
                     @if let Some(chart) = chart { div { h3 { (name) } (chart) } }
@@ -110,7 +110,9 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
 /// loses. Nothing where clients do not test.
 fn own_tests(found: &Found<'_>, title: &str, lines: &[&Line]) -> Markup {
     let variants = &found.plan.experiment.variants;
-    let measured = measured(lines.iter().copied());
+    let mut measured = measured(lines.iter().copied());
+    // Those of personal models have pictures with all of them.
+    measured.retain(|name| Metric::is_share(name) && !personal::is_personal(name));
     let chart = |name: &str| {
         let strips: Vec<(usize, Vec<f64>)> =
             lines.iter().map(|line| (line.variant, at_the_end(found, line, name))).collect();
@@ -125,7 +127,7 @@ fn own_tests(found: &Found<'_>, title: &str, lines: &[&Line]) -> Markup {
         Some(html! { div { h3 { (name) ", client by client" } (chart.draw()?) } })
     };
     html! {
-        div.charts { @for chart in measured.into_iter().filter(|name| Metric::is_share(name)).filter_map(chart) { (chart) } }
+        div.charts { @for chart in measured.into_iter().filter_map(chart) { (chart) } }
     }
 }
 

@@ -101,7 +101,7 @@ pub(super) fn page(plan: &Plan, lines: &[&Line]) -> Markup {
     }
 }
 
-/// The local tests of one model, in percent, by every client of every seed; and how many clients it serves worse than the
+/// The local or global tests of one model, in percent, by every client of every seed; and how many clients it serves worse than the
 /// model as it is.
 struct Spread {
     name: String,
@@ -109,16 +109,15 @@ struct Spread {
     worse: usize,
 }
 
-fn spreads(plan: &Plan, rounds: &Rounds, lines: &[&Line]) -> Vec<Spread> {
+fn spreads(plan: &Plan, rounds: &Rounds, lines: &[&Line], figure: &str) -> Vec<Spread> {
     let mut spreads = Vec::new();
     for line in lines {
         let runs = shown(plan, rounds, line).into_iter();
         let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
         let clients: Vec<_> = newest.flat_map(|round| round.clients.values()).collect();
         for (of, model) in MODELS {
-            let name = format!("{of}{}", FIGURES[0]);
-            let pairs =
-                || clients.iter().filter_map(|found| Some((found.get(&name)?, found.get(FIGURES[0]))));
+            let name = format!("{of}{figure}");
+            let pairs = || clients.iter().filter_map(|found| Some((found.get(&name)?, found.get(figure))));
             let values: Vec<f64> = pairs().map(|(share, _)| 100.0 * share).collect();
             let worse =
                 pairs().filter(|(share, as_it_is)| as_it_is.is_some_and(|other| *share < other)).count();
@@ -131,10 +130,16 @@ fn spreads(plan: &Plan, rounds: &Rounds, lines: &[&Line]) -> Vec<Spread> {
     spreads
 }
 
-/// How local tests are distributed over the clients of all seeds, and who loses by a model of its own; nothing without such
-/// tests.
-pub(super) fn picture(plan: &Plan, rounds: &Rounds, lines: &[&Line]) -> Markup {
-    let spreads = spreads(plan, rounds, lines);
+/// How local and global tests are distributed over the clients of all seeds, and who loses by a model of its own; nothing
+/// without such tests.
+pub(super) fn pictures(plan: &Plan, rounds: &Rounds, lines: &[&Line]) -> Markup {
+    html! {
+        (picture(&spreads(plan, rounds, lines, FIGURES[0]), "Local tests of all clients"))
+        (picture(&spreads(plan, rounds, lines, FIGURES[1]), "Global tests of all clients"))
+    }
+}
+
+fn picture(spreads: &[Spread], title: &str) -> Markup {
     let classes: Vec<String> = (0..spreads.len()).map(|index| format!("series-{}", index % 8 + 1)).collect();
     let sets = spreads.iter().zip(&classes).map(|(spread, class)| Strip {
         name: &spread.name,
@@ -150,16 +155,12 @@ pub(super) fn picture(plan: &Plan, rounds: &Rounds, lines: &[&Line]) -> Markup {
         )
     });
     let losers = losers.collect::<Vec<_>>().join("; ");
-    let description = format!("Local tests of every client of every seed. {losers}");
-    let chart = Strips {
-        title: "Local tests of all clients",
-        description: &description,
-        unit: "%",
-        ceiling: Some(100.0),
-        sets: sets.collect(),
-    };
+    let description = format!("{title}, with every seed. {losers}");
+    let chart =
+        Strips { title, description: &description, unit: "%", ceiling: Some(100.0), sets: sets.collect() };
     let Some(chart) = chart.draw() else { return html! {} };
     html! {
+        h3 { (title) }
         (chart)
         p.note {
             "A dot is a client of one seed; below the dots the range, the middle half and the median. "

@@ -1,5 +1,7 @@
 //! Experiments of hand-made rounds, from the records to what people read.
 
+use std::collections::BTreeMap;
+
 use super::page::{Found, page};
 use super::plan::tests::plan;
 use super::plan::{Plan, Planned};
@@ -201,4 +203,32 @@ fn what_is_measured_is_told_with_its_seeds_and_its_rounds() {
     found.says(&means, &[]);
     Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6))
         .says(&[], &["means over the rounds", "last test"]);
+}
+
+/// Three clients, the number of the seed and of the client in what they find.
+fn found_by_clients(run: &Planned, number: u32, names: &[(&str, f64)]) -> Option<RoundRecord> {
+    let mut round = tested(number, 0.4, 0.6)?;
+    for client in 0..3_u8 {
+        let found = |&(name, share): &(&str, f64)| (name.to_owned(), share - f64::from(client) / 10.0);
+        let found: BTreeMap<String, f64> = names.iter().map(found).collect();
+        round.metrics.extend(found.clone());
+        round.clients.insert(run.config.client(client.into()), found);
+    }
+    Some(round)
+}
+
+#[test]
+fn each_kind_of_test_by_clients_has_one_picture() {
+    let names = [
+        ("local-test", 0.9),
+        ("ft-local-test", 0.8),
+        ("global-test", 0.7),
+        ("ft-global-test", 0.6),
+        ("own-accuracy", 0.5),
+    ];
+    let page = Bench::of(RATES, "full", |run, number| found_by_clients(run, number, &names)).page();
+    let titles: Vec<&str> =
+        page.split("<h3>").skip(1).filter_map(|rest| rest.split("</h3>").next()).collect();
+    let own = "own-accuracy, client by client";
+    assert_eq!(titles, ["Local tests of all clients", "Global tests of all clients", "Test accuracy", own]);
 }

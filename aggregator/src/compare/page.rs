@@ -9,7 +9,7 @@ use super::personal;
 use super::plan::{Plan, Target};
 use super::results::{Line, Rounds, curve, measured, shown};
 use super::table::{accuracy, metric, points, to_target, traffic};
-use crate::report::chart::{Floor, Line as Curve, Lines, Strip, Strips};
+use crate::report::chart::{Axis, Floor, Line as Curve, Lines, Strip, Strips};
 use crate::report::html::document;
 use crate::report::units::percent;
 
@@ -78,7 +78,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             floor,
             ceiling,
             target,
-            rounds: last.unwrap_or(0),
+            axis: Axis::Rounds(last.unwrap_or(0)),
             series,
         }
         .draw()
@@ -220,7 +220,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
         format!("Loss of mixtures of two models against their weight, for {}.", names.join(", "));
     let classes: Vec<String> =
         (0..names.len()).map(|index| format!("series-{}", index % COLOURS + 1)).collect();
-    // The axis counts steps; the table below names theta.
+    let [from, to] = [first.points.first(), first.points.last()].map(|end| end.map_or(0.0, |end| end.theta));
     let series = found.mixtures.iter().zip(&names).zip(&classes);
     let series = series.map(|((mixture, name), class)| Curve {
         name,
@@ -234,7 +234,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
         floor: Floor::Zero,
         ceiling: None,
         target: None,
-        rounds: first.points.len() as u32,
+        axis: Axis::Values { name: "theta", count: first.points.len() as u32, from, to },
         series: series.collect(),
     };
     html! {
@@ -242,7 +242,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
             h2 { "Mixtures of two models" }
             p.note {
                 "Loss of theta a + (1 - theta) b for the final models a and b of two seeds, on all "
-                (first.on) " samples; the axis counts the values of theta in the table."
+                (first.on) " samples."
             }
             @if let Some(chart) = chart.draw() { (chart) }
             div.scroll {

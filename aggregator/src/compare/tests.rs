@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::interpolation::{Mixed, Mixture};
 use super::page::{Found, page};
 use super::plan::tests::plan;
 use super::plan::{Plan, Planned};
@@ -231,4 +232,19 @@ fn each_kind_of_test_by_clients_has_one_picture() {
         page.split("<h3>").skip(1).filter_map(|rest| rest.split("</h3>").next()).collect();
     let own = "own-accuracy, client by client";
     assert_eq!(titles, ["Local tests of all clients", "Global tests of all clients", "Test accuracy", own]);
+}
+
+#[test]
+fn mixtures_are_drawn_against_theta() {
+    let bench = Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6));
+    let points =
+        [-0.5, 0.0, 0.5, 1.0].map(|theta| Mixed { theta, loss: 2.0 + theta, accuracy: 0.5 }).to_vec();
+    let mixture = Mixture { name: "slow".to_owned(), on: "training", points, parents: [2.0, 2.5, 3.0] };
+    let Bench { plan, rounds, lines } = &bench;
+    let page = page(&Found { plan, rounds, lines, mixtures: &[mixture] });
+    let (_, chart) = page.split_once("Mixtures of two models").expect("a card");
+    for part in [">theta</text>", "<title>theta -0.50: slow 1.500</title>", ">0.4</text>"] {
+        assert!(chart.contains(part), "{part:?} is not in: {chart}");
+    }
+    assert!(!chart.contains("round 1"), "{chart}");
 }

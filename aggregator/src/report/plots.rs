@@ -3,7 +3,7 @@
 use maud::Markup;
 
 use super::RoundRecord;
-use super::chart::{Bars, Floor, Line, Lines, Stack};
+use super::chart::{Axis, Bars, Floor, Line, Lines, Stack};
 use super::summary::Summary;
 use super::units::{self, bytes, percent, seconds};
 
@@ -33,7 +33,7 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
         target: summary
             .target
             .map(|target| (target.accuracy * 100.0, format!("target {}", percent(target.accuracy)))),
-        rounds: last_round(rounds),
+        axis: Axis::Rounds(last_round(rounds)),
         series: vec![Line {
             name: "accuracy",
             class: "series-1",
@@ -60,7 +60,7 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
         floor: Floor::Zero,
         ceiling: None,
         target: None,
-        rounds: last_round(rounds),
+        axis: Axis::Rounds(last_round(rounds)),
         series: vec![
             Line { name: "test", class: "series-1", points: test },
             Line { name: "training, on the clients", class: "series-2", points: train },

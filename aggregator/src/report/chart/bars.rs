@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::frame::{Content, Frame, px};
+use super::frame::{Axis, Content, Frame, px};
 use super::scale::Scale;
 
 /// One part of every bar.
@@ -41,7 +41,7 @@ impl Bars<'_> {
         let groups: Vec<_> =
             (0..self.rounds.len()).step_by(size).map(|start| self.group(start, size)).collect();
         let highest = groups.iter().map(|group| group.means.iter().sum()).fold(0.0, f64::max);
-        let frame = Frame::new(last, Scale::containing(0.0, highest, 4));
+        let frame = Frame::new(Axis::Rounds(last), Scale::containing(0.0, highest, 4));
         let marks = html! {
             g.bars {
                 @for (index, stack) in self.stacks.iter().enumerate() {
@@ -108,7 +108,7 @@ struct Group {
 }
 
 /// All bars' parts number `index` as one path.
-fn outline(frame: &Frame, groups: &[Group], index: usize) -> String {
+fn outline(frame: &Frame<'_>, groups: &[Group], index: usize) -> String {
     let mut path = String::new();
     for group in groups.iter().filter(|group| group.means[index] > 0.0) {
         let below: f64 = group.means[..index].iter().sum();

@@ -1,4 +1,4 @@
-//! What all charts over rounds share: size, axes, grid, and what a pointer shows of a round.
+//! What all charts over rounds, or over values that are counted like them, share: size, axes, grid, and what a pointer shows.
 
 use maud::{Markup, html};
 
@@ -11,8 +11,75 @@ const RIGHT: f64 = WIDTH - 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = HEIGHT - 34.0;
 
+/// What lies on the horizontal axis, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Axis<'a> {
+    /// Rounds up to this one.
+    Rounds(u32),
+    /// So many values of something else, evenly spaced.
+    Values {
+        /// What they are of.
+        name: &'a str,
+        /// How many.
+        count: u32,
+        /// The first.
+        from: f64,
+        /// The last.
+        to: f64,
+    },
+}
+
+impl Axis<'_> {
+    /// How many places there are.
+    pub(super) fn count(self) -> u32 {
+        match self {
+            Self::Rounds(count) | Self::Values { count, .. } => count,
+        }
+    }
+
+    /// What is at a place: `round 7`.
+    pub(super) fn says(self, place: u32) -> String {
+        match self {
+            Self::Rounds(_) => format!("round {place}"),
+            Self::Values { name, count, from, to } => {
+                let value = from + (to - from) * f64::from(place - 1) / f64::from(count.max(2) - 1);
+                // Rounding can leave "-0.00".
+                let value = if value.abs() < 0.005 { 0.0 } else { value };
+                format!("{name} {value:.2}")
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Rounds(_) => "round",
+            Self::Values { name, .. } => name,
+        }
+    }
+
+    /// Places with their labels.
+    fn ticks(self) -> Vec<(f64, String)> {
+        match self {
+            Self::Rounds(count) => {
+                let scale = Scale::rounds(count);
+                scale.ticks.iter().map(|&tick| (tick, scale.label(tick))).collect()
+            }
+            Self::Values { count, from, to, .. } => {
+                let scale = Scale::containing(from, to, 8);
+                let place = |tick: f64| 1.0 + (tick - from) / (to - from) * (f64::from(count) - 1.0);
+                let within = |tick: &&f64| (from.min(to) - 1e-9..=from.max(to) + 1e-9).contains(*tick);
+                if (to - from).abs() < 1e-9 {
+                    return Vec::new();
+                }
+                scale.ticks.iter().filter(within).map(|&tick| (place(tick), scale.label(tick))).collect()
+            }
+        }
+    }
+}
+
 /// The axes of a chart over rounds.
-pub(super) struct Frame {
+pub(super) struct Frame<'a> {
+    axis: Axis<'a>,
     x: Scale,
     y: Scale,
 }
@@ -31,9 +98,9 @@ pub(super) struct Content<'a> {
     pub(super) columns: &'a [(u32, u32, String)],
 }
 
-impl Frame {
-    pub(super) fn new(rounds: u32, y: Scale) -> Self {
-        Self { x: Scale::rounds(rounds), y }
+impl<'a> Frame<'a> {
+    pub(super) fn new(axis: Axis<'a>, y: Scale) -> Self {
+        Self { axis, x: Scale::rounds(axis.count()), y }
     }
 
     /// The horizontal place of a round; fractions of rounds lie between.
@@ -75,10 +142,10 @@ impl Frame {
                     @for &tick in &self.y.ticks {
                         text x=(px(LEFT - 8.0)) y=(px(self.y(tick) + 4.0)) text-anchor="end" { (self.y.label(tick)) @if !content.unit.is_empty() { " " (content.unit) } }
                     }
-                    @for &tick in &self.x.ticks {
-                        text x=(px(self.x(tick))) y=(px(BOTTOM + 17.0)) text-anchor="middle" { (self.x.label(tick)) }
+                    @for (tick, label) in self.axis.ticks() {
+                        text x=(px(self.x(tick))) y=(px(BOTTOM + 17.0)) text-anchor="middle" { (label) }
                     }
-                    text x=(px(f64::midpoint(LEFT, RIGHT))) y=(px(HEIGHT - 3.0)) text-anchor="middle" { "round" }
+                    text x=(px(f64::midpoint(LEFT, RIGHT))) y=(px(HEIGHT - 3.0)) text-anchor="middle" { (self.axis.name()) }
                 }
                 (content.marks)
                 g.columns {

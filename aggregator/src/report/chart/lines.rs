@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::frame::{Content, Frame, px};
+use super::frame::{Axis, Content, Frame, px};
 use super::scale::Scale;
 
 /// One line.
@@ -13,7 +13,7 @@ pub(crate) struct Line<'a> {
     pub(crate) name: &'a str,
     /// Its class in the style sheet, which gives it its colour.
     pub(crate) class: &'a str,
-    /// Rounds and values, in the order of the rounds. Values that are not finite are left out.
+    /// Rounds, or places on the axis, and values, in their order. Values that are not finite are left out.
     pub(crate) points: Vec<(u32, f64)>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) struct Lines<'a> {
     pub(crate) ceiling: Option<f64>,
     /// A level to draw across, with its name.
     pub(crate) target: Option<(f64, String)>,
-    /// The last round on the axis.
-    pub(crate) rounds: u32,
+    /// What the values are over.
+    pub(crate) axis: Axis<'a>,
     pub(crate) series: Vec<Line<'a>>,
 }
 
@@ -69,7 +69,7 @@ impl Lines<'_> {
             y.ticks.retain(|&tick| tick <= ceiling);
             y.high = y.high.min(ceiling).max(y.ticks.last().copied().unwrap_or(ceiling));
         }
-        let frame = Frame::new(self.rounds, y);
+        let frame = Frame::new(self.axis, y);
         let marks = html! {
             @if let Some((level, name)) = &self.target {
                 line.target x1=(px(Frame::left())) x2=(px(Frame::right())) y1=(px(frame.y(*level))) y2=(px(frame.y(*level))) {}
@@ -87,7 +87,7 @@ impl Lines<'_> {
                 }
             }
         };
-        let columns = if self.rounds < POINTED { self.columns() } else { Vec::new() };
+        let columns = if self.axis.count() < POINTED { self.columns() } else { Vec::new() };
         let svg = frame.draw(&Content {
             title: self.title,
             description: self.description,
@@ -114,12 +114,14 @@ impl Lines<'_> {
             }
         }
         said.into_iter()
-            .map(|(round, values)| (round, round, format!("round {round}: {}", values.join(", "))))
+            .map(|(round, values)| {
+                (round, round, format!("{}: {}", self.axis.says(round), values.join(", ")))
+            })
             .collect()
     }
 }
 
-fn path(frame: &Frame, points: &[(u32, f64)]) -> String {
+fn path(frame: &Frame<'_>, points: &[(u32, f64)]) -> String {
     let place =
         |&(round, value): &(u32, f64)| format!("{},{}", px(frame.x(f64::from(round))), px(frame.y(value)));
     points.iter().map(place).collect::<Vec<_>>().join(" ")
@@ -137,7 +139,7 @@ mod tests {
             floor: Floor::Data,
             ceiling: Some(100.0),
             target: None,
-            rounds: 3,
+            axis: Axis::Rounds(3),
             series: vec![Line { name: "test", class: "series-1", points }],
         }
     }
@@ -160,5 +162,26 @@ mod tests {
         let svg = lines(vec![(1, 97.0), (2, 98.0), (3, 99.9)]).draw().expect("values").into_string();
         assert!(svg.contains(">100 %</text>") && !svg.contains(">101"), "{svg}");
         assert!(svg.contains("<polyline") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn other_things_than_rounds_have_their_own_names_and_values() {
+        let axis = Axis::Values { name: "theta", count: 15, from: -0.2, to: 1.2 };
+        let svg = Lines { axis, ..lines(vec![(1, 50.0), (3, 20.0), (15, 60.0)]) }.draw().expect("values");
+        let svg = svg.into_string();
+        for part in [
+            "<title>theta -0.20: test 50.0 %</title>",
+            "<title>theta 0.00: ",
+            "<title>theta 1.20: ",
+            ">theta</text>",
+        ] {
+            assert!(svg.contains(part), "{part:?} is not in: {svg}");
+        }
+        // A tick stands where the mark of its value does.
+        let (before, _) = svg.split_once(">0.0</text>").expect("a tick");
+        let (_, x) = before.rsplit_once("<text x=\"").expect("its place");
+        let (x, _) = x.split_once('"').expect("a number");
+        assert!(svg.contains(&format!("cx=\"{x}\"")), "{x}: {svg}");
+        assert!(!svg.contains("round"), "{svg}");
     }
 }

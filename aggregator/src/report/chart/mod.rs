@@ -9,6 +9,7 @@ mod scale;
 mod strips;
 
 pub(super) use bars::{Bars, Stack};
+pub(crate) use frame::Axis;
 pub(super) use heatmap::{DRAWN, heatmap};
 pub(crate) use lines::{Floor, Line, Lines};
 pub(crate) use strips::{Strip, Strips, quartiles};

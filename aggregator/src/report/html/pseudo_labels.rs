@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::report::RoundRecord;
-use crate::report::chart::{Floor, Line, Lines};
+use crate::report::chart::{Axis, Floor, Line, Lines};
 use crate::report::units::percent;
 
 /// What is drawn, by its name in a round's record.
@@ -35,7 +35,7 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
         floor: Floor::Zero,
         ceiling: Some(100.0),
         target: None,
-        rounds: rounds.iter().rfind(|round| !round.closing).map_or(0, |round| round.round),
+        axis: Axis::Rounds(rounds.iter().rfind(|round| !round.closing).map_or(0, |round| round.round)),
         series,
     };
     let those = |which: fn(&RoundRecord) -> bool| -> Vec<String> {

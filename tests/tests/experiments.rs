@@ -157,6 +157,35 @@ fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
 }
 
 #[test]
+fn a_plan_can_be_asked_for_at_any_time_and_writes_nothing() {
+    let lab = Lab::new();
+    assert_eq!(lab.compare("out", &[]).code, Some(0));
+    fs::remove_file(lab.path("out/report.html")).expect("it was there");
+    // As another process would have it.
+    let lock = fs::File::open(lab.path("out/lock")).expect("a lock");
+    lock.lock().expect("nobody has it");
+    let refused = lab.compare("out", &[]);
+    assert!(
+        refused.code != Some(0) && refused.text.contains("is in use by another aggregator"),
+        "{}",
+        refused.text
+    );
+    let meanwhile = lab.compare("out", &["--plan"]);
+    assert_eq!(meanwhile.code, Some(0), "{}", meanwhile.text);
+    for part in ["slow, seed 1: complete", "final accuracy"] {
+        assert!(meanwhile.text.contains(part), "{part:?} is not in: {}", meanwhile.text);
+    }
+
+    lab.write(&EXPERIMENT.replace("sgd.rate = 0.02", "sgd.rate = 0.2"));
+    let changed = lab.compare("out", &["--plan"]);
+    assert_eq!(changed.code, Some(0), "{}", changed.text);
+    let part =
+        "slow, seed 1: 12 rounds, with --replace: training.optimizer.sgd.rate is 0.02 there and 0.2 now";
+    assert!(changed.text.contains(part), "{}", changed.text);
+    assert!(!lab.path("out/report.html").exists(), "nothing was written");
+}
+
+#[test]
 fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
     let lab = Lab::new();
     lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 1e30"));

@@ -51,7 +51,7 @@ pub(super) struct CompareArgs {
     /// DIR/replaced
     #[arg(long)]
     replace: bool,
-    /// Say what would be run, and run nothing; tables and report are made of what is there
+    /// Say what would be run, and run nothing; the tables are those of what is there, and nothing is written
     #[arg(long, conflicts_with = "replace")]
     plan: bool,
     /// Print one JSON object with every number of the tables, and nothing else on standard output
@@ -76,10 +76,11 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         PathBuf::from("experiments").join(format!("{stem}-{}", arguments.form))
     });
     let runs = out.join("runs");
-    if arguments.plan && !runs.is_dir() {
-        // Nothing was run yet: there is nothing to lock, and nothing is left behind.
-        tell_plan(&plan, &vec![Standing::Absent; plan.runs.len()]);
-        return conclude(&plan, &out, arguments).map(drop);
+    if arguments.plan {
+        // Nothing is written, so it may be asked while another process is at it.
+        let standing: Vec<Standing> = plan.runs.iter().map(|run| run.standing(&Disk, &runs)).collect();
+        tell_plan(&plan, &standing);
+        return fruitful(&conclude(&plan, &out, arguments)?);
     }
     create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
     let path = out.join("lock");
@@ -94,18 +95,34 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     let standing = settle(&plan, standing, &out, arguments.replace)?;
     let left: Vec<usize> = (0..plan.runs.len()).filter(|&run| standing[run] != Standing::Done).collect();
     let mut outcome = Ok(());
-    if arguments.plan {
-        tell_plan(&plan, &standing);
-    } else if !left.is_empty() {
+    if !left.is_empty() {
         outcome = run_all(&plan, &standing, &left, &runs, arguments);
     }
     let fruitless = conclude(&plan, &out, arguments)?;
-    match fruitless.len() {
-        0 => outcome,
-        runs => outcome.and_then(|()| {
-            let text = format!("{} learned nothing: {}", counted(runs, "run"), fruitless.join("; "));
-            Err(Failure::Fruitless(text))
-        }),
+    outcome.and_then(|()| fruitful(&fruitless))
+}
+
+/// An error that names the runs that learned nothing, if there are any.
+fn fruitful(fruitless: &[String]) -> Result<(), Failure> {
+    if fruitless.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{} learned nothing: {}", counted(fruitless.len(), "run"), fruitless.join("; "));
+    Err(Failure::Fruitless(text))
+}
+
+/// Why what is there is not of the planned run; `None` if it is, or nothing is.
+fn other(standing: &Standing) -> Option<String> {
+    match standing {
+        Standing::Changed(differences) => {
+            let said: Vec<String> = differences
+                .iter()
+                .map(|(key, there, now)| format!("{key} is {there} there and {now} now"))
+                .collect();
+            Some(said.join(", "))
+        }
+        Standing::Foreign(why) => Some(why.clone()),
+        Standing::Absent | Standing::Unfinished(_) | Standing::Done => None,
     }
 }
 
@@ -118,17 +135,7 @@ fn settle(
 ) -> Result<Vec<Standing>, Failure> {
     let mut refused = Vec::new();
     for (run, standing) in plan.runs.iter().zip(&mut standing) {
-        let why = match standing {
-            Standing::Changed(differences) => {
-                let said: Vec<String> = differences
-                    .iter()
-                    .map(|(key, there, now)| format!("{key} is {there} there and {now} now"))
-                    .collect();
-                said.join(", ")
-            }
-            Standing::Foreign(why) => why.clone(),
-            _ => continue,
-        };
+        let Some(why) = other(standing) else { continue };
         if replace {
             let runs = out.join("runs");
             run.set_aside(&Disk, &runs)
@@ -159,7 +166,11 @@ fn tell_plan(plan: &Plan, standing: &[Standing]) {
         let stands = match standing {
             Standing::Done => "complete".to_owned(),
             Standing::Unfinished(closed) => format!("to be continued after round {closed} of {rounds}"),
-            _ => counted(rounds as usize, "round"),
+            other_or_absent => {
+                let rounds = counted(rounds as usize, "round");
+                let why = other(other_or_absent);
+                why.map_or_else(|| rounds.clone(), |why| format!("{rounds}, with --replace: {why}"))
+            }
         };
         terminal::tell(&format!("{}: {stands}", run.title(plan)));
     }
@@ -310,7 +321,7 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
         "mixtures": mixtures,
     });
     let begun = runs.is_dir();
-    if begun {
+    if begun && !arguments.plan {
         let mut files = vec![
             ("report.html", page(&found)),
             ("results.csv", csv(plan, &lines)),
@@ -344,12 +355,10 @@ fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<Stri
             mixture.name, mixture.on
         );
     }
-    let _ = writeln!(
-        text,
-        "\nreport  {}\ntable   {}",
-        out.join("report.html").display(),
-        out.join("results.csv").display()
-    );
+    if !arguments.plan {
+        let [report, table] = ["report.html", "results.csv"].map(|name| out.join(name));
+        let _ = writeln!(text, "\nreport  {}\ntable   {}", report.display(), table.display());
+    }
     terminal::print(&text)?;
     Ok(fruitless)
 }

@@ -141,6 +141,7 @@ impl Plan {
                 let mut layers: Vec<Excerpt> = plan.experiment.base.clone();
                 layers.extend(points.iter().flat_map(|point| point.layers.iter().cloned()));
                 layers.extend(plan.experiment.variants[variant].layers.iter().cloned());
+                not_own(&layers, overrides)?;
                 for &seed in &plan.experiment.seeds {
                     let name = plan.run_name(cell, variant, seed);
                     if name.len() > LONGEST_NAME {
@@ -217,6 +218,24 @@ fn combinations(experiment: &Experiment) -> Vec<Vec<Point>> {
         let longer = |points: &Vec<Point>, point: &Point| [&points[..], std::slice::from_ref(point)].concat();
         so_far.iter().flat_map(|points| axis.points.iter().map(move |point| longer(points, point))).collect()
     })
+}
+
+/// Refuses configurations with what the experiment tells each run itself.
+fn not_own(layers: &[Excerpt], overrides: &[String]) -> Result<(), ExperimentError> {
+    let keys = [
+        (
+            "run.seed",
+            "`seeds` at the top of the file, or of a form, says with which seeds all is run, such as `seeds = [7]`",
+        ),
+        ("run.name", "a run is named after its cell, its variant and its seed"),
+    ];
+    for (key, instead) in keys {
+        if let Some(place) = excerpt::origin(layers, overrides, key) {
+            let reason = format!("`{key}` is the experiment's to set: {instead}");
+            return Err(ExperimentError::Content { place: place.to_string(), reason });
+        }
+    }
+    Ok(())
 }
 
 fn configuration(
@@ -369,6 +388,12 @@ rounds = { "iid/batch=8/slow" = 12 }
                 "[variants.x]\ntraining.epoch = 1\n[variants.y]",
                 &["letters.toml:2", "`training.epoch`", "epochs"],
             ),
+            ("[base]\nrun.seed = 7\n[variants.x]", &["letters.toml:2", "`run.seed`", "`seeds = [7]`"]),
+            (
+                "[variants.x]\n[forms.full]\nrun = { name = 'y' }",
+                &["letters.toml:3", "`run.name`", "named after"],
+            ),
+            ("[variants.x]\n[grid]\n'run.seed' = [1, 2]", &["letters.toml:3", "`run.seed`"]),
             ("[variants.x]\n[grid]\nbeta = 1", &["letters.toml:3", "`grid.beta`", "named points"]),
             ("[variants.x]\n[grid]\nbeta = []", &["no points"]),
             ("[variants.x]\n[paper]\nrounds = { 'a/x' = 1 }", &["letters.toml:3", "`a/x`", "such as `x`"]),
@@ -397,6 +422,22 @@ rounds = { "iid/batch=8/slow" = 12 }
                 assert!(error.contains(part), "{part:?} is not in: {error}");
             }
         }
+    }
+
+    #[test]
+    fn seeds_are_not_set_from_the_command_line() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("letters.toml");
+        std::fs::write(&path, WHOLE).expect("a file in it");
+        let of = |given: &str| {
+            let overrides = ["training.epochs=2".to_owned(), given.to_owned()];
+            Plan::of(Experiment::read(&path, "full").expect("an experiment"), &overrides)
+        };
+        for given in ["run.seed=7", "run={ seed = 7 }"] {
+            let error = of(given).expect_err(given).to_string();
+            assert!(error.starts_with(&format!("--set {given}: `run.seed` is the experiment's")), "{error}");
+        }
+        assert!(of("run.rounds=7").is_ok());
     }
 
     #[test]

@@ -148,7 +148,7 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> String {
 pub fn csv(plan: &Plan, lines: &[Line]) -> String {
     let measured = measured(lines);
     let mut text = "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,\
-                    bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed"
+                    bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed,diverged"
         .to_owned();
     for name in &measured {
         text.extend([",", *name]);
@@ -162,7 +162,7 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
             // Names have no commas and no quotation marks.
             let _ = write!(
                 text,
-                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
                 plan.cells[line.cell].name,
                 plan.experiment.variants[line.variant].name,
                 seed.seed,
@@ -181,7 +181,8 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
                 seed.troubles.rejected,
                 seed.troubles.failed,
                 seed.troubles.missing,
-                seed.troubles.collapsed
+                seed.troubles.collapsed,
+                seed.troubles.diverged
             );
             for name in &measured {
                 let _ = write!(text, ",{}", number(seed.metrics.get(*name).copied()));

@@ -248,3 +248,20 @@ fn mixtures_are_drawn_against_theta() {
     }
     assert!(!chart.contains("round 1"), "{chart}");
 }
+
+#[test]
+fn a_spreadsheet_has_every_trouble() {
+    let record = |run: &Planned, number| {
+        let ill = (run.variant, run.seed, number) == (1, 2, 3);
+        let troubled =
+            RoundRecord { accepted: 6, rejected: 1, failed: 2, diverged: true, ..tested(number, 0.4, 0.6)? };
+        if ill { Some(troubled) } else { tested(number, 0.4, 0.6) }
+    };
+    let bench = Bench::of(RATES, "full", record);
+    let csv = table::csv(&bench.plan, &bench.lines);
+    let cells =
+        |line: usize| csv.lines().nth(line).map(|line| line.split(',').collect::<Vec<_>>()).expect("a line");
+    assert_eq!(cells(0)[14..], ["void_rounds", "rejected", "failed", "missing", "collapsed", "diverged"]);
+    assert_eq!(cells(5)[14..], ["0", "1", "2", "1", "false", "1"], "{csv}");
+    assert_eq!(cells(4)[14..], ["0", "0", "0", "0", "false", "0"], "{csv}");
+}

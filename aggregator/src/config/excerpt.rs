@@ -9,8 +9,9 @@ use shared::id::RunId;
 use toml::{Table, Value};
 
 use super::layers::{self, Layers};
+use super::overrides::{self, Override};
 use super::places::{Places, below};
-use super::{Config, ConfigError, ConfigErrors, Raw, check, validate};
+use super::{Config, ConfigError, ConfigErrors, Origin, Raw, check, validate};
 
 /// A TOML file that holds parts of configurations.
 #[derive(Debug)]
@@ -118,6 +119,17 @@ impl Config {
         joined.override_with(overrides)?;
         validate::validate(joined.finish()?, validate::data_root().as_deref(), run)
     }
+}
+
+/// Where the uppermost of these layers under the overrides that sets this key does so; `None` if none does.
+#[must_use]
+pub fn origin(layers: &[Excerpt], overrides: &[String], key: &str) -> Option<Origin> {
+    let in_override = |given: &String| match overrides::parse(given) {
+        Ok(Override::Set(table)) => Places::in_override(given, &table).origin(key).cloned(),
+        _ => None,
+    };
+    let in_layer = |layer: &Excerpt| layer.places.origin(key).cloned();
+    overrides.iter().rev().find_map(in_override).or_else(|| layers.iter().rev().find_map(in_layer))
 }
 
 /// What differs between two configurations: keys with their value in the first and in the second.

@@ -130,7 +130,7 @@ pub(super) const COMPARE: &str = r#"The experiment's file:
 
 Later ones win: defaults, [base], [forms.FORM], the point of each axis, [variants.NAME], --set.
 
-For one seed, all variants have the same partition, initial parameters and cohorts. Runs that are complete are not repeated; an experiment that was stopped or killed continues with the same command. If the file has changed since, the runs that it concerns are named, and made again with --replace.
+For one seed, all variants have the same partition, initial parameters and cohorts, as far as none sets data.*, model.* or round.fraction to something else. Runs that are complete are not repeated; an experiment that was stopped or killed continues with the same command. If the file has changed since, the runs that it concerns are named, and made again with --replace.
 
 Examples:
   aggregator compare tests/configs/experiments/fedavg-table2.toml

@@ -1,9 +1,10 @@
 //! Experiments: several variants of a configuration on paired seeds, compared.
 //!
 //! `aggregator compare experiment.toml` runs every variant with every seed. Seeds are paired: for one seed, all variants
-//! of a cell have the same partition, the same initial parameters and the same cohorts, since all three come from the
-//! seed and not from what the variants change. Differences are therefore taken seed by seed, and their spread is that of
-//! the difference, which at small scale is a fraction of the spread of either side.
+//! of a cell have the same partition, the same initial parameters and the same cohorts, as far as the variants do not set
+//! otherwise what these are drawn by: `data.*`, `model.*` with `model.seed`, `round.fraction`. A variant with cohorts of
+//! another size, as one where every client is alone, has other cohorts. Differences are taken seed by seed, and their
+//! spread is that of the difference, which at small scale is a fraction of the spread of either side.
 //!
 //! # The file
 //!

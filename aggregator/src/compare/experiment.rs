@@ -189,11 +189,7 @@ impl Experiment {
             }
         }
         let forms = document.names(&["forms"]);
-        let formed = forms.iter().any(|name| name == form);
-        if !formed && !forms.is_empty() {
-            let reason = format!("there is no form `{form}`; there are {}", forms.join(", "));
-            return Err(read.wrong(&["forms"], reason));
-        }
+        let formed = read.has_form(&forms, form)?;
         let of_form: &[&str] = if formed { &["forms", form] } else { &[] };
         let own = |key: &'static str| match of_form {
             [] => None,

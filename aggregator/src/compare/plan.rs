@@ -369,6 +369,8 @@ rounds = { "iid/batch=8/slow" = 12 }
         assert!(plan.runs.iter().all(|run| run.config.effective.data.clients == 5));
         let error = super::tests::plan(WHOLE, "tiny").expect_err("no such form").to_string();
         assert!(error.contains("`tiny`") && error.contains("reduced, full, small, one"), "{error}");
+        let error = super::tests::plan("[variants.x]", "tiny").expect_err("no forms").to_string();
+        assert!(error.contains("`tiny`") && error.contains("no [forms]"), "{error}");
     }
 
     #[test]

@@ -30,6 +30,19 @@ impl Reading<'_> {
         }
     }
 
+    /// Whether `form` is among the `forms`. A file without any has `reduced` and `full`, which are the same.
+    pub(super) fn has_form(&self, forms: &[String], form: &str) -> Result<bool, ExperimentError> {
+        if forms.iter().any(|name| name == form) {
+            return Ok(true);
+        }
+        let reason = match forms {
+            [] if ["reduced", "full"].contains(&form) => return Ok(false),
+            [] => format!("there is no form `{form}`: the file has no [forms]; leave --form out"),
+            _ => format!("there is no form `{form}`; there are {}", forms.join(", ")),
+        };
+        Err(self.wrong(&["forms"], reason))
+    }
+
     /// A count, which means the seeds 1, 2, 3 and so on, or a list of seeds.
     pub(super) fn seeds(&self, path: &[&str]) -> Result<Vec<u32>, ExperimentError> {
         let wrong = || {

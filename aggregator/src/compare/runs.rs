@@ -254,3 +254,41 @@ pub fn recorded(
     };
     jsonl::read(&text).map(|rounds| Some(rounds.records)).map_err(|error| why(&error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::plan::tests::plan;
+
+    #[test]
+    fn cores_are_shared_by_as_many_runs_as_fit_into_memory() {
+        let plan = plan("seeds = 8\n[variants.x]\nmodel.name = 'linear'", "full").expect("a plan");
+        let runs: Vec<&Planned> = plan.runs.iter().collect();
+        let spread = |cores, memory, runs| {
+            let Spread { jobs, threads } = Spread::over(cores, memory, runs);
+            (jobs, threads)
+        };
+        assert_eq!(spread(4, None, &runs), (4, 1));
+        assert_eq!(spread(4, None, &runs[..3]), (3, 2), "no core is left out");
+        assert_eq!(spread(4, None, &runs[..1]), (1, 4));
+        assert_eq!(spread(4, None, &[]), (1, 4), "of nothing to do");
+        let need = |threads| need(runs[0], threads);
+        assert!(4 * need(1) > 2 * need(2) && need(4) > need(3), "what is shared is more than a thread's own");
+        assert_eq!(spread(4, Some(4 * need(1)), &runs), (4, 1));
+        assert_eq!(spread(4, Some(2 * need(2)), &runs), (2, 2));
+        assert_eq!(spread(4, Some(need(4)), &runs), (1, 4));
+        assert_eq!(spread(4, Some(need(3)), &runs), (1, 3));
+        assert_eq!(spread(4, Some(0), &runs), (1, 1), "it is tried all the same");
+    }
+
+    #[test]
+    fn the_largest_run_decides() {
+        let text = "seeds = 1\n[variants.x]\nmodel.name = 'linear'\n[variants.y]\nmodel.name = 'lenet-5'";
+        let plan = plan(text, "full").expect("a plan");
+        let [small, large] = &plan.runs.iter().collect::<Vec<_>>()[..] else { panic!("two runs") };
+        let memory = need(small, 1) + need(large, 1);
+        assert!(need(small, 1) < need(large, 1));
+        assert_eq!(Spread::over(2, Some(memory), &[small, large]).jobs, 1);
+        assert_eq!(Spread::over(2, Some(2 * need(large, 1)), &[small, large]).jobs, 2);
+    }
+}

@@ -265,3 +265,134 @@ fn a_spreadsheet_has_every_trouble() {
     assert_eq!(cells(5)[14..], ["0", "1", "2", "1", "false", "1"], "{csv}");
     assert_eq!(cells(4)[14..], ["0", "0", "0", "0", "false", "0"], "{csv}");
 }
+
+/// Slow ends at 60, 70 and 80 %, fast at 61, 72 and 83; of the first two seeds of fast the first test is good enough.
+fn rates(run: &Planned, number: u32) -> Option<RoundRecord> {
+    let seed = f64::from(run.seed - 1);
+    match run.variant {
+        0 => tested(number, 0.4, 0.6 + 0.1 * seed),
+        _ => tested(number, if run.seed < 3 { 0.55 } else { 0.45 }, 0.61 + 0.11 * seed),
+    }
+}
+
+#[test]
+fn means_spreads_and_paired_differences_are_those_of_the_records() {
+    let found = Bench::of(RATES, "full", rates);
+    let expected = "\
+Two rates
+form \"full\", seeds 1, 2, 3
+
+variant   final accuracy   against slow   rounds to 50.0 %   bytes to it (up)         bytes (up)               paper
+slow      70.0 +- 10.0 %       baseline             4 +- 0   16.0 kB (4.0 kB)   16.0 kB (4.0 kB)   91.5 %, 12 rounds
+fast      72.0 +- 11.0 %    +2.0 +- 1.0             3 +- 1   10.7 kB (2.7 kB)   16.0 kB (4.0 kB)
+
+Means over 3 seeds +- sample standard deviation; differences are paired by seed, in points of accuracy. Bytes: in both directions, and in brackets what clients have sent.
+Models are tested every 2 rounds: rounds and bytes to the target are rounded up to the next test.
+Paper: Nobody, 2020.
+";
+    assert_eq!(found.table(), expected);
+    let csv = table::csv(&found.plan, &found.lines);
+    let mut rows = csv.lines();
+    assert_eq!(
+        rows.next(),
+        Some(
+            "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,bytes_to_target,\
+             bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed,diverged"
+        )
+    );
+    assert_eq!(
+        rows.next(),
+        Some(",slow,1,slow--1,true,4,0.6,0.6,0.5,4,16000,4000,16000,4000,0,0,0,0,false,0")
+    );
+    assert_eq!(
+        rows.nth(2),
+        Some(",fast,1,fast--1,true,4,0.61,0.61,0.5,2,8000,2000,16000,4000,0,0,0,0,false,0")
+    );
+}
+
+#[test]
+fn a_pair_of_which_one_is_missing_is_no_pair() {
+    // Slow without its third seed, fast without its first.
+    let found = Bench::of(RATES, "full", |run, number| {
+        let there = [(0, 1), (0, 2), (1, 2), (1, 3)].contains(&(run.variant, run.seed));
+        rates(run, number).filter(|_| there)
+    });
+    let difference = found.lines[1].difference.expect("a pair");
+    assert!((difference.mean - 0.02).abs() < 1e-9 && difference.seeds == 1, "{difference:?}");
+    found.says(&["+2.0 (1 of 3)", "65.0 +- 7.1 % (2 of 3)", "77.5 +- 7.8 % (2 of 3)"], &[]);
+}
+
+#[test]
+fn what_is_not_complete_or_learned_nothing_counts_nowhere() {
+    let found = Bench::of(RATES, "full", |run, number| match run.seed {
+        1 => rates(run, number).filter(|_| number < 4),
+        2 => Some(RoundRecord { accepted: 0, void: true, ..rates(run, number)? }),
+        _ => rates(run, number),
+    });
+    found.says(
+        &["80.0 % (1 of 3)", "slow, seed 2: 4 void rounds, 40 of 40 updates are missing; it learned nothing"],
+        &[],
+    );
+    assert!(
+        found.page().contains("3 so far") && found.page().contains("counts nowhere</td>"),
+        "{}",
+        found.page()
+    );
+}
+
+#[test]
+fn a_page_has_the_table_the_curves_and_all_runs() {
+    let page = Bench::of(RATES, "full", rates).page();
+    let cells = "<td>72.0 +- 11.0 %</td><td>+2.0 +- 1.0</td><td>3 +- 1</td><td>10.7 kB (2.7 kB)</td><td>16.0 kB (4.0 kB)</td><td></td>";
+    for part in [
+        "<h1>Two rates</h1>",
+        "Form &quot;full&quot;, seeds 1, 2, 3.",
+        &format!("<th scope=\"row\">fast</th>{cells}"),
+        "<title>round 4: slow 70.0 %, fast 72.0 %</title>",
+        "target 50.0 %",
+        "href=\"runs/fast--3/report.html\"",
+        "<td>91.5 %, 12 rounds</td>",
+    ] {
+        assert!(page.contains(part), "{part:?} is not in: {page}");
+    }
+    assert!(!page.contains("<script"), "{page}");
+}
+
+/// With FT, whose paper is better on both tests.
+const PERSONAL: &str = "metrics.fast = { local-test = 80.0, ft-local-test = 95.25, ft-global-test = 91.5 }";
+
+#[test]
+fn personal_models_stand_beside_the_papers_and_who_loses_is_told() {
+    let text = RATES.replace("rounds = { slow = 12 }\naccuracy = { slow = 91.5 }", PERSONAL);
+    let record = |run: &Planned, number| {
+        let names =
+            [("local-test", 0.8), ("ft-local-test", 0.9), ("global-test", 0.7), ("ft-global-test", 0.4)];
+        let mut round = found_by_clients(run, number, &names)?;
+        // One client of the second seed loses on its local test.
+        if run.seed == 2 {
+            let loser = round.clients.get_mut(&run.config.client(2)).expect("one of three");
+            loser.insert("ft-local-test".to_owned(), 0.25);
+        }
+        round.metrics.insert("ft-gate".to_owned(), 0.5);
+        Some(round).filter(|_| run.variant == 1)
+    };
+    let found = Bench::of(&text, "reduced", record);
+    let table = found.table();
+    let (_, personal) = table.split_once("model of the clients").expect("a table");
+    let rows: Vec<Vec<&str>> =
+        personal.lines().take(3).map(|row| row.split("   ").map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        rows.into_iter().map(|row| row.into_iter().filter(|cell| !cell.is_empty()).collect()).collect();
+    assert_eq!(rows[0], ["local test", "paper (full setup)", "global test", "paper (full setup)", "gate"]);
+    assert_eq!(rows[1], ["fast, as it is", "60.00 +- 0.00 %", "80.00 %", "50.00 +- 0.00 %", "-"]);
+    let ft = ["fast, FT", "70.00 +- 0.00 %", "95.25 %", "20.00 +- 0.00 %", "91.50 %", "0.500 +- 0.000"];
+    assert_eq!(rows[2], ft);
+    let page = found.page();
+    for part in [
+        "fast, FT: worse than the model as it is for 1 of 9 clients.",
+        "fast, FT: worse than the model as it is for 9 of 9 clients.",
+        "<td>95.25 %</td>",
+    ] {
+        assert_eq!(page.matches(part).count(), 1, "{part:?}: {page}");
+    }
+}

@@ -184,6 +184,30 @@ fn a_collapse_is_shown_with_its_rounds() {
 }
 
 #[test]
+fn what_clients_found_is_shown_client_by_client() {
+    let config = config(&[]);
+    let mut rounds = run(4, 4);
+    assert!(!page(&config, &rounds, None).contains("own tests"));
+    for (index, share) in [(0, 0.5), (1, 0.7), (2, 0.8), (3, 1.0)] {
+        let found = [("own-accuracy".to_owned(), share), ("own-loss".to_owned(), 1.0 - share)];
+        rounds[2].clients.insert(config.client(index), found.into());
+        // An older test says nothing any more.
+        rounds[1].clients.insert(config.client(index), [("own-accuracy".to_owned(), 0.125)].into());
+    }
+    let found = page(&config, &rounds, None);
+    for part in [
+        "The model after round 2, tested by 4 clients",
+        "own-accuracy: median 75.0 %",
+        "all from 50.0 to 100.0 %.",
+        "<th scope=\"col\">own-loss</th>",
+        "<td>0.7000</td><td>0.3000</td>",
+    ] {
+        assert!(found.contains(part), "{part:?} is not in: {found}");
+    }
+    assert!(!found.contains("own-loss: median") && !found.contains("0.1250"), "{found}");
+}
+
+#[test]
 fn histograms_add_up() {
     let clients = histograms(12);
     let total: usize = clients.iter().flat_map(|(_, counts)| counts).sum();

@@ -1,0 +1,197 @@
+//! Experiments beside the papers that they repeat: small ones of every kind, run, and those that ship, planned.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use federation_tests::process::Process;
+use federation_tests::programs::programs;
+
+/// The row of a table that begins with this.
+fn row<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let row = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
+    row.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+/// What a small experiment prints, and its page.
+fn both(text: &str) -> (String, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (file, out) = (folder.path().join("small.toml"), folder.path().join("out"));
+    fs::write(&file, text).expect("written");
+    let mut command = Command::new(&programs().aggregator);
+    let ended = Process::start("compare", command.arg("compare").arg(&file).arg("--out").arg(&out)).wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    (ended.text, fs::read_to_string(out.join("report.html")).expect("a page"))
+}
+
+#[track_caller]
+fn contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+const LABELS: &str = r#"
+title = "Labels at the server"
+seeds = 2
+baseline = "sl"
+[base]
+data = { clients = 4, limit = 400, labels = "server", labelled = 40 }
+model.name = "linear"
+run.rounds = 2
+algorithm.fedmix = { gate = 0.2 }
+[variants.sl]
+server.mix = [0.0, 1.0, 0.0]
+training.epochs = 0
+[variants.fedmix]
+aggregation.weights = "loss"
+[forms.reduced]
+[forms.full]
+[paper]
+source = "Wang et al. 2022 (FedMix)"
+accuracy = { sl = 19.3, fedmix = 48.0 }
+"#;
+
+#[test]
+fn labels_at_the_server_are_compared_with_the_paper() {
+    let (text, page) = both(LABELS);
+    let head = row(&text, "variant");
+    assert_eq!(head[..5], ["variant", "final accuracy", "against sl", "bytes (up)", "paper (full setup)"]);
+    assert!(head.contains(&"coverage") && head.contains(&"server-loss"), "{head:?}");
+    let [sl, fedmix] = ["sl ", "fedmix "].map(|name| row(&text, name));
+    assert_eq!((sl[4], fedmix[4], sl[2]), ("19.3 %", "48 %", "baseline"));
+    assert_eq!(fedmix.len(), head.len(), "{fedmix:?}");
+    contains(&text, &["sl: nothing that clients learn counts", "server-loss: means over the rounds"]);
+    contains(
+        &page,
+        &["<td>48 %</td>", "Paper: Wang et al. 2022 (FedMix).", "<th scope=\"col\">coverage</th>"],
+    );
+}
+
+const PERSONAL: &str = r#"
+title = "Personal models"
+seeds = 2
+[base]
+data = { clients = 3, limit = 120, partition.dirichlet.alpha = 0.5 }
+model.name = "cnn-small"
+run.rounds = 1
+evaluate.hold-out = 0.25
+personalisation = { method = ["mfe", "ft", "fb"], head.epochs = 2, whole.epochs = 1, gate.epochs = 2 }
+[variants.fedavg]
+[variants.local]
+algorithm.local = {}
+personalisation.method = "none"
+[paper]
+source = "Guo et al. 2021"
+[paper.metrics]
+fedavg = { local-test = 90.0, mfe-local-test = 92.89, ft-global-test = 83.35 }
+"#;
+
+#[test]
+fn personal_models_are_compared_with_the_paper() {
+    let (text, page) = both(PERSONAL);
+    let rows = ["fedavg, as it is", "fedavg, FT", "fedavg, FB", "fedavg, MFE", "local, as it is"];
+    let rows = rows.map(|name| row(&text, name));
+    assert_eq!(rows[0][2], "90.00 %", "{rows:?}");
+    assert_eq!((rows[1][3], rows[3][2]), ("83.35 %", "92.89 %"), "{rows:?}");
+    assert!(rows.iter().all(|row| row[1].contains(" +- ") && row[1].ends_with(" %")), "{rows:?}");
+    assert!(rows[3].last().is_some_and(|gate| gate.starts_with("0.")), "{rows:?}");
+    contains(
+        &text,
+        &["local: the accuracy is the mean over the clients' own models", "Paper: Guo et al. 2021."],
+    );
+    for title in ["<h3>Local tests of all clients</h3>", "<h3>Global tests of all clients</h3>"] {
+        assert_eq!(page.matches(title).count(), 1, "{title}");
+    }
+    contains(&page, &["<td>92.89 %</td>", "Paper: Guo et al. 2021.", "A dot is a client of one seed"]);
+    assert!(!page.contains("client by client"), "nothing is drawn twice");
+}
+
+const ONE_SHOT: &str = r#"
+title = "One round"
+seeds = 2
+target = "fafi"
+[base]
+data = { clients = 3, limit = 120 }
+model.name = "mlp-2nn"
+run.rounds = 1
+augment.shift = 1
+[variants.fafi]
+algorithm.fafi = {}
+[variants.fedavg]
+run.rounds = 2
+[paper]
+source = "Zeng et al. 2025"
+accuracy = { fafi = 80.4 }
+"#;
+
+#[test]
+fn one_round_is_compared_with_many() {
+    let (text, page) = both(ONE_SHOT);
+    let head = row(&text, "variant");
+    let beginning =
+        ["variant", "final accuracy", "rounds to fafi's accuracy", "bytes to it (up)", "bytes (up)", "paper"];
+    assert_eq!(head[..6], beginning);
+    let fused = head.iter().position(|name| *name == "fused-informative").expect("a column");
+    let fafi = row(&text, "fafi ");
+    assert_eq!((fafi[2], fafi[5]), ("1 +- 0", "80.4 %"), "{fafi:?}");
+    // The same model under two names.
+    let share =
+        |cell: &str| cell.split(' ').next().and_then(|share| share.parse::<f64>().ok()).expect("a number");
+    assert!((share(fafi[1]) - 100.0 * share(fafi[fused])).abs() < 0.11, "{fafi:?}");
+    contains(&text, &["fused-uniform, mean-member, members: of the last test."]);
+    contains(&page, &["rounds to fafi's accuracy", "<td>80.4 %</td>", "Paper: Zeng et al. 2025."]);
+}
+
+/// Every experiment that ships.
+const SHIPPED: [&str; 21] = [
+    "fafi-cifar10",
+    "fafi-fashion",
+    "fedavg-cifar",
+    "fedavg-interpolation",
+    "fedavg-shakespeare",
+    "fedavg-table1",
+    "fedavg-table2",
+    "fedmix-cifar10",
+    "fedmix-fashion-streaming",
+    "fedmix-fedloss",
+    "fedmix-labels",
+    "fedmix-mu",
+    "fedmix-weights",
+    "moon-beta",
+    "moon-cifar10",
+    "moon-fashion",
+    "moon-parties",
+    "pfl-cifar10",
+    "pfl-fashion",
+    "robust-aggregation",
+    "server-optimisers",
+];
+
+#[test]
+fn the_shipped_experiments_are_plans() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments");
+    let there = fs::read_dir(&folder).expect("experiments").map(|entry| entry.expect("an entry").path());
+    let mut there: Vec<PathBuf> = there.collect();
+    there.sort();
+    let expected: Vec<PathBuf> =
+        SHIPPED.iter().map(|name| folder.join(name).with_extension("toml")).collect();
+    assert_eq!(there, expected);
+    for path in there {
+        let text = fs::read_to_string(&path).expect("an experiment");
+        let file: toml::Table = text.parse().expect("TOML");
+        let forms = file.get("forms").and_then(toml::Value::as_table).expect("forms");
+        for form in ["reduced", "full"] {
+            assert!(forms.contains_key(form), "{} has no form {form}", path.display());
+        }
+        for form in forms.keys() {
+            let out = tempfile::tempdir().expect("a temporary folder");
+            let mut command = Command::new(&programs().aggregator);
+            // Where its data lies is not looked at before a run begins.
+            command.args(["compare", "--plan", "--form", form, "--set", "data.path=nowhere", "--out"]);
+            let ended = Process::start("compare", command.arg(out.path()).arg(&path)).wait();
+            assert_eq!(ended.code, Some(0), "{}, form {form}: {}", path.display(), ended.text);
+            assert_eq!(fs::read_dir(out.path()).expect("a folder").count(), 0, "nothing is made");
+        }
+    }
+}

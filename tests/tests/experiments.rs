@@ -204,6 +204,44 @@ fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
 }
 
 #[test]
+fn data_that_is_not_what_runs_learned_from_is_noticed() {
+    let lab = Lab::new();
+    lab.write(&EXPERIMENT.replace(
+        "data = { clients = 4, limit = 400 }",
+        "data = { set = 'csv', path = 'numbers', shape = [2], classes = 2, clients = 4 }",
+    ));
+    let numbers = |name: &str, first: i32| {
+        let row = |row: i32| format!("{},{},{}\n", if row == 0 { first } else { row }, -row, row % 2);
+        let text: String = std::iter::once("a,b,label\n".to_owned()).chain((0..40).map(row)).collect();
+        fs::create_dir_all(lab.path("numbers")).expect("a folder");
+        fs::write(lab.path("numbers").join(name), text).expect("written");
+    };
+    numbers("train.csv", 0);
+    numbers("test.csv", 0);
+    let first = lab.compare("out", &[]);
+    assert_eq!(first.code, Some(0), "{}", first.text);
+    assert_eq!(lab.compare("out", &[]).code, Some(0), "nothing has changed");
+
+    numbers("train.csv", 7);
+    let refused = lab.compare("out", &[]);
+    assert_eq!(refused.code, Some(2), "{}", refused.text);
+    for part in ["4 of 4 runs", "fast--1: the content of the training files is ", "--replace"] {
+        assert!(refused.text.contains(part), "{part:?} is not in: {}", refused.text);
+    }
+    assert!(!refused.text.contains("test files"), "{}", refused.text);
+    let plan = lab.compare("out", &["--plan"]);
+    assert!(plan.code == Some(0) && plan.text.contains("with --replace: the content of"), "{}", plan.text);
+    assert!(plan.text.lines().any(|line| line.starts_with("slow ") && !line.contains('%')), "{}", plan.text);
+    // A run of an older program says nothing of its data.
+    fs::remove_file(lab.path("out/runs/slow--1/state/content.json")).expect("it was there");
+    let replaced = lab.compare("out", &["--replace"]);
+    assert!(replaced.code == Some(0) && replaced.text.contains("3 of 4 runs to do"), "{}", replaced.text);
+
+    fs::rename(lab.path("numbers"), lab.path("elsewhere")).expect("moved");
+    assert_eq!(lab.compare("out", &[]).code, Some(0), "what is complete needs no data");
+}
+
+#[test]
 fn a_run_that_a_power_failure_has_damaged_begins_anew() {
     let lab = Lab::new();
     assert_eq!(lab.compare("out", &[]).code, Some(0));

@@ -16,6 +16,7 @@ use super::processor::{Processor, backend};
 use super::rounds::{cores, runtime};
 use super::terminal;
 use super::values::whole;
+use crate::compare::content;
 use crate::compare::experiment::{Experiment, ExperimentError};
 use crate::compare::interpolation::{self, mixtures};
 use crate::compare::page::{Found, page};
@@ -78,9 +79,9 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     let runs = out.join("runs");
     if arguments.plan {
         // Nothing is written, so it may be asked while another process is at it.
-        let standing: Vec<Standing> = plan.runs.iter().map(|run| run.standing(&Disk, &runs)).collect();
+        let standing = standing(&plan, &runs);
         tell_plan(&plan, &standing);
-        return fruitful(&conclude(&plan, &out, arguments)?);
+        return fruitful(&conclude(&plan, &standing, &out, arguments)?);
     }
     create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
     let path = out.join("lock");
@@ -91,15 +92,21 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         )),
         std::fs::TryLockError::Error(error) => Failure::file("lock", &path, error),
     })?;
-    let standing: Vec<Standing> = plan.runs.iter().map(|run| run.standing(&Disk, &runs)).collect();
-    let standing = settle(&plan, standing, &out, arguments.replace)?;
+    let standing = settle(&plan, standing(&plan, &runs), &out, arguments.replace)?;
     let left: Vec<usize> = (0..plan.runs.len()).filter(|&run| standing[run] != Standing::Done).collect();
     let mut outcome = Ok(());
     if !left.is_empty() {
         outcome = run_all(&plan, &standing, &left, &runs, arguments);
     }
-    let fruitless = conclude(&plan, &out, arguments)?;
+    let fruitless = conclude(&plan, &standing, &out, arguments)?;
     outcome.and_then(|()| fruitful(&fruitless))
+}
+
+/// Where every run stands before anything is done.
+fn standing(plan: &Plan, runs: &Path) -> Vec<Standing> {
+    let mut standing = plan.runs.iter().map(|run| run.standing(&Disk, runs)).collect::<Vec<_>>();
+    content::compare(plan, &Disk, runs, &mut standing);
+    standing
 }
 
 /// An error that names the runs that learned nothing, if there are any.
@@ -295,16 +302,22 @@ fn available_memory() -> Option<u64> {
 }
 
 /// Writes the report and the tables of whatever is there, if anything is, and names the complete runs that learned nothing.
-fn conclude(plan: &Plan, out: &Path, arguments: &CompareArgs) -> Result<Vec<String>, Failure> {
+/// `standing` is that of before: what belonged to another state of the experiment is left out.
+fn conclude(
+    plan: &Plan,
+    standing: &[Standing],
+    out: &Path,
+    arguments: &CompareArgs,
+) -> Result<Vec<String>, Failure> {
     let runs = out.join("runs");
-    let read = |run: &Planned| match recorded(&Disk, run, &runs) {
-        Ok(rounds) => rounds,
+    let read = |(run, standing): (&Planned, &Standing)| match recorded(&Disk, run, &runs) {
+        Ok(rounds) => rounds.filter(|_| other(standing).is_none()),
         Err(why) => {
             terminal::tell(&format!("WARNING: {} is left out: {why}", run.title(plan)));
             None
         }
     };
-    let rounds: Rounds = plan.runs.iter().map(read).collect();
+    let rounds: Rounds = plan.runs.iter().zip(standing).map(read).collect();
     let lines = lines(plan, &rounds);
     let mixtures = match plan.experiment.interpolation {
         Some(how) => mixtures(plan, how, &runs).map_err(Failure::environment)?,

@@ -74,13 +74,14 @@
 //! ```
 //!
 //! The runs are all there is of state: one that is complete is not repeated, one that was interrupted, by whatever, is
-//! continued, and its configuration says whether it is still the planned one. If the experiment has changed since, the runs
-//! that are concerned are named, and made again only on demand (`--replace`); the old ones are kept aside.
+//! continued, and its configuration and what its files held say whether it is still the planned one. If the experiment or the
+//! data have changed since, the runs that are concerned are named, and made again only on demand (`--replace`); the old ones are kept aside.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`experiment`] | the file |
 //! | [`plan`] | all its runs with their configurations, and where each stands on disk |
+//! | [`content`] | what the files that runs learn from held |
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
@@ -89,6 +90,7 @@
 //! | [`table`], [`page`] | for terminals and spreadsheets, for browsers |
 //! | [`interpolation`] | mixtures of two final models |
 
+pub mod content;
 pub mod experiment;
 pub mod interpolation;
 mod notes;

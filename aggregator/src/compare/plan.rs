@@ -60,7 +60,7 @@ pub enum Standing {
     Unfinished(u32),
     /// It is complete.
     Done,
-    /// Its directory holds a run of another configuration: keys, their values there and now.
+    /// Its directory holds a run of another configuration, or of other data: keys, their values there and now.
     Changed(Vec<(String, String, String)>),
     /// Its directory holds something that is no run.
     Foreign(String),

@@ -12,6 +12,7 @@ use models::Backend;
 use shared::data::View;
 use tokio::sync::watch;
 
+use super::content::Content;
 use super::plan::{Plan, Planned, Standing};
 use crate::coordinator::Outcome;
 use crate::data;
@@ -31,6 +32,9 @@ pub enum RunFailure {
     /// Its data cannot be divided.
     #[error(transparent)]
     Data(#[from] data::PlanError),
+    /// What its files hold cannot be written down.
+    #[error("what its data holds cannot be written down: {0}")]
+    Content(std::io::Error),
     /// It failed.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
@@ -194,6 +198,11 @@ fn run(
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
     let left_out = data::left_out(&shares, started.run.tests());
+    if let Some(share) = shares.first().filter(|_| !started.continued) {
+        let tests = started.run.tests().map(|tests| &**tests.view().dataset());
+        let kept = Content::of(share.dataset(), tests).keep(&Unsynced, planned, runs);
+        kept.map_err(RunFailure::Content)?;
+    }
     let (mut run, resume, _lock) = started.into_parts();
     run.compute_on(backend.clone());
     let runtime =

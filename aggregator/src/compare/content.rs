@@ -1,0 +1,146 @@
+//! What the files that a run learned from held, so that it is noticed when they hold something else.
+//!
+//! A digest is kept with each run that reads files. A run of before there was this has none, and is believed.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use shared::data::{DataError, Dataset, Samples, Split};
+
+use super::plan::{Plan, Planned, Standing};
+use crate::config::{Config, Source};
+use crate::data;
+use crate::files::{FileLayer, write_durably};
+
+/// Digests of the samples and labels that are used of both splits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Content {
+    train: String,
+    /// Unset where nothing is tested.
+    test: Option<String>,
+}
+
+impl Content {
+    pub(super) fn of(train: &Dataset, test: Option<&Dataset>) -> Self {
+        Self { train: digest(train), test: test.map(digest) }
+    }
+
+    /// What the files of `config` hold now.
+    fn now(config: &Config) -> Result<Self, DataError> {
+        let [train, test] = [Split::Train, Split::Test].map(|split| data::load(config, split));
+        Ok(Self::of(&train?, Some(&test?)))
+    }
+
+    /// Keeps it with a run that reads files, and begins.
+    pub(super) fn keep(&self, files: &dyn FileLayer, run: &Planned, runs: &Path) -> std::io::Result<()> {
+        if matches!(run.config.data.source, Source::Drawn { .. }) {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(self).expect("texts are JSON");
+        write_durably(files, &place(run, runs), |out| out.write_all(&json))
+    }
+
+    /// What is kept with a run. What cannot be read is not there.
+    fn kept(files: &dyn FileLayer, run: &Planned, runs: &Path) -> Option<Self> {
+        let mut json = Vec::new();
+        files.open(&place(run, runs)).ok()?.read_to_end(&mut json).ok()?;
+        serde_json::from_slice(&json).ok()
+    }
+
+    /// What differs of it now, as [`Standing::Changed`] has it.
+    fn changes(&self, now: &Self) -> Vec<(String, String, String)> {
+        let splits = [
+            ("training", Some(&self.train), Some(&now.train)),
+            ("test", self.test.as_ref(), now.test.as_ref()),
+        ];
+        let short = |digest: &String| digest.chars().take(12).collect::<String>();
+        let changed = |(split, there, now): (&str, Option<&String>, Option<&String>)| {
+            let (there, now) = there.zip(now).filter(|(there, now)| there != now)?;
+            Some((format!("the content of the {split} files"), short(there), short(now)))
+        };
+        splits.into_iter().filter_map(changed).collect()
+    }
+}
+
+fn place(run: &Planned, runs: &Path) -> PathBuf {
+    run.directory(runs).state().join("content.json")
+}
+
+/// Takes runs that are there for changed if their files hold something else now. Files that cannot be read say nothing: what
+/// has to read them will say so, and what is complete needs them no more.
+pub fn compare(plan: &Plan, files: &dyn FileLayer, runs: &Path, standing: &mut [Standing]) {
+    let mut seen: Vec<(&Config, Option<Content>)> = Vec::new();
+    for (run, standing) in plan.runs.iter().zip(standing) {
+        if !matches!(standing, Standing::Done | Standing::Unfinished(_)) {
+            continue;
+        }
+        let Some(kept) = Content::kept(files, run, runs) else { continue };
+        let same = |config: &Config| {
+            config.data.source == run.config.data.source
+                && config.data.set == run.config.data.set
+                && config.data.reading == run.config.data.reading
+        };
+        let known = seen.iter().find(|(config, _)| same(config)).map(|(_, now)| now.clone());
+        let now = known.unwrap_or_else(|| {
+            let now = Content::now(&run.config).ok();
+            seen.push((&run.config, now.clone()));
+            now
+        });
+        let changes = now.map_or_else(Vec::new, |now| kept.changes(&now));
+        if !changes.is_empty() {
+            *standing = Standing::Changed(changes);
+        }
+    }
+}
+
+fn digest(dataset: &Dataset) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{:?} {} {}\n", dataset.shape(), dataset.classes(), dataset.samples().kind()));
+    match dataset.samples() {
+        Samples::Bytes(values) => hash.update(values),
+        Samples::Floats(values) => update(&mut hash, values, f32::to_le_bytes),
+        Samples::Tokens(values) => update(&mut hash, values, u16::to_le_bytes),
+    }
+    update(&mut hash, dataset.labels(), u32::to_le_bytes);
+    update(&mut hash, dataset.authors(), u32::to_le_bytes);
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn update<T: Copy, const N: usize>(hash: &mut Sha256, values: &[T], bytes: fn(T) -> [u8; N]) {
+    for chunk in values.chunks(4096) {
+        hash.update(chunk.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(values: &[f32], labels: &[u32]) -> Dataset {
+        Dataset::features(vec![2], values.to_vec(), labels.to_vec(), 3).expect("two numbers each")
+    }
+
+    #[test]
+    fn every_sample_and_label_counts_and_names_the_split() {
+        let (train, test) = (features(&[1.0, 2.0, 3.0, 4.0], &[0, 1]), features(&[5.0, 6.0], &[2]));
+        let there = Content::of(&train, Some(&test));
+        assert_eq!(there.changes(&Content::of(&train.clone(), Some(&test))), []);
+        assert_eq!(there.changes(&Content::of(&train, None)), [], "nothing is known of what is not tested");
+        let names = |changes: Vec<(String, String, String)>| -> Vec<String> {
+            assert!(changes.iter().all(|(_, there, now)| there != now && now.len() == 12));
+            changes.into_iter().map(|(name, ..)| name).collect()
+        };
+        let (training, tests) = ("the content of the training files", "the content of the test files");
+        let value = features(&[1.0, 2.0, 3.0, 4.5], &[0, 1]);
+        assert_eq!(names(there.changes(&Content::of(&value, Some(&test)))), [training]);
+        let label = features(&[5.0, 6.0], &[1]);
+        assert_eq!(names(there.changes(&Content::of(&value, Some(&label)))), [training, tests]);
+        let order = features(&[3.0, 4.0, 1.0, 2.0], &[1, 0]);
+        assert_eq!(names(there.changes(&Content::of(&order, Some(&test)))), [training]);
+    }
+}

@@ -337,4 +337,4 @@ fn tests_of_personal(task: &Task) -> std::result::Result<View, Untested> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

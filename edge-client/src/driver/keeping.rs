@@ -44,29 +44,32 @@ impl Driver {
     ) -> Option<Event> {
         let (held, result) = self.training.ended(finished)?;
         match result {
-            Ok(result) => {
-                if let Some(Err(error)) =
-                    result.personal.as_deref().map(|personal| store.keep_personal(held.run, personal))
-                {
-                    // The others have use for the update all the same.
-                    warn!("the personal model of round {} is lost: {error}", held.round);
-                }
-                self.keep(held, result, false, store, notice)
-            }
+            Ok(result) => self.keep(held, result, false, store, notice),
             Err(reason) => Some(failed(held.round, reason, notice)),
         }
     }
 
-    /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before.
+    /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before. The personal model
+    /// comes first: once the server has counted how good it is, it will not ask for it again.
     pub(super) fn keep<S: Store>(
         &mut self,
         held: Held,
-        result: work::Result,
+        mut result: work::Result,
         again: bool,
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Option<Event> {
         let round = held.round;
+        let kept =
+            result.personal.as_deref().map_or(Ok(()), |personal| store.keep_personal(held.run, personal));
+        match kept {
+            Err(error) if error.is_full() => return self.later(held, result, again, &error, notice),
+            // The others have use for what was trained all the same.
+            Err(error) if result.work.train => warn!("the personal model of round {round} is lost: {error}"),
+            Err(error) => return Some(failed(round, error.to_string(), notice)),
+            Ok(()) => {}
+        }
+        result.personal = None;
         match store.keep(held, &result.report, &result.update, result.local.as_deref()) {
             Ok(()) => {
                 // One that was held before was forgotten with that.
@@ -85,16 +88,26 @@ impl Driver {
                 let keeps = result.local.is_some();
                 Some(Event::Trained { round, outcome: Ok(result.report), keeps })
             }
-            Err(error) if error.is_full() => {
-                if !again {
-                    notice(Notice::NoRoom { round, reason: error.to_string() });
-                }
-                let again = tokio::time::Instant::now() + ROOM_AGAIN;
-                self.unsaved = Some(Unsaved { held, result, again });
-                None
-            }
+            Err(error) if error.is_full() => self.later(held, result, again, &error, notice),
             Err(error) => Some(failed(round, error.to_string(), notice)),
         }
+    }
+
+    /// There was no room.
+    fn later(
+        &mut self,
+        held: Held,
+        result: work::Result,
+        again: bool,
+        error: &StoreError,
+        notice: &mut (dyn FnMut(Notice) + Send),
+    ) -> Option<Event> {
+        if !again {
+            notice(Notice::NoRoom { round: held.round, reason: error.to_string() });
+        }
+        let again = tokio::time::Instant::now() + ROOM_AGAIN;
+        self.unsaved = Some(Unsaved { held, result, again });
+        None
     }
 
     /// Lets go of the update of this round, of which this became, now or, if there is no room, as soon as there is.

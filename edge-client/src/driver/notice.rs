@@ -78,7 +78,8 @@ pub enum Notice {
         /// What is in the way.
         reason: Unready,
     },
-    /// There is no room on the disk for the finished update: it stays in memory, and is tried again until there is.
+    /// There is no room on the disk for the finished update, or for the personal model that was made with it: both stay in
+    /// memory, nothing is sent, and it is tried again until there is.
     NoRoom {
         /// The round.
         round: u32,

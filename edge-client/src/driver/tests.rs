@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::store::{MemoryStore, SyncHandle};
+use crate::work::tests::{PERSONALISE, personal_run};
 
 /// The server's end of a connection.
 struct Server {
@@ -89,6 +90,9 @@ struct Failing {
     full: usize,
     forgotten: Option<UnboundedSender<(usize, Option<Verdict>)>>,
     forgets: usize,
+    /// What keeping personal models fails with, first to last, before it succeeds; how it ended is told.
+    personal: VecDeque<std::io::ErrorKind>,
+    personals: Option<UnboundedSender<bool>>,
     /// What is kept is durable once it is released.
     durable: Mutex<Option<(std::sync::mpsc::Receiver<()>, Arc<AtomicBool>)>>,
 }
@@ -143,6 +147,14 @@ impl Store for Failing {
     }
 
     fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        let fails = self.personal.pop_front();
+        if let Some(personals) = &self.personals {
+            personals.send(fails.is_none()).unwrap();
+        }
+        if let Some(kind) = fails {
+            let (path, error) = ("personal/1.safetensors".into(), kind.into());
+            return Err(StoreError::Io { action: "write", path, error });
+        }
         self.memory.keep_personal(run, bytes)
     }
 }
@@ -295,4 +307,49 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     };
     let (durable, ()) = tokio::join!(left, async { release.send(()).unwrap() });
     assert!(durable);
+}
+
+#[tokio::test]
+async fn a_personal_model_on_a_full_disk_is_kept_before_the_server_hears_of_it() {
+    let (tell, mut personals) = unbounded_channel();
+    let full = [std::io::ErrorKind::StorageFull].into();
+    let store = Failing { personal: full, personals: Some(tell), ..Failing::default() };
+    let (link, mut server) = connection();
+    let served = async {
+        assert!(matches!(server.message().await, ToServer::Hello(_)));
+        let (spec, payload) = personal_run();
+        server.says(ToClient::Welcome { spec, wants: None });
+        server.incoming.send(Incoming::Task { round: 3, work: PERSONALISE, payload }).unwrap();
+        let Outgoing::Update(header, _) = server.hears().await else { panic!("no update") };
+        assert!(header.round == 3 && header.report.metrics.iter().any(Option::is_some));
+        let attempts: Vec<_> = std::iter::from_fn(|| personals.try_recv().ok()).collect();
+        assert_eq!(attempts, [false, true], "the update was sent before the model was kept");
+        server.finishes();
+    };
+    let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    let full = |notice: &&Notice| matches!(notice, Notice::NoRoom { round: 3, reason } if reason.contains("personal/1"));
+    assert_eq!(told.iter().filter(full).count(), 1, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_personal_model_that_cannot_be_kept_is_a_failed_round_and_not_a_score() {
+    let store = Failing { personal: [std::io::ErrorKind::PermissionDenied].into(), ..Failing::default() };
+    let (link, mut server) = connection();
+    let served = async {
+        assert!(matches!(server.message().await, ToServer::Hello(_)));
+        let (spec, payload) = personal_run();
+        server.says(ToClient::Welcome { spec, wants: None });
+        server.incoming.send(Incoming::Task { round: 3, work: PERSONALISE, payload }).unwrap();
+        match server.hears().await {
+            Outgoing::Message(message) => match *message {
+                ToServer::Failed { round: 3, reason } => assert!(reason.contains("personal/1"), "{reason}"),
+                other => panic!("{other:?}"),
+            },
+            Outgoing::Update(..) => panic!("scores of a model that is not there were sent"),
+        }
+        server.finishes();
+    };
+    let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
 }

@@ -73,13 +73,24 @@ fn personal_spec(report: Reports) -> Box<RunSpec> {
     Box::new(spec)
 }
 
+/// What the server sends to clients that make personal models.
+pub(crate) fn personal_run() -> (Box<RunSpec>, Bytes) {
+    let spec = personal_spec(Reports::ALL);
+    let broadcast = broadcast(&spec);
+    (spec, broadcast)
+}
+
+fn broadcast(spec: &RunSpec) -> Bytes {
+    let params = spec.architecture.initialise(|name| spec.root_seed().derive(name).rng()).unwrap();
+    Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into()
+}
+
 fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
     let spec = personal_spec(report);
     let pixels = (0..4 * 20).map(|pixel| (pixel * 37 % 251) as u8).collect();
     let labels: Vec<u8> = (0..20).map(|sample| sample % 2).collect();
     let data = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()));
-    let params = spec.architecture.initialise(|name| spec.root_seed().derive(name).rng()).unwrap();
-    let broadcast = Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+    let broadcast = broadcast(&spec);
     let client = ClientId::from_bytes([5; 16]);
     let (backend, local) = (Backend::cpu(), Some(kept()).filter(|_| !work.train));
     let task = Task { spec, round: 4, work, client, data, tests, backend, broadcast, local };
@@ -91,7 +102,7 @@ fn kept() -> Vec<u8> {
     Parcel::default().to_bytes(Precision::F32)
 }
 
-const PERSONALISE: Work = Work { train: false, evaluate: false, personalise: true };
+pub(crate) const PERSONALISE: Work = Work { train: false, evaluate: false, personalise: true };
 
 fn samples() -> TestSamples {
     let dataset = Dataset::new(vec![1, 2, 2], (0..16).collect(), vec![0_u8, 1, 1, 0], 2).unwrap();

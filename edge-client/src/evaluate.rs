@@ -24,16 +24,19 @@ pub struct Comparison {
     pub samples: u64,
 }
 
-/// Tests on `test`, for a device whose training samples are `own`.
+/// Tests on `test` or, without it, on what the model was kept from, for a device whose training samples are `own`: as
+/// the run that made the model has tested it. Where some were held out, the local test is of the classes of the others.
 ///
 /// # Errors
 /// [`PredictError`] if the samples do not fit the model, or it cannot be run.
 pub fn compare(
     personal: &Personal,
     own: &View,
-    test: &View,
+    test: Option<&View>,
     backend: &Backend,
 ) -> Result<Comparison, PredictError> {
+    let (learned, held_out) = parts(personal, own)?;
+    let test = test.unwrap_or(&held_out);
     let mut mixture = Mixture::new(&personal.model, backend)?;
     let (classes, input) = (mixture.architecture().classes, mixture.architecture().input.clone());
     if test.classes() > classes || own.classes() > classes {
@@ -52,10 +55,24 @@ pub fn compare(
         gates += answer.weights.iter().map(|&gate| f64::from(gate)).sum::<f64>();
         Ok(ControlFlow::Continue(()))
     })?;
-    let histogram = own.histogram();
+    let histogram = learned.histogram();
     let [global, local, mixture] = tallies.each_ref().map(|tally| tally.scores(&histogram));
     let samples = tallies[0].samples();
     Ok(Comparison { global, local, mixture, gate: gates / samples.max(1) as f64, samples })
+}
+
+/// Of the device's samples those that the model may have learned from, and those that it was kept from.
+fn parts(personal: &Personal, own: &View) -> Result<(View, View), PredictError> {
+    let Personal { split, held_out, .. } = personal;
+    if held_out.is_empty() {
+        return Ok((own.clone(), own.part(&[])));
+    }
+    // They are known by their positions, which say nothing of other samples.
+    let (expected, found) = (split.samples() + held_out.len(), own.len());
+    if expected != found {
+        return Err(PredictError::OtherNumber { expected, found });
+    }
+    Ok((own.part(&[&split.expert[..], &split.gate].concat()), own.part(held_out)))
 }
 
 #[cfg(test)]
@@ -74,33 +91,55 @@ mod tests {
 
     #[test]
     fn experts_and_mixture_are_tested_side_by_side() {
-        // The device has three samples of class 1 and one of class 0.
-        let own = view(vec![0; 8], vec![1, 1, 0, 1]);
+        // Of what it has learned from, the device has three samples of class 1 and one of class 0; what was held out of it
+        // is of class 0.
+        let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
         let test = view(vec![255, 0, 0, 255, 0, 255, 0, 255], vec![0, 1, 1, 0]);
-        let found = compare(&personal(Method::Mf), &own, &test, &Backend::cpu()).unwrap();
+        let found = compare(&personal(Method::Mf), &own, Some(&test), &Backend::cpu()).unwrap();
         let scores = |local, global| Scores { local: Some(local), global: Some(global) };
         assert_eq!((found.global, found.local), (scores(0.25, 0.5), scores(0.75, 0.5)));
         // Right about one of two of class 0 and both of class 1: 1/4 * 1/2 + 3/4.
         assert_eq!((found.mixture, found.samples), (scores(0.875, 0.75), 4));
         assert!((found.gate - 0.25).abs() < 1e-3, "{found:?}");
-        let fb = compare(&personal(Method::Fb), &own, &test, &Backend::cpu()).unwrap();
+        let fb = compare(&personal(Method::Fb), &own, Some(&test), &Backend::cpu()).unwrap();
         assert_eq!((fb.mixture, fb.gate), (found.local, 0.0));
     }
 
     #[test]
+    fn without_a_test_split_what_was_held_out_is_tested_on() {
+        let personal = personal(Method::Mf);
+        let own = view((0..12).map(|pixel| 20 * pixel).collect(), vec![1, 1, 0, 1, 1, 0]);
+        let found = compare(&personal, &own, None, &Backend::cpu()).unwrap();
+        assert_eq!(found, compare(&personal, &own, Some(&own.part(&[2, 4])), &Backend::cpu()).unwrap());
+        assert_eq!(found.samples, 2);
+        // Of other samples the positions say nothing.
+        for samples in [5, 7] {
+            let other = view(vec![0; 2 * samples], vec![0; samples]);
+            let error = compare(&personal, &other, Some(&own), &Backend::cpu()).unwrap_err();
+            assert!(matches!(error, PredictError::OtherNumber { expected: 6, found } if found == samples));
+        }
+        // Where nothing was held out, none has to be told apart.
+        let all = Personal { held_out: Vec::new(), ..personal };
+        assert_eq!(
+            compare(&all, &view(vec![0; 14], vec![0; 7]), Some(&own), &Backend::cpu()).unwrap().samples,
+            6
+        );
+    }
+
+    #[test]
     fn labels_that_the_model_does_not_know_are_refused() {
-        let own = view(vec![0; 8], vec![1, 1, 0, 1]);
+        let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         let many = View::whole(Arc::new(Dataset::new(vec![1, 1, 2], vec![0; 2], vec![7_u8], 8).unwrap()));
-        let result = compare(&personal(Method::Mf), &own, &many, &Backend::cpu());
+        let result = compare(&personal(Method::Mf), &own, Some(&many), &Backend::cpu());
         assert!(matches!(result, Err(PredictError::Classes { expected: 2, found: 8 })));
     }
 
     #[test]
     fn samples_of_another_shape_are_refused() {
-        let own = view(vec![0; 8], vec![1, 1, 0, 1]);
+        let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         let wide = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 4], vec![0_u8], 2).unwrap()));
-        let result = compare(&personal(Method::Mf), &own, &wide, &Backend::cpu());
+        let result = compare(&personal(Method::Mf), &own, Some(&wide), &Backend::cpu());
         assert!(matches!(result, Err(PredictError::Shape { .. })));
     }
 }

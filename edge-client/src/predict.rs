@@ -110,6 +110,17 @@ pub enum PredictError {
         /// The tensor.
         tensor: String,
     },
+    /// The device's samples are not those that its personal model was made of.
+    #[error(
+        "the personal model was made of {expected} samples, of which it knows those held out for tests by their place, and \
+         here are {found}: name the data as it was then, or take part in a run again"
+    )]
+    OtherNumber {
+        /// How many it was made of, with those held out.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
     /// The data has more classes than the model.
     #[error(
         "the data has {found} classes and the model tells {expected} apart: name the data that it was trained for"

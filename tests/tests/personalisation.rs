@@ -150,8 +150,9 @@ fn last_line(ended: &Ended) -> Value {
 
 #[test]
 fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
-    // Devices test on their test split, which is the simulation's common one.
-    let lab = Lab::new(2, &[&SETTINGS[..6], &["run.rounds=1"]].concat());
+    // A quarter of their samples is held out. Devices test personal models on their test split, which is the simulation's
+    // common one.
+    let lab = Lab::new(2, &[&SETTINGS[..], &["run.rounds=1"]].concat());
     for index in 0..2 {
         for file in fs::read_dir(lab.path("data/test")).unwrap().map(Result::unwrap) {
             fs::copy(file.path(), lab.data(index).join(file.file_name())).unwrap();
@@ -191,6 +192,16 @@ fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
             let (told, found) = (closing.clients[&id][name], evaluation[key]["local-test"].as_f64().unwrap());
             assert!((told - found).abs() < 1e-9, "{name}: {told} {found}");
         }
+        // Without a test split it is about what was held out.
+        let alone = lab.name(&format!("alone-{index}"));
+        fs::create_dir(&alone).unwrap();
+        for file in fs::read_dir(&data).unwrap().map(Result::unwrap) {
+            if file.file_name().to_str().unwrap().starts_with("train") {
+                fs::copy(file.path(), Path::new(&alone).join(file.file_name())).unwrap();
+            }
+        }
+        let held_out = last_line(&client(&["evaluate", "--state", &state, "--data", &alone, "--json"]));
+        assert_eq!(held_out["samples"].as_u64(), Some(kept.held_out.len() as u64));
         let predicted = client(&[&["predict", "--personal", "--gate"], &at[..]].concat());
         let score = last_line(&predicted);
         assert!((score["accuracy"].as_f64().unwrap() - closing.clients[&id]["mfe-global-test"]).abs() < 1e-9);

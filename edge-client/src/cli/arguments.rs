@@ -169,7 +169,7 @@ pub struct EvaluateArguments {
     /// The device's own samples.
     #[command(flatten)]
     pub samples: SampleArguments,
-    /// Directory of the test samples [default: that of --data]
+    /// Directory of the test samples [default: that of --data; where it has none, what the run held out of the samples]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub test: Option<PathBuf>,
     /// Print one JSON object instead of a table

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use serde_json::json;
-use shared::data::Split;
+use shared::data::{DataError, Split};
 use shared::personalisation::Scores;
 
 use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
@@ -27,9 +27,13 @@ pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
     let own = &arguments.samples;
     let data = arguments.test.clone().unwrap_or_else(|| own.data.clone());
     let test = SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes);
-    let test = test.map_err(or_by("--test DIR names the folder of the test samples"))?;
+    let held_out = arguments.test.is_none() && !personal.held_out.is_empty();
+    let test = match test {
+        Err(DataError::OtherSplit { .. }) if held_out => None,
+        test => Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?),
+    };
     let own = own.load(Split::Train, Some(&personal.samples), classes)?;
-    let comparison = compare(&personal, &own, &test, &processor::best())?;
+    let comparison = compare(&personal, &own, test.as_ref(), &processor::best())?;
     let out = &mut BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
         write_json(&personal, &comparison, out)

@@ -189,9 +189,10 @@ pub fn carry_out(
 ) -> std::result::Result<Result, TaskError> {
     let started = Instant::now();
     let algorithm = registry::build(&task.spec.algorithm)?;
-    // A server is not believed that this is so.
+    // A server is not believed that this is so. Where the labels are the server's, those here mean nothing.
     let (run, device) = (&task.spec.data.class_names, task.data.dataset().class_names());
-    if !run.is_empty() && !device.is_empty() && run != device {
+    let used = task.spec.data.labels == LabelsAt::Device;
+    if used && !run.is_empty() && !device.is_empty() && run != device {
         return Err(TaskError::ClassNames { device: device.join(", "), run: run.join(", ") });
     }
     if task.spec.data.shape != task.data.shape() {

@@ -53,6 +53,30 @@ fn a_task_about_other_samples_is_refused_whatever_the_server_says() {
     assert!(matches!(refused, TaskError::Shape { .. }), "{refused}");
 }
 
+#[test]
+fn classes_of_other_names_are_refused_where_the_devices_labels_are_used() {
+    let refused = |labels, device: [&str; 2]| {
+        let mut spec = Box::new(RunSpec::example("fedavg"));
+        spec.data.class_names = vec!["cat".to_owned(), "dog".to_owned()];
+        spec.data.labels = labels;
+        let data = Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 2).unwrap();
+        let data = View::whole(Arc::new(data.named(device.map(str::to_owned).to_vec())));
+        let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
+        // What comes after this is that the broadcast is read, and there is none.
+        let (work, broadcast) = (Work::TRAIN, Bytes::new());
+        let task = Task { spec, round: 1, work, client, data, tests, backend, broadcast, local: None };
+        carry_out(&task, &Handle::default(), None).unwrap_err()
+    };
+    for other in [["dog", "cat"], ["cat", "bird"]] {
+        let error = refused(LabelsAt::Device, other);
+        assert!(matches!(error, TaskError::ClassNames { .. }), "{error}");
+        assert!(error.to_string().contains(&other.join(", ")) && error.to_string().contains("cat, dog"));
+        let goes_on = refused(LabelsAt::Server, other);
+        assert!(matches!(goes_on, TaskError::Broadcast(_)), "{goes_on}");
+    }
+    assert!(matches!(refused(LabelsAt::Device, ["cat", "dog"]), TaskError::Broadcast(_)));
+}
+
 /// A network of two layers, on 1x2x2 samples of two classes, whose clients make personal models.
 fn personal_spec(report: Reports) -> Box<RunSpec> {
     let mut spec = RunSpec::example("fedavg");

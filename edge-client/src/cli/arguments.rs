@@ -135,7 +135,8 @@ pub struct JoinArguments {
     pub classes: Labels,
     /// Join with samples alone, for runs whose labels are at the server: files of labels need not be there and are not read
     ///
-    /// Images may lie in one folder then. Without this, labels are read and not used in such a run.
+    /// Images may lie in one folder then. Of safetensors, x alone is read, and of a CSV table all columns but the one that
+    /// --label names, if it is there. Without this, labels are read and not used in such a run.
     #[arg(long, conflicts_with = "classes")]
     pub unlabelled: bool,
     /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]

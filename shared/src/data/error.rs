@@ -316,8 +316,8 @@ pub enum DataError {
     EmptyClass,
     /// Labels that cannot be left unread.
     #[error(
-        "holds {format}, whose labels stand beside the samples in the same file: join without --unlabelled; where the run's \
-         labels are at the server, those here are not used"
+        "holds {format}, which are their own labels: join without --unlabelled; where the run's labels are at the server, those \
+         here are not used"
     )]
     LabelsInside {
         /// The format.

@@ -63,7 +63,7 @@ impl Format {
             Ok(images::entries(&folder)?.iter().any(|file| images::is_image(file)))
         };
         match Self::detect(directory, split) {
-            // A table, a text and tensors are read with their labels alone: beside images they are a note, or a list of them.
+            // Beside images a table, a text and tensors are a note, or a list of them.
             Err(DataError::Unclear { .. } | DataError::OtherSplit { .. })
             | Ok(Self::Text | Self::Csv | Self::Safetensors)
                 if flat()? =>
@@ -149,10 +149,11 @@ impl Format {
         }
     }
 
-    /// Reads the samples of a split without their labels. Labels in files or folders of their own need not be there.
+    /// Reads the samples of a split without their labels, which need not be there. Of tensors `x` alone is read, and of a table
+    /// all columns but the one that [`Reading::column`] names.
     ///
     /// # Errors
-    /// As [`Format::load`], and [`DataError::LabelsInside`] where samples cannot be read without.
+    /// As [`Format::load`], and [`DataError::LabelsInside`] for text, which is its own labels.
     pub fn load_unlabelled(
         self,
         directory: &Path,
@@ -163,9 +164,9 @@ impl Format {
             Self::Idx => idx::load_unlabelled(directory, split),
             Self::Cifar(cifar) => Ok(cifar.load_split(directory, split)?.without_labels()),
             Self::Images => images::load_unlabelled(directory, split, reading),
-            Self::Safetensors | Self::Csv | Self::Text => {
-                Err(DataError::LabelsInside { format: self.to_string() }.in_file(directory))
-            }
+            Self::Safetensors => tensors::load_unlabelled(directory, split, reading),
+            Self::Csv => table::load_unlabelled(directory, split, reading),
+            Self::Text => Err(DataError::LabelsInside { format: self.to_string() }.in_file(directory)),
         }
     }
 }
@@ -254,10 +255,21 @@ mod tests {
             assert_eq!(load(folder.path()).unwrap().len(), 1, "{note}");
         }
 
+        for (name, table) in [("labelled", "a,label\n1,0\n"), ("unlabelled", "a\n1\n")] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("train.csv"), table).unwrap();
+            let found = load(folder.path()).unwrap();
+            assert_eq!((found.len(), found.shape(), found.classes()), (1, &[1][..], 0), "{name}");
+        }
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("train.csv"), "a,label\n1,0\n").unwrap();
+        let set = Dataset::features(vec![1], vec![0.5], vec![3], 10).unwrap();
+        tensors::write_split(folder.path(), Split::Train, &set).unwrap();
+        assert_eq!(load(folder.path()).unwrap(), set.without_labels());
+
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("play.txt"), "A: x\n").unwrap();
         let inside = load(folder.path()).unwrap_err().to_string();
-        assert!(inside.contains("a CSV table") && inside.contains("join without --unlabelled"), "{inside}");
+        assert!(inside.contains("text by role") && inside.contains("join without --unlabelled"), "{inside}");
         assert!(load(&folder.path().join("absent")).is_err());
     }
 

@@ -6,14 +6,14 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use csv::StringRecord;
 
 use super::error::existing_file;
 use super::idx::MAX_CONTENT;
 use super::reading::{Reading, Skipped, at};
-use super::{DataError, Dataset, Split};
+use super::{DataError, Dataset, Samples, Split};
 
 /// The most columns of a table.
 const MOST_COLUMNS: usize = 1 << 20;
@@ -29,6 +29,21 @@ pub fn file_name(split: Split) -> String {
 /// # Errors
 /// [`DataError`], which names the file, and the line for a row.
 pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+    let (path, file) = open(directory, split)?;
+    read(file, &path, reading)
+}
+
+/// Reads a split without its labels, which need not be there: all columns are features but for the one that the reader calls
+/// the labels'.
+///
+/// # Errors
+/// As [`load_split`].
+pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+    let (path, file) = open(directory, split)?;
+    read_unlabelled(file, &path, reading)
+}
+
+fn open(directory: &Path, split: Split) -> Result<(PathBuf, impl Read), DataError> {
     let path = existing_file(directory, file_name(split))?;
     let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (length, file) = opened.map_err(|error| DataError::from(error).in_file(&path))?;
@@ -37,30 +52,72 @@ pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<D
         return Err(problem.in_file(&path));
     }
     // Numbers have at least as many bytes as half of an `f32`: memory is bounded by the file.
-    read(file.take(MAX_CONTENT), &path, reading)
+    Ok((path, file.take(MAX_CONTENT)))
 }
 
 /// Reads a table from anywhere. `path` is for messages.
 pub fn read(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
+    let labels = |found: &[usize]| match found {
+        &[at] => Some(LabelColumn::Read(at)),
+        _ => None,
+    };
+    table(input, path, reading, &labels)
+}
+
+/// The same without labels.
+pub fn read_unlabelled(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
+    let labels = |found: &[usize]| match found {
+        [] => Some(LabelColumn::Absent),
+        &[at] => Some(LabelColumn::LeftOut(at)),
+        _ => None,
+    };
+    table(input, path, reading, &labels)
+}
+
+/// The labels of a table.
+#[derive(Clone, Copy)]
+enum LabelColumn {
+    /// In this column.
+    Read(usize),
+    /// In this column, and not looked at.
+    LeftOut(usize),
+    /// Nowhere.
+    Absent,
+}
+
+impl LabelColumn {
+    fn column(self) -> Option<usize> {
+        match self {
+            Self::Read(at) | Self::LeftOut(at) => Some(at),
+            Self::Absent => None,
+        }
+    }
+}
+
+/// Reads a table whose labels are what `labels` says of the columns of the name looked for.
+fn table(
+    input: impl Read,
+    path: &Path,
+    reading: &Reading,
+    labels: &dyn Fn(&[usize]) -> Option<LabelColumn>,
+) -> Result<Dataset, DataError> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
     let damaged = |error: csv::Error| DataError::Csv { reason: error.to_string() }.in_file(path);
     let header = reader.headers().map_err(damaged)?.clone();
-    let named = |name: &str| name.trim() == reading.column;
-    let label = match header.iter().filter(|name| named(name)).count() {
-        1 => header.iter().position(named).unwrap_or_default(),
-        found => {
-            let columns = header.iter().take(20).collect::<Vec<_>>().join(", ");
-            let column = reading.column.clone();
-            return Err(DataError::LabelColumn { column, found, columns }.in_file(path));
-        }
+    let named = header.iter().enumerate().filter(|(_, name)| name.trim() == reading.column);
+    let named: Vec<usize> = named.map(|(at, _)| at).collect();
+    let Some(label) = labels(&named) else {
+        let columns = header.iter().take(20).collect::<Vec<_>>().join(", ");
+        let (column, found) = (reading.column.clone(), named.len());
+        return Err(DataError::LabelColumn { column, found, columns }.in_file(path));
     };
-    let columns = header.len() - 1;
+    let columns = header.len() - usize::from(label.column().is_some());
     let shape = reading.shape.clone().unwrap_or_else(|| vec![columns]);
     let wanted = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
     if columns == 0 || columns > MOST_COLUMNS || wanted != Some(columns) {
         return Err(DataError::Columns { columns, shape }.in_file(path));
     }
-    let (mut values, mut labels, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+    let (mut values, mut classes, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
     let mut record = StringRecord::new();
     loop {
         match reader.read_record(&mut record) {
@@ -68,7 +125,7 @@ pub fn read(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset,
             Ok(true) => {
                 let begin = values.len();
                 match row(&record, &header, label, reading, &mut values) {
-                    Ok(class) => labels.push(class),
+                    Ok(class) => classes.extend(class),
                     Err(error) => {
                         values.truncate(begin);
                         let line = record.position().map_or(0, csv::Position::line);
@@ -85,30 +142,33 @@ pub fn read(input: impl Read, path: &Path, reading: &Reading) -> Result<Dataset,
             Err(error) => return Err(damaged(error)),
         }
     }
-    let dataset = Dataset::features(shape, values, labels, reading.labels.classes());
-    Ok(dataset
-        .map_err(|error| skipped.explain(error).in_file(path))?
-        .named(reading.labels.names().to_vec())
-        .leaving_out(skipped))
+    let dataset = match label {
+        LabelColumn::Read(_) => Dataset::features(shape, values, classes, reading.labels.classes())
+            .map(|dataset| dataset.named(reading.labels.names().to_vec())),
+        LabelColumn::LeftOut(_) | LabelColumn::Absent => Dataset::unlabelled(shape, Samples::Floats(values)),
+    };
+    Ok(dataset.map_err(|error| skipped.explain(error).in_file(path))?.leaving_out(skipped))
 }
 
-/// Appends the features of a row and gives its class.
+/// Appends the features of a row and gives its class, if that is read.
 fn row(
     record: &StringRecord,
     header: &StringRecord,
-    label: usize,
+    label: LabelColumn,
     reading: &Reading,
     values: &mut Vec<f32>,
-) -> Result<u32, DataError> {
+) -> Result<Option<u32>, DataError> {
     if record.len() != header.len() {
         return Err(DataError::Fields { found: record.len(), columns: header.len() });
     }
-    let written = record[label].trim();
-    if written.is_empty() {
-        return Err(DataError::NoLabel { column: header[label].to_owned() });
-    }
-    let class = reading.labels.class(written)?;
-    for (column, field) in record.iter().enumerate().filter(|&(column, _)| column != label) {
+    let class = match label {
+        LabelColumn::Read(at) if record[at].trim().is_empty() => {
+            return Err(DataError::NoLabel { column: header[at].to_owned() });
+        }
+        LabelColumn::Read(at) => Some(reading.labels.class(record[at].trim())?),
+        LabelColumn::LeftOut(_) | LabelColumn::Absent => None,
+    };
+    for (column, field) in record.iter().enumerate().filter(|&(column, _)| Some(column) != label.column()) {
         match field.trim().parse::<f32>() {
             Ok(value) if value.is_finite() => values.push(value),
             _ => {
@@ -125,7 +185,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::Samples;
     use crate::data::reading::{Labels, OnError};
 
     fn reading() -> Reading {
@@ -149,6 +208,26 @@ mod tests {
         assert_eq!(load(text, &image).unwrap().shape(), [1, 2, 1]);
         let numbers = Reading { labels: Labels::Numbers(3), ..reading() };
         assert_eq!(load(b"kind,a\n2,0\n", &numbers).unwrap().labels(), [2]);
+    }
+
+    #[test]
+    fn without_labels_all_columns_are_features_but_the_one_called_so() {
+        let load = |text: &[u8]| read_unlabelled(text, Path::new("train.csv"), &reading());
+        let values = Samples::Floats(vec![1.0, 2.5, -3.0, 4.0]);
+        // What stands in it is not looked at.
+        for text in [&b"a,b\n1,2.5\n-3,4\n"[..], b"a,kind,b\n1,what,2.5\n-3,,4\n"] {
+            let dataset = load(text).unwrap();
+            assert_eq!((dataset.samples(), dataset.shape(), dataset.len()), (&values, &[2][..], 2));
+            assert_eq!((dataset.classes(), dataset.labels().len(), dataset.class_names().len()), (0, 0, 0));
+        }
+        let says = |text: &[u8], said: &str| {
+            let error = load(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        says(b"kind,a,kind\n1,2,3\n", "2 columns are named `kind`");
+        says(b"a,b\n1,cat\n", "column `b` holds \"cat\"");
+        says(b"kind\ncat\n", "0 columns of features");
+        says(b"a,b\n", "holds no sample");
     }
 
     #[test]
@@ -205,7 +284,9 @@ mod tests {
             let mut text = if head { b"a,kind,b\n".to_vec() } else { Vec::new() };
             text.extend(bytes);
             let on_error = if skip { OnError::Skip } else { OnError::Stop };
-            let _ = load(&text, &Reading { on_error, ..reading() });
+            let reading = Reading { on_error, ..reading() };
+            let _ = load(&text, &reading);
+            let _ = read_unlabelled(&text[..], Path::new("train.csv"), &reading);
         }
     }
 }

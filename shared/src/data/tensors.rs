@@ -66,6 +66,16 @@ pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<D
     read(&bytes, &path, reading)
 }
 
+/// Reads a split without its labels: of the file's tensors `x` alone is looked at, which may not be text.
+///
+/// # Errors
+/// As [`load_split`], and [`DataError::LabelsInside`] for text.
+pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
+    let path = existing_file(directory, file_name(split))?;
+    let bytes = bytes(&path).map_err(|error| error.in_file(&path))?;
+    read_unlabelled(&bytes, &path, reading)
+}
+
 fn bytes(path: &PathBuf) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_CONTENT + 1).read_to_end(&mut bytes)?;
@@ -87,17 +97,8 @@ pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, Dat
     let written = metadata.metadata().as_ref().and_then(|all| all.get(CLASSES)?.parse().ok());
     let classes: usize = written.unwrap_or(reading.labels.classes());
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error)).map_err(whole)?;
-    let tensor = |name: &'static str| {
-        let names = || tensors.names().into_iter().take(20).collect::<Vec<_>>().join(", ");
-        tensors.tensor(name).map_err(|_| DataError::NoTensor { name, names: names() }.in_file(path))
-    };
-    let (x, y) = (tensor("x")?, tensor("y")?);
-    let [count, shape @ ..] = x.shape() else { return Err(whole(wrong("x", &x, NEEDED))) };
-    let count = *count;
-    // Of no samples the format allows any shape, also one that no sample can have.
-    let length = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
-    let length = length
-        .ok_or_else(|| whole(DataError::TooLarge { dimensions: x.shape().to_vec(), limit: MAX_CONTENT }))?;
+    let (x, y) = (tensor(&tensors, "x").map_err(whole)?, tensor(&tensors, "y").map_err(whole)?);
+    let Inputs { samples, count, shape, length } = Inputs::of(&x, reading).map_err(whole)?;
     let each = if x.dtype() == Dtype::U16 { length } else { 1 };
     let labels_fit = match y.shape() {
         [samples] => *samples == count && x.dtype() != Dtype::U16,
@@ -108,20 +109,7 @@ pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, Dat
         let reason = format!("as many labels as samples, `x` having shape {:?}", x.shape());
         return Err(whole(DataError::Tensor { name: "y", found: described(&y), needed: reason }));
     }
-    if let Some(wanted) = reading.shape.as_ref().filter(|wanted| *wanted != shape) {
-        let needed = format!("[n, ...] with samples of shape {wanted:?}");
-        return Err(whole(DataError::Tensor { name: "x", found: described(&x), needed }));
-    }
     let labels = numbers(&y).ok_or_else(|| whole(wrong("y", &y, "whole numbers")))?;
-    let samples = match (x.dtype(), shape) {
-        (Dtype::U8, [_, _, _]) => Samples::Bytes(x.data().to_vec()),
-        (Dtype::F32, _) => Samples::Floats(floats(x.data())),
-        (Dtype::U16, [_]) => Samples::Tokens(shorts(x.data())),
-        _ => return Err(whole(wrong("x", &x, NEEDED))),
-    };
-    if length == 0 {
-        return Err(whole(DataError::EmptyShape { found: shape.to_vec() }));
-    }
     let (mut kept, mut classes_of, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
     for row in 0..count {
         match classify(&labels[row * each..][..each], classes).and_then(|found| {
@@ -137,11 +125,72 @@ pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, Dat
     }
     let samples = if kept.len() == count { samples } else { samples.select(&kept, length) };
     let dataset = match samples {
-        Samples::Bytes(pixels) => Dataset::new(shape.to_vec(), pixels, classes_of, classes),
-        Samples::Floats(values) => Dataset::features(shape.to_vec(), values, classes_of, classes),
+        Samples::Bytes(pixels) => Dataset::new(shape, pixels, classes_of, classes),
+        Samples::Floats(values) => Dataset::features(shape, values, classes_of, classes),
         Samples::Tokens(tokens) => Dataset::text(length, tokens, classes_of, classes),
     };
     Ok(dataset.map_err(|error| whole(skipped.explain(error)))?.leaving_out(skipped))
+}
+
+/// The same without labels.
+pub fn read_unlabelled(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
+    let whole = |error: DataError| error.in_file(path);
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| whole(malformed(&error)))?;
+    let x = tensor(&tensors, "x").map_err(whole)?;
+    let Inputs { samples, count, shape, length } = Inputs::of(&x, reading).map_err(whole)?;
+    if matches!(samples, Samples::Tokens(_)) {
+        return Err(whole(DataError::LabelsInside { format: "tokens of a text".to_owned() }));
+    }
+    let (mut kept, mut skipped) = (Vec::new(), Skipped::default());
+    for row in 0..count {
+        match finite(&samples, row, length) {
+            Ok(()) => kept.push(row),
+            Err(error) => skipped.take(reading.on_error, at(format!("sample {row}"), path, error))?,
+        }
+    }
+    let samples = if kept.len() == count { samples } else { samples.select(&kept, length) };
+    let dataset = Dataset::unlabelled(shape, samples);
+    Ok(dataset.map_err(|error| whole(skipped.explain(error)))?.leaving_out(skipped))
+}
+
+fn tensor<'a>(tensors: &SafeTensors<'a>, name: &'static str) -> Result<TensorView<'a>, DataError> {
+    let names = || tensors.names().into_iter().take(20).collect::<Vec<_>>().join(", ");
+    tensors.tensor(name).map_err(|_| DataError::NoTensor { name, names: names() })
+}
+
+/// What the tensor `x` holds.
+struct Inputs {
+    samples: Samples,
+    /// How many samples.
+    count: usize,
+    /// Of one.
+    shape: Vec<usize>,
+    /// Values of one.
+    length: usize,
+}
+
+impl Inputs {
+    fn of(x: &TensorView<'_>, reading: &Reading) -> Result<Self, DataError> {
+        let [count, shape @ ..] = x.shape() else { return Err(wrong("x", x, NEEDED)) };
+        // Of no samples the format allows any shape, also one that no sample can have.
+        let length = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
+        let too_large = || DataError::TooLarge { dimensions: x.shape().to_vec(), limit: MAX_CONTENT };
+        let length = length.ok_or_else(too_large)?;
+        if let Some(wanted) = reading.shape.as_ref().filter(|wanted| *wanted != shape) {
+            let needed = format!("[n, ...] with samples of shape {wanted:?}");
+            return Err(DataError::Tensor { name: "x", found: described(x), needed });
+        }
+        let samples = match (x.dtype(), shape) {
+            (Dtype::U8, [_, _, _]) => Samples::Bytes(x.data().to_vec()),
+            (Dtype::F32, _) => Samples::Floats(floats(x.data())),
+            (Dtype::U16, [_]) => Samples::Tokens(shorts(x.data())),
+            _ => return Err(wrong("x", x, NEEDED)),
+        };
+        if length == 0 {
+            return Err(DataError::EmptyShape { found: shape.to_vec() });
+        }
+        Ok(Self { samples, count: *count, shape: shape.to_vec(), length })
+    }
 }
 
 const NEEDED: &str = "U8 [n, channels, height, width], F32 [n, ...] or U16 [n, length]";
@@ -283,6 +332,27 @@ mod tests {
     }
 
     #[test]
+    fn without_labels_nothing_but_the_samples_is_looked_at() {
+        let load = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)]| {
+            read_unlabelled(&file(tensors), Path::new("train.safetensors"), &two())
+        };
+        let x = ("x", Dtype::F32, &[2, 1][..], le(&[5.0, 6.0]));
+        for tensors in [&[x.clone()][..], &[x, ("y", Dtype::F32, &[7][..], le(&[f32::NAN; 7]))]] {
+            let dataset = load(tensors).unwrap();
+            assert_eq!(dataset.samples(), &Samples::Floats(vec![5.0, 6.0]));
+            assert_eq!((dataset.len(), dataset.classes(), dataset.labels().len()), (2, 0, 0));
+        }
+        let says = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)], said: &str| {
+            let error = load(tensors).unwrap_err().to_string();
+            assert!(error.starts_with("train.safetensors: ") && error.contains(said), "{error}");
+        };
+        says(&[("y", Dtype::U8, &[2], vec![0; 2])], "no tensor `x`");
+        says(&[("x", Dtype::U16, &[1, 2], vec![0; 4])], "join without --unlabelled");
+        says(&[("x", Dtype::F32, &[1, 2], le(&[0.0, f32::NAN]))], "sample 0: ");
+        says(&[("x", Dtype::U8, &[0, 1, 1, 1], Vec::new())], "holds no sample");
+    }
+
+    #[test]
     fn a_wrong_sample_is_named_or_skipped_and_counted() {
         let bytes = file(&[
             ("x", Dtype::F32, &[4, 1], le(&[1.0, 2.0, f32::NAN, 4.0])),
@@ -307,6 +377,7 @@ mod tests {
                 damaged[at] = byte;
             }
             let _ = load(&damaged, &two());
+            let _ = read_unlabelled(&damaged, Path::new("train.safetensors"), &two());
         }
     }
 }

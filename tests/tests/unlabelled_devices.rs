@@ -103,5 +103,7 @@ fn labels_that_are_there_are_not_used_and_labels_that_are_needed_are_missed() {
     fs::remove_file(lab.data(0).join("train-labels-idx1-ubyte")).expect("the split has labels");
     let device = lab.join(0).wait();
     assert_eq!(device.code, Some(3), "{}", device.text);
-    assert!(device.text.contains("train-labels-idx1-ubyte"), "{}", device.text);
+    for part in ["train-labels-idx1-ubyte", "join with --unlabelled"] {
+        assert!(device.text.contains(part), "{}", device.text);
+    }
 }

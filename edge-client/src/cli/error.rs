@@ -56,6 +56,9 @@ pub enum CliError {
         /// How those are used.
         way: &'static str,
     },
+    /// There are samples, and they have no labels.
+    #[error("{0}; join with --unlabelled if the run's labels are at the server")]
+    NoLabels(DataError),
     /// The state directory fails.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -196,6 +199,7 @@ impl CliError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
             Self::Data(_)
             | Self::OtherSplit { .. }
+            | Self::NoLabels(_)
             | Self::NoStateDirectory
             | Self::NoServer { .. }
             | Self::TicketFile { .. }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::data::{DataError, Format, Reading, Split, View};
+use shared::data::{DataError, Dataset, Format, Reading, Split, View};
 use tokio::sync::watch;
 
 use super::arguments::{JoinArguments, state_directory};
@@ -33,10 +33,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     if let Ok(state) = &state {
         take_ticket(arguments, state)?;
     }
-    let (format, reading) = reading(arguments)?;
-    let load = if arguments.unlabelled { Format::load_unlabelled } else { Format::load };
-    let data = load(format, &arguments.samples.data, Split::Train, &reading)?;
-    reading.check_shape(&arguments.samples.data, &data)?;
+    let (format, reading, data) = samples(arguments).map_err(|problem| or_unlabelled(problem, arguments))?;
     let skipped = data.skipped().clone();
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();
@@ -108,17 +105,37 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     }
 }
 
-/// The format of the device's samples, and how they are read.
-fn reading(arguments: &JoinArguments) -> Result<(Format, Reading), DataError> {
-    let detect = if arguments.unlabelled { Format::detect_unlabelled } else { Format::detect };
-    let format = detect(&arguments.samples.data, Split::Train)?;
+/// The device's training samples, their format, and how they are read.
+fn samples(arguments: &JoinArguments) -> Result<(Format, Reading, Dataset), DataError> {
+    let directory = &arguments.samples.data;
+    let (detect, load): (fn(&_, _) -> _, fn(_, &_, _, &_) -> _) = if arguments.unlabelled {
+        (Format::detect_unlabelled, Format::load_unlabelled)
+    } else {
+        (Format::detect, Format::load)
+    };
+    let format = detect(directory, Split::Train)?;
     let reading = Reading {
         shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
         labels: arguments.classes.clone(),
         column: arguments.samples.label.clone(),
         on_error: arguments.samples.on_error.into(),
     };
-    Ok((format, reading))
+    let data = load(format, directory, Split::Train, &reading)?;
+    reading.check_shape(directory, &data)?;
+    Ok((format, reading, data))
+}
+
+/// The error of a device whose samples could not be read, which names the way of those that lack nothing but labels.
+fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> CliError {
+    // Images that lie in no folder of a class are not seen where classes are looked for.
+    let unsorted = || {
+        matches!(problem, DataError::Unclear { .. })
+            && matches!(Format::detect_unlabelled(&arguments.samples.data, Split::Train), Ok(Format::Images))
+    };
+    if !arguments.unlabelled && (problem.is_of_labels_absent() || unsorted()) {
+        return CliError::NoLabels(problem);
+    }
+    CliError::Data(problem)
 }
 
 /// The device's test samples: the test split beside its training samples, if there is one of the same format.
@@ -182,4 +199,59 @@ fn threads(arguments: &JoinArguments) -> usize {
     // A system that does not say how many threads it runs at once surely runs one.
     let available = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     arguments.threads.unwrap_or_else(available).get()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use models::{Array, ParamSet, Precision, codec};
+    use shared::data::idx::write_split;
+
+    use super::super::arguments::{Arguments, Command};
+    use super::*;
+
+    fn join(folder: &std::path::Path, more: &[&str]) -> JoinArguments {
+        let data = folder.to_str().unwrap();
+        let line = [&["edge-client", "join", "lab:1", "--data", data], more].concat();
+        match Arguments::try_parse_from(line).unwrap().command {
+            Command::Join(join) => join,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn samples_without_labels_are_told_of_the_way_to_join_with_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = |name: &str, file: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join(file), bytes).unwrap();
+            path
+        };
+        let idx = data("idx", "README.md", b"");
+        let set = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
+        write_split(&idx, Split::Train, &set).unwrap();
+        std::fs::remove_file(idx.join("train-labels-idx1-ubyte")).unwrap();
+        let mut x = ParamSet::new();
+        x.insert("x", Array::zeros([2, 3]));
+        let tensors = codec::to_bytes(&x, Precision::F32, &std::collections::BTreeMap::new()).unwrap();
+        for (path, lacks) in [
+            (idx, "train-labels-idx1-ubyte"),
+            (data("table", "train.csv", b"a,b\n1,2\n"), "columns are named `label`"),
+            (data("tensors", "train.safetensors", &tensors), "no tensor `y`"),
+            (data("images", "1.png", b"damaged"), "holds no samples of the train split"),
+        ] {
+            let arguments = join(&path, &[]);
+            let error = or_unlabelled(samples(&arguments).unwrap_err(), &arguments).to_string();
+            for part in [lacks, "join with --unlabelled if the run's labels are at the server"] {
+                assert!(error.contains(part), "no {part:?} in {error}");
+            }
+            let without = samples(&join(&path, &["--unlabelled"]));
+            assert!(without.is_ok() || path.ends_with("images"), "{}", path.display());
+        }
+        // Where more is missing than labels, it is no way.
+        let arguments = join(&data("other", "test.csv", b"a,label\n1,2\n"), &[]);
+        let error = or_unlabelled(samples(&arguments).unwrap_err(), &arguments);
+        assert!(matches!(error, CliError::Data(DataError::OtherSplit { .. })), "{error}");
+    }
 }

@@ -30,6 +30,14 @@ pub enum DataError {
         /// The plain file's name; the compressed one has `.gz` appended.
         plain: String,
     },
+    /// The folder holds samples, and neither the plain nor the compressed form of the file of their labels.
+    #[error("{}: holds samples without their labels: neither `{plain}` nor `{plain}.gz` is there", .directory.display())]
+    LabelsAbsent {
+        /// The folder that was searched.
+        directory: PathBuf,
+        /// The plain file's name; the compressed one has `.gz` appended.
+        plain: String,
+    },
     /// Something is wrong inside one file.
     #[error("{}: {problem}", .path.display())]
     InFile {
@@ -401,6 +409,18 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// Whether nothing but labels is missing: who needs none reads the samples alone.
+    #[must_use]
+    pub fn is_of_labels_absent(&self) -> bool {
+        match self {
+            Self::InFile { problem, .. } => problem.is_of_labels_absent(),
+            Self::LabelsAbsent { .. }
+            | Self::NoTensor { name: "y", .. }
+            | Self::LabelColumn { found: 0, .. } => true,
+            _ => false,
+        }
+    }
+
     /// Adds which file the problem is in.
     pub(super) fn in_file(self, path: impl Into<PathBuf>) -> Self {
         Self::InFile { path: path.into(), problem: Box::new(self) }

@@ -153,7 +153,10 @@ fn find(directory: &Path, split: Split, kind: Kind) -> Result<PathBuf, DataError
     [directory.join(&plain), directory.join(format!("{plain}.gz"))]
         .into_iter()
         .find(|path| path.is_file())
-        .ok_or_else(|| DataError::FileAbsent { directory: directory.into(), plain })
+        .ok_or_else(|| match kind {
+            Kind::Images => DataError::FileAbsent { directory: directory.into(), plain },
+            Kind::Labels => DataError::LabelsAbsent { directory: directory.into(), plain },
+        })
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, DataError> {

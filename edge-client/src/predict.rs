@@ -277,6 +277,10 @@ impl Predictor {
         let mut score = Score::default();
         let preparation = self.preparation.clone();
         let input = self.architecture().input.clone();
+        let (expected, found) = (self.architecture().classes, data.classes());
+        if found > expected {
+            return Err(PredictError::Classes { expected, found });
+        }
         for_each_batch(&preparation, &input, data, &mut |chunk, batch| {
             let (predictions, gates) = self.answerer.answer(batch).map_err(PredictError::Network)?;
             let each = batch.y().len() / chunk.len();

@@ -116,6 +116,15 @@ impl Usable {
                 dataset.shape()
             )));
         }
+        if dataset.classes() > architecture.classes {
+            return Err(Failure::Environment(format!(
+                "the model {} tells {} classes apart, and the data has {}: name the data that it was trained for, or another \
+                 model",
+                path.display(),
+                architecture.classes,
+                dataset.classes()
+            )));
+        }
         Ok((View::whole(Arc::new(dataset)), format!("the {} split of {called}", split.name())))
     }
 }
@@ -172,7 +181,31 @@ impl From<FusionName> for Fusion {
 
 #[cfg(test)]
 mod tests {
+    use shared::data::{Dataset, tensors};
+
     use super::*;
+
+    #[test]
+    fn data_of_more_classes_than_the_model_is_refused_and_of_fewer_used() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("model.safetensors");
+        let architecture = Architecture::by_name("linear", &[2], 3).expect("built in");
+        let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
+        let usable = Usable::Model(Box::new(architecture), params.expect("a network"), None);
+        let load = |classes| {
+            let data = Dataset::features(vec![2], vec![0.0; 4], vec![0, 1], classes).expect("two samples");
+            tensors::write_split(folder.path(), Split::Test, &data).expect("written");
+            let config = ConfigArgs { config: None, overrides: Vec::new() };
+            usable.load(&path, Some(&folder.path().to_owned()), &config, Split::Test)
+        };
+        let refused = load(4).expect_err("three are told apart");
+        assert!(matches!(refused, Failure::Environment(_)), "{refused:?}");
+        let text = refused.to_string();
+        assert!(text.contains("tells 3 classes apart, and the data has 4"), "{text}");
+        for classes in [2, 3] {
+            assert_eq!(load(classes).expect("a model that knows them").0.len(), 2);
+        }
+    }
 
     #[test]
     fn a_model_is_tested_on_the_data_of_its_run_unless_somebody_says_otherwise() {

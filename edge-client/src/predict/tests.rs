@@ -77,6 +77,23 @@ fn predictions_are_those_of_the_closed_form() {
 }
 
 #[test]
+fn labels_of_more_classes_than_the_model_tells_apart_are_no_mistakes_of_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |classes| Dataset::new(vec![1, 1, 2], vec![0; 4], [0_u8, 0], classes).unwrap();
+    for mut predictor in [
+        open(&model(folder.path(), [0.0; 2])).unwrap(),
+        Predictor::personal(&personal(Method::Mf), &Backend::cpu()).unwrap(),
+    ] {
+        let mut asked = |classes| {
+            let data = View::whole(Arc::new(of(classes)));
+            predictor.predict(&data, &mut |_| ControlFlow::Continue(()))
+        };
+        assert!(matches!(asked(3), Err(PredictError::Classes { expected: 2, found: 3 })));
+        assert_eq!(asked(1).unwrap().samples, 2, "a model of more classes is one for these as well");
+    }
+}
+
+#[test]
 fn every_sample_of_several_batches_comes_once_and_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let mut predictor = open(&model(folder.path(), [0.0; 2])).unwrap();

@@ -1,7 +1,8 @@
 //! Whether a model that learns from its own predictions has collapsed: it then predicts few classes, whatever it is shown.
 //!
 //! After each round the global model predicts some of the server's labelled samples, of which there are equally many of each
-//! class. Looked at is which classes it names at all, and how unsure it is of them; whether it is right is not.
+//! class, or of some classes one and of the others none. Looked at is how many classes it names at all, of as many as are among
+//! them, and how unsure it is; whether it is right is not.
 
 use models::{Architecture, Backend, Batch, Network, ParamSet, predict, pseudo_label};
 use shared::data::{Preparation, View};
@@ -12,7 +13,7 @@ use crate::report::RoundRecord;
 /// So many samples are predicted, or [`OF_EACH_CLASS`] times the classes if that is more.
 const SAMPLES: usize = 256;
 const OF_EACH_CLASS: usize = 16;
-/// A model that names no larger share of the classes has collapsed...
+/// A model that names no larger share of the classes that it is shown has collapsed...
 const FEW: f64 = 0.5;
 /// ...if it has named twice as many before, or this many rounds are over. A model that has learned nothing yet names few.
 const BEGINNING: u32 = 5;
@@ -24,7 +25,7 @@ const ENTROPY: &str = "global-entropy";
 /// What a model predicts, whether or not it is right.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outlook {
-    /// The share of the classes that it names for any sample.
+    /// How many classes it names for any sample, as a share of the classes that the samples are of; 1 if it names more.
     pub(super) class_coverage: f64,
     /// The mean entropy of its predictions, as a share of the greatest possible.
     pub(super) entropy: f64,
@@ -44,10 +45,13 @@ impl Outlook {
         let count = samples.len().min(SAMPLES.max(OF_EACH_CLASS * classes));
         // Evenly spread over the samples, which need not be in any order.
         let positions: Vec<usize> = (0..count).map(|at| at * samples.len() / count).collect();
-        let (mut named, mut entropy) = (vec![false; classes], 0.0);
+        let (mut shown, mut named, mut entropy) = (vec![false; classes], vec![false; classes], 0.0);
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for positions in positions.chunks(batch.max(1)) {
             preparation.evaluation(samples, positions, &mut x, &mut y);
+            for &label in &y {
+                shown[label as usize] = true;
+            }
             let shape = [&[positions.len()], &architecture.input[..]].concat();
             let batch = Batch::unlabelled(std::mem::take(&mut x), shape).map_err(|error| {
                 RunError::Damaged { path: "the labelled samples".into(), reason: error.to_string() }
@@ -57,9 +61,9 @@ impl Outlook {
                 entropy += pseudo_label::entropy(&prediction.probabilities);
             }
         }
-        let named = named.iter().filter(|&&named| named).count();
+        let [shown, named] = [shown, named].map(|classes| classes.iter().filter(|&&there| there).count());
         Ok(Self {
-            class_coverage: named as f64 / classes as f64,
+            class_coverage: named.min(shown) as f64 / shown.max(1) as f64,
             // Of one class there is nothing to be unsure of.
             entropy: entropy / count as f64 / (classes as f64).max(2.0).ln(),
         })
@@ -90,6 +94,11 @@ mod tests {
 
     /// A linear model with these biases and weights of this much in the diagonal, and samples that light up one pixel each.
     fn outlook(bias: [f32; 4], diagonal: f32) -> Outlook {
+        shown(&[0, 1, 2, 3], bias, diagonal)
+    }
+
+    /// The same of these samples alone.
+    fn shown(samples: &[u32], bias: [f32; 4], diagonal: f32) -> Outlook {
         let architecture = Architecture::by_name("linear", &[1, 2, 2], 4).expect("built in");
         let mut params = ParamSet::new();
         let weight = (0..16).map(|at| if at % 5 == 0 { diagonal } else { 0.0 }).collect();
@@ -98,6 +107,7 @@ mod tests {
         let pixels = (0..16).map(|at| if at % 5 == 0 { 255 } else { 0 }).collect();
         let dataset = Dataset::new(vec![1, 2, 2], pixels, [0_u8, 1, 2, 3], 4).expect("four samples");
         let view = View::whole(Arc::new(dataset));
+        let view = view.part(samples);
         Outlook::of(&view, &Preparation::default(), &architecture, &params, 3).expect("a model that fits")
     }
 
@@ -109,6 +119,19 @@ mod tests {
         assert!((blind.class_coverage - 0.25).abs() < 1e-12 && blind.entropy > 0.99, "{blind:?}");
         let sure = outlook([100.0, 0.0, 0.0, 0.0], 1.0);
         assert!((sure.class_coverage - 0.25).abs() < 1e-12 && sure.entropy < 1e-6, "{sure:?}");
+    }
+
+    #[test]
+    fn classes_that_the_samples_are_not_of_are_not_missed() {
+        for few in [&[2][..], &[1, 3], &[3, 0, 3, 3]] {
+            let sees = shown(few, [0.0; 4], 50.0);
+            assert!((sees.class_coverage - 1.0).abs() < 1e-12, "{few:?}: {sees:?}");
+        }
+        let blind = shown(&[1, 3], [0.1, 0.0, 0.0, 0.0], 0.0);
+        assert!((blind.class_coverage - 0.5).abs() < 1e-12, "{blind:?}");
+        // Of a single class nothing can be said.
+        let wild = shown(&[0, 0], [0.0, 1.0, 0.0, 0.0], 0.0);
+        assert!((wild.class_coverage - 1.0).abs() < 1e-12, "{wild:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use shared::algorithm::Fusion;
 use shared::data::{Preparation, View};
 use shared::seed::{Seed, standard_normal};
 
-use super::fusion::{LARGEST, RowSums, cosine, information, largest, log_softmax};
+use super::fusion::{RowSums, cosine, information, largest, log_softmax, summable};
 use super::soundness::own_answers;
 use super::{Bundle, EnsembleError};
 
@@ -177,7 +177,7 @@ impl Bundle {
             if question.fusions.contains(&Fusion::Informative) {
                 let noise = Batch::new(std::mem::take(&mut part.noise), shape, part.labels.clone())?;
                 let of_noise = network.represent(&noise)?;
-                if !of_noise.iter().all(|value| value.abs() <= LARGEST) {
+                if !summable(of_noise) {
                     return Err(self.not_finite(member));
                 }
                 let alpha: Vec<f64> = features

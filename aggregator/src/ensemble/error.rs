@@ -77,6 +77,15 @@ pub enum EnsembleError {
         /// Whose it is.
         client: String,
     },
+    /// A member's prototypes are numbers that cannot be averaged with those of others.
+    #[error(
+        "the model of client {client} has prototypes that are too large to be averaged: leave it out with `aggregator ensemble \
+         drop ENSEMBLE --client {client}`, of the ensemble that it is in"
+    )]
+    Prototypes {
+        /// Whose they are.
+        client: String,
+    },
     /// A client is to be left out that has no model in it.
     #[error("{} has no member of client {client}: `aggregator ensemble show` lists them", path.display())]
     NoMember {

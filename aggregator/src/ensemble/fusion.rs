@@ -5,7 +5,12 @@
 const PLACES: f64 = 1_208_925_819_614_629_174_706_176.0;
 
 /// The largest magnitude of a value that may be added.
-pub(super) const LARGEST: f32 = 1e9;
+const LARGEST: f32 = 1e9;
+
+/// Whether values are numbers that may be added.
+pub(super) fn summable(values: &[f32]) -> bool {
+    values.iter().all(|value| value.abs() <= LARGEST)
+}
 
 /// A value in fixed point. Each is rounded once, and then sums are exact.
 fn fixed(value: f64) -> i128 {
@@ -95,7 +100,7 @@ impl MeanSum {
         Self { sums: vec![0; length] }
     }
 
-    /// Adds values from `offset` on; false if there are not so many places.
+    /// Adds values from `offset` on, which are [`summable`]; false if there are not so many places.
     pub(super) fn add(&mut self, offset: usize, values: &[f32]) -> bool {
         let Some(places) = self.sums.get_mut(offset..offset + values.len()) else { return false };
         places.iter_mut().zip(values).for_each(|(sum, &value)| *sum += fixed(f64::from(value)));

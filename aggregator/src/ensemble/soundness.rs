@@ -2,10 +2,11 @@
 
 use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet};
 use rayon::prelude::*;
+use shared::algorithm::fafi::prototypes_of;
 use shared::seed::{Seed, standard_normal};
 
 use super::Question;
-use super::fusion::LARGEST;
+use super::fusion::summable;
 
 /// Samples of noise that a model is tried on, and of the question.
 const NOISE: usize = 16;
@@ -16,7 +17,7 @@ const SAMPLES: usize = 64;
 pub(super) fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
     let features = network.representation();
     let logits = network.logits();
-    if !features.iter().all(|value| value.abs() <= LARGEST) {
+    if !summable(features) {
         return None;
     }
     let (d, classes) = (features.len() / n, logits.len() / n);
@@ -26,10 +27,10 @@ pub(super) fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
     let rows = logits.chunks(classes).zip(lengths);
     let answers: Vec<f32> =
         rows.flat_map(|(row, length)| row.iter().map(move |&v| (f64::from(v) / length) as f32)).collect();
-    answers.iter().all(|value| value.abs() <= LARGEST).then_some(answers)
+    summable(&answers).then_some(answers)
 }
 
-/// Whether a model that is to be a member computes numbers: for noise as informative fusion shows it, and for the first samples
+/// Whether a model that is to be a member has prototypes that can be averaged and computes numbers: for noise as informative fusion shows it, and for the first samples
 /// of a question if there is one. That does not prove it for all samples; one that fails on others can be left out later
 /// ([`leave_out`](super::leave_out())).
 ///
@@ -41,6 +42,10 @@ pub fn is_sound(
     noise_seed: u64,
     question: Option<&Question<'_>>,
 ) -> Result<bool, ModelError> {
+    let prototypes = prototypes_of(architecture).and_then(|name| params.get(&name));
+    if prototypes.is_some_and(|prototypes| !summable(prototypes.values())) {
+        return Ok(false);
+    }
     let values: usize = architecture.input.iter().product();
     let mut rng = Seed::root(noise_seed).derive("noise that members are tried on").rng();
     let mut tried = vec![(0..NOISE * values).map(|_| standard_normal(&mut rng) as f32).collect::<Vec<f32>>()];

@@ -414,6 +414,31 @@ proptest! {
 }
 
 #[test]
+fn prototypes_that_cannot_be_averaged_are_refused_with_the_way_out() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let whole = bundle(here.path(), &[(5, model(1)), (9, model(4)), (2, model(7))]);
+    let small = bundle(there.path(), &[(5, model(1))]);
+    // Two of these would wrap around.
+    let path = changed(&whole, |tensors, _| {
+        for member in [1, 2] {
+            tensors.get_mut(&format!("member.{member:06}.{HEAD}")).unwrap().values_mut()[3] = 1e15;
+        }
+    });
+    let damaged = Bundle::open(Arc::new(Disk), &path).unwrap();
+    let before = fs::read(&path).unwrap();
+    let without = |clients: &[usize]| {
+        let clients = clients.iter().map(|&index| client(index)).collect();
+        leave_out(&Disk, &damaged, &clients, damaged.path())
+    };
+    for error in [extend(&Disk, &small, &damaged, damaged.path()).unwrap_err(), without(&[0]).unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains(&client(1).to_string()) && text.contains("too large to be averaged"), "{text}");
+    }
+    assert!(fs::read(&path).unwrap() == before, "nothing is destroyed");
+    assert_eq!(without(&[1, 2]).unwrap(), 1);
+}
+
+#[test]
 fn a_model_is_tried_before_it_is_a_member() {
     let (architecture, view, preparation) = (architecture(5), samples(7), Preparation::default());
     let question = Question { view: &view, preparation: &preparation, batch: 3, fusions: &[] };
@@ -427,5 +452,11 @@ fn a_model_is_tried_before_it_is_a_member() {
     let mut far = model(1);
     far.get_mut(HEAD).unwrap().values_mut().fill(1e10);
     assert!(!sound(&far, None));
+    // Where the features are nothing, no answer shows it.
+    let mut hidden = ParamSet::new();
+    model(1).iter().for_each(|(name, array)| drop(hidden.insert(name, Array::zeros(array.shape()))));
+    assert!(sound(&hidden, None));
+    hidden.get_mut(HEAD).unwrap().values_mut()[0] = -1e15;
+    assert!(!sound(&hidden, None));
     assert!(is_sound(&self::architecture(6), &model(1), 3, None).is_err(), "of another architecture");
 }

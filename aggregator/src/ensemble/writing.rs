@@ -6,7 +6,7 @@ use std::path::Path;
 use models::params::codec::{write_header, write_values};
 
 use super::bundle::{Bundle, Layout};
-use super::fusion::MeanSum;
+use super::fusion::{MeanSum, summable};
 use super::{EnsembleError, Manifest, Member};
 use crate::files::{FileLayer, write_durably};
 
@@ -86,6 +86,9 @@ fn pass_on(
                 if current.is_none_or(|(name, _)| name != tensor) {
                     return Err(misfit("other tensors"));
                 }
+            }
+            if tensor == prototypes && !summable(values) {
+                return Err(EnsembleError::Prototypes { client: member.client.to_string() });
             }
             if tensor == prototypes && !mean.add(offset, values) {
                 return Err(misfit("too many values"));

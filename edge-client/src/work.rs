@@ -302,7 +302,7 @@ fn personalise(
         Ok(outcome) => outcome,
         Err(PersonaliseError::Cancelled) => return Err(TrainError::Cancelled.into()),
         Err(error) => {
-            warn!("round {}: no personal model was made: {error}", task.round);
+            warn!("round {}: no personal model was made, and one from before stays: {error}", task.round);
             return Ok(None);
         }
     };

@@ -69,6 +69,14 @@ pub enum PersonaliseError {
     /// The method does not fit the model: the server's fault, since it checked the configuration.
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// What was learned became infinite or not a number, in the last step at the latest: a model of it answers nothing.
+    #[error(
+        "its {part} is no longer made of finite numbers: training diverged; lower the rates of [personalisation]"
+    )]
+    Diverged {
+        /// What of the model: `gate`, or the parameter.
+        part: String,
+    },
     /// It was told to stop: a newer round, or the client is leaving.
     #[error("personalisation was cancelled")]
     Cancelled,

@@ -68,6 +68,23 @@ struct Experts {
     gates: Vec<(Method, Gate)>,
 }
 
+impl Experts {
+    /// No step looks at what it has left, and so nobody at what the last one has.
+    fn check(&self, global: &ParamSet) -> Result<(), PersonaliseError> {
+        let learned = [Some(global), self.whole.as_ref(), self.head.as_ref()];
+        let tensor = learned.into_iter().flatten().find_map(ParamSet::first_non_finite);
+        let gate = |(_, gate): &(Method, Gate)| {
+            let (weights, bias) = gate.parts();
+            bias.is_finite() && weights.iter().all(|weight| weight.is_finite())
+        };
+        match tensor {
+            Some(tensor) => Err(PersonaliseError::Diverged { part: tensor.to_owned() }),
+            None if self.gates.iter().all(gate) => Ok(()),
+            None => Err(PersonaliseError::Diverged { part: "gate".to_owned() }),
+        }
+    }
+}
+
 /// Makes a device's personal models from the global one, and tests them and the global one; without a method that alone. `monitor` hears of every step and may break to
 /// cancel.
 ///
@@ -92,6 +109,9 @@ pub fn personalise(
     let progress = Progress { round: Some(device.round), done: 0, total: device.steps(&split)? };
     let steps = &mut Steps { progress, monitor };
     let (experts, means) = device.experts(global, &split, steps)?;
+    if !settings.methods.is_empty() {
+        experts.check(global)?;
+    }
     let (global_scores, personal) = device.test(global, &experts, steps)?;
     let tested = personal.into_iter().map(|(method, scores)| {
         let gate = means.iter().find(|(of, _)| *of == method).map(|&(_, mean)| mean);

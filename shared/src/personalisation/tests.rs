@@ -115,6 +115,27 @@ fn all_but_ft_leave_the_extractor_as_it_is() {
 }
 
 #[test]
+fn what_overflows_in_the_last_step_is_no_model() {
+    // One step, whose loss is that of the parameters before it.
+    const ONCE: Tuning = Tuning { epochs: 1, batch: 0, rate: 1e38, momentum: 0.0, decay: 1e30 };
+    let (spec, data) = (spec(), data(40, false));
+    let part = |method, change: fn(&mut Personalisation)| {
+        let mut settings = settings(&[method]);
+        change(&mut settings);
+        match made(&spec, &settings, &data, None) {
+            Err(PersonaliseError::Diverged { part }) => part,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(part(Method::Fb, |settings| settings.head = ONCE).starts_with("head."));
+    assert!(part(Method::Ft, |settings| settings.whole = ONCE).starts_with("extractor."));
+    assert_eq!(
+        part(Method::Mfe, |settings| settings.gate = GateTraining { epochs: 1, batch: 0, rate: 1e40 }),
+        "gate"
+    );
+}
+
+#[test]
 fn the_gate_moves_between_the_experts() {
     let (spec, data) = (spec(), data(40, false));
     let batch = batch(&spec, &data);

@@ -49,8 +49,8 @@ pub enum ModelError {
     },
     /// A batch that gives batch normalisation a single value per channel, which has no variance.
     #[error(
-        "the batch normalisation `{layer}` cannot learn from a single value per channel; choose a batch size that \
-         leaves no sample over"
+        "the batch normalisation `{layer}` cannot learn from a single value per channel, as of one sample that is left over: \
+         set training.drop-last = true, which leaves such batches out, or a batch size that leaves none over on any device"
     )]
     OneValue {
         /// The layer, as `part.name`.

@@ -85,3 +85,31 @@ fn both_engines_learn_alike() {
         assert!(distance < 1e-4 * ours.l2_norm(), "{}: {distance}", backend.name());
     }
 }
+
+#[test]
+fn one_value_in_a_channel_teaches_no_engine_its_variance() {
+    let norm = Layer::BatchNorm { name: "n".into() };
+    let (features, params, _) = start(&[5], vec![norm.clone()], vec![linear("c", 3, true)]);
+    let head = vec![Layer::Flatten, linear("c", 3, true)];
+    let (pixels, of_pixels, _) = start(&[2, 1, 2], vec![norm], head);
+    for backend in [Backend::cpu()].into_iter().chain(other_backends()) {
+        let step = |architecture: &Architecture, params: &ParamSet, samples: usize| {
+            let mut learner = Learner::new(architecture, params, Sgd::plain(0.1), &backend).unwrap();
+            let found = learner.step(&noise(architecture, samples));
+            (found, learner.params().unwrap())
+        };
+        let (refused, after) = step(&features, &params, 1);
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, ModelError::OneValue { layer } if layer == "extractor.n"), "{error}");
+        assert!(error.to_string().contains("training.drop-last = true"), "{error}");
+        assert_eq!(after, params, "{}: nothing was learned from it", backend.name());
+        // Two of them are enough, whether they are of two samples or of one.
+        for (architecture, params, samples) in [(&features, &params, 2), (&pixels, &of_pixels, 1)] {
+            let loss = step(architecture, params, samples).0.unwrap();
+            assert!(loss.is_finite(), "{}: {loss}", backend.name());
+        }
+        // And to be used it needs none.
+        let mut network = crate::Network::new(&features, &params, &backend).unwrap();
+        assert!(evaluate(&mut network, [&noise(&features, 1)]).is_ok());
+    }
+}

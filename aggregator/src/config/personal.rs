@@ -177,6 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn what_has_nothing_to_personalise_is_refused_with_a_way_out() {
+        let labels = ["data.labels=server", "data.labelled=50", "algorithm.fedmix={}"];
+        for (overrides, parts) in [
+            (&labels[..], &["data.labels = \"server\"", "no labels to make models of their own with"][..]),
+            (
+                &["algorithm.fafi={}", "run.rounds=1", "model.name=mlp-2nn"],
+                &["[algorithm.fafi]", "use another algorithm"],
+            ),
+            (&["algorithm.local={}"], &["[algorithm.local]", "\"none\""]),
+        ] {
+            assert!(made(overrides).is_ok(), "{overrides:?}");
+            let refused =
+                made(&[overrides, &["personalisation.method=ft"]].concat()).unwrap_err().to_string();
+            for part in parts.iter().chain(&["personalisation.method = \"ft\""]) {
+                assert!(refused.contains(part), "{overrides:?}: {part:?} is not in {refused}");
+            }
+        }
+    }
+
+    #[test]
     fn samples_that_are_held_out_for_nothing_are_refused() {
         let refused = made(&["evaluate.hold-out=0.25"]).unwrap_err().to_string();
         for part in

@@ -132,6 +132,10 @@ mod tests {
                 &["no labels to flip"],
             ),
             (
+                &["data.labels=server", "data.labelled=50", "algorithm.fedmix={}", "evaluate.clients=2"],
+                &["data.labels = \"server\"", "evaluate.clients = 2", "no labels to test with"],
+            ),
+            (
                 &["data.set=shakespeare", "data.path=x", "model.name=char-lstm", "data.labelled=5"],
                 &["text labels itself"],
             ),

@@ -6,14 +6,39 @@ use shared::id::RunId;
 use super::*;
 use crate::config::Config;
 
+/// What is said of a configuration; nothing of one that is valid.
+fn refused(overrides: &[&str]) -> String {
+    let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+    let raw = Raw::layered(None, &overrides).expect("keys that exist");
+    let found = Config::validate(&raw, RunId::from_bytes([1; 8]));
+    found.err().map(|errors| errors.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn training_does_not_end_by_what_nobody_tests() {
+    for (end, shown) in [("stop.patience=3", "stop.patience = 3"), ("stop.target=0.5", "stop.target = 0.5")] {
+        for (metric, none, some) in [
+            ("accuracy", "evaluate.every=0", "evaluate.every=2"),
+            ("loss", "evaluate.every=0", "evaluate.every=1"),
+            ("own-accuracy", "evaluate.clients=0", "evaluate.clients=1"),
+            ("own-loss", "evaluate.clients=0", "evaluate.clients=2"),
+        ] {
+            let by = format!("stop.metric={metric}");
+            let said = refused(&[end, &by, none]);
+            let (key, metric) = (none.replace("=0", ""), format!("stop.metric = {metric:?}"));
+            for part in [shown, &metric, "nothing is tested", &format!("set {key} to 1 or more")] {
+                assert!(said.contains(part), "{end} {by}: {part:?} is not in {said}");
+            }
+            assert_eq!(refused(&[end, &by, some]), "", "{end} {by} {some}");
+        }
+    }
+    // Without an end, nothing has to be tested.
+    assert_eq!(refused(&["stop.metric=own-loss"]), "");
+    assert!(refused(&["stop.target=80"]).contains("an accuracy is at most 1: 80 per cent are 0.8"));
+}
+
 #[test]
 fn representations_are_needed_for_what_compares_them() {
-    let refused = |overrides: &[&str]| {
-        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
-        let raw = Raw::layered(None, &overrides).expect("keys that exist");
-        let found = Config::validate(&raw, RunId::from_bytes([1; 8]));
-        found.err().map(|errors| errors.to_string()).unwrap_or_default()
-    };
     for overrides in [["algorithm.moon={}"], ["training.measure.alignment=true"]] {
         let linear = refused(&[&overrides[..], &["model.name=linear"]].concat());
         assert!(linear.contains("the model linear") && linear.contains("the samples themselves"), "{linear}");

@@ -210,6 +210,7 @@ async fn a_round_whose_ensemble_was_damaged_says_so() {
 
 #[cfg(unix)]
 mod processes {
+    use std::collections::BTreeMap;
     use std::fs;
     use std::process::Command;
 
@@ -324,5 +325,47 @@ mod processes {
         assert!(fs::read(&ensemble).unwrap() == bytes);
         let refused = aggregator(&["predict", "--model", &stranger, "--data", &lab.name("state-0")]);
         assert_eq!(refused.code, Some(3), "{}", refused.text);
+    }
+
+    /// A device that was not there joins a run of its own: the others are not asked again, and say what they said.
+    #[test]
+    fn a_device_that_comes_late_is_added_from_a_run_of_its_own() {
+        let one_shot = |more: &[&'static str]| [&ONE_SHOT[..3], &["training.batch=10"], more].concat();
+        let first = Lab::new(2, &one_shot(&[]));
+        let server = first.serve();
+        let devices = (0..2).map(|index| first.join(index)).collect();
+        first.assert_completed(server, devices);
+        let (ensemble, config) = (first.run().join("ensemble.safetensors"), first.name("run.toml"));
+        let ensemble = ensemble.display().to_string();
+        let before = json(&["evaluate", "--model", &ensemble, &config, "--json"]);
+
+        // The data of three, of which the third alone takes part.
+        let second = Lab::new(3, &one_shot(&["round.start=1", "round.count.min=1", "run.name=late"]));
+        let server = second.serve();
+        let device = second.join(2).wait();
+        assert_eq!(device.code, Some(0), "{}", device.text);
+        let server = server.wait();
+        assert_eq!(server.code, Some(0), "{}", server.text);
+        let late = second.run().join("ensemble.safetensors").display().to_string();
+        let shown = json(&["ensemble", "show", &late, "--json"]);
+        let clients = |shown: &Value| -> Vec<String> {
+            let members = shown["members"].as_array().unwrap().iter();
+            members.map(|member| member["client"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(clients(&shown), [device_key(2).public().client().to_string()]);
+
+        let out = first.name("together.safetensors");
+        let extended = aggregator(&["ensemble", "extend", &ensemble, "--with", &late, "--out", &out]);
+        let says = "3 members, of which 1 are new and 0 were replaced";
+        assert!(extended.code == Some(0) && extended.text.contains(says), "{}", extended.text);
+        let after = json(&["evaluate", "--model", &out, &config, "--json"]);
+        assert!(after["accuracy"].is_number(), "{after}");
+        let alone = |evaluation: &Value| -> BTreeMap<String, Value> {
+            let members = evaluation["members"].as_array().unwrap().iter();
+            members.map(|one| (one["client"].as_str().unwrap().to_owned(), one["alone"].clone())).collect()
+        };
+        let (mut found, old) = (alone(&after), alone(&before));
+        assert!(found.remove(&clients(&shown)[0]).is_some(), "{after}");
+        assert_eq!((found.len(), &found), (2, &old), "the members that were there answer as they did");
     }
 }

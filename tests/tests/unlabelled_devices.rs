@@ -5,7 +5,8 @@
 use std::fs;
 
 use federation_tests::lab::Lab;
-use federation_tests::process::Process;
+use federation_tests::process::{Process, run};
+use federation_tests::programs::programs;
 use serde_json::json;
 use shared::data::{Samples, Split, idx};
 
@@ -106,4 +107,31 @@ fn labels_that_are_there_are_not_used_and_labels_that_are_needed_are_missed() {
     for part in ["train-labels-idx1-ubyte", "join with --unlabelled"] {
         assert!(device.text.contains(part), "{}", device.text);
     }
+}
+
+/// Devices that believe everything they guess, at a rate that makes them sure of it: all become one class.
+#[test]
+fn a_model_that_collapses_is_said_to_have_by_the_record_and_to_the_operator() {
+    let lab = Lab::new(
+        4,
+        &[
+            "data.labels=server",
+            "data.labelled=40",
+            "algorithm.fedmix={gate=0.0, lambda-2=5.0}",
+            "server.mix=[1, 0, 0]",
+            "training.optimizer.sgd.rate=1",
+            "run.rounds=6",
+        ],
+    );
+    let (config, runs) = (lab.name("run.toml"), lab.name("runs"));
+    let ended = run(&programs().aggregator, &["simulate", &config, "--runs", &runs, "--threads", "1"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let collapsed: Vec<u32> =
+        lab.rounds().iter().filter(|record| record.collapsed).map(|record| record.round).collect();
+    assert!(!collapsed.is_empty(), "{:?}", lab.rounds());
+    for round in collapsed {
+        let alarm = format!("the global model names few classes after round {round}, whatever it is shown");
+        assert!(ended.text.contains(&alarm), "{}", ended.text);
+    }
+    assert!(ended.text.contains("the model names few classes"), "{}", ended.text);
 }

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Opening, Outcome, Tally};
+use aggregator::coordinator::{Opening, Outcome, Resume, Tally};
 use aggregator::files::Disk;
 use aggregator::report::RoundRecord;
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, TestSet, Traffic};
+use aggregator::simulate::{Transport, simulate};
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
@@ -20,6 +21,7 @@ use federation_tests::world::World;
 use models::ParamSet;
 use shared::id::ClientId;
 use shared::message::Work;
+use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -60,9 +62,35 @@ fn every_client_tests_every_model_and_the_last_one_in_a_round_of_its_own() {
     }
     assert!(records[3].metrics["own-loss"] < records[1].metrics["own-loss"], "three rounds teach something");
     assert_eq!((records[3].train_loss, records[3].accepted), (None, 4));
-    // Nothing is sent twice for it: a round with tests costs what one without costs, but for a few numbers.
-    let plain = Scenario::small(&["round.count.min=4"]);
+}
+
+/// Bytes that the server sends in each round of a simulation.
+async fn sent(scenario: &Scenario) -> Vec<u64> {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = RunDirectory::new(folder.path().join("run"));
+    let run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let (resume, shares, memory) = (Resume::default(), scenario.shares.clone(), Transport::Memory);
+    let (run, outcome) = simulate(run, resume, shares, memory, 1, stopped, &mut |_| {}).await.unwrap();
+    assert_eq!(outcome, Outcome::Completed);
+    run.records().iter().map(|record| record.bytes_down).collect()
+}
+
+#[tokio::test]
+async fn nothing_is_sent_twice_for_the_tests() {
+    let tested = sent(&scenario(&[])).await;
+    let mut plain = Scenario::small(&["round.count.min=4"]);
+    plain.config.spec.evaluation.hold_out = 0.25;
     assert_eq!(plain.config.spec.closing_work(), None);
+    let plain = sent(&plain).await;
+    // A few numbers beside the model, which four clients are sent.
+    let alike = |a: u64, b: u64| a.abs_diff(b) < b / 100;
+    assert!(plain.iter().all(|&bytes| bytes > 4 * 4 * 7850), "{plain:?}");
+    assert_eq!((tested.len(), plain.len()), (4, 3));
+    for (round, &bytes) in tested.iter().enumerate() {
+        let without = plain[round.min(2)];
+        assert!(alike(bytes, without), "round {}: {bytes} and {without}", round + 1);
+    }
 }
 
 #[test]
@@ -167,5 +195,62 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
             Some(&kept),
             "death at operation {fatal}"
         );
+    }
+}
+
+#[cfg(unix)]
+mod processes {
+    use std::fs;
+    use std::path::Path;
+
+    use aggregator::run::directory::RunDirectory;
+    use edge_client::store::PersonalModels;
+    use federation_tests::lab::Lab;
+    use federation_tests::process::Process;
+
+    /// The run ends when nothing gets better, and leaves the last model and the best one as the simulation does;
+    /// every device has a personal model of the last round that has made one.
+    #[test]
+    fn last_and_best_are_those_of_the_simulation_and_devices_personalise_on_the_way() {
+        let lab = Lab::new(
+            2,
+            &[
+                "run.rounds=9",
+                "training.optimizer.sgd.rate=8",
+                "evaluate.every=1",
+                "stop.patience=1",
+                "evaluate.clients=1",
+                "evaluate.hold-out=0.25",
+                "personalisation.method=ft",
+                "personalisation.every=1",
+            ],
+        );
+        let server = lab.serve();
+        let devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+        let ended = devices.into_iter().chain([server]).map(Process::wait);
+        for ended in ended.collect::<Vec<_>>() {
+            assert_eq!(ended.code, Some(0), "{}", ended.text);
+        }
+        let records = lab.rounds();
+        let last = records.last().unwrap();
+        assert!(last.closing && last.round < 10, "it did not end early: {}", last.round);
+        assert!(lab.model() == lab.simulated(), "the last model is not the simulation's");
+        let (run, name) = (lab.run(), lab.run().file_name().unwrap().to_owned());
+        let simulated = lab.path("simulated").join(name);
+        let best = |run: &Path| fs::read(RunDirectory::new(run.to_owned()).best()).unwrap();
+        assert!(best(&run) == best(&simulated), "the best model is not the simulation's");
+        assert!(best(&run) != lab.model(), "it became worse before it ended");
+        for (record, other) in records.iter().zip(lab.simulated_rounds()) {
+            assert_eq!(record.clients.len(), if record.round == 1 { 0 } else { 2 }, "round {}", record.round);
+            for (client, measured) in &record.clients {
+                let [own, its] = [measured, &other.clients[client]].map(|measured| measured["own-loss"]);
+                assert_eq!(own.to_bits(), its.to_bits(), "round {}", record.round);
+                assert!(measured.contains_key("ft-local-test"), "{measured:?}");
+            }
+        }
+        for index in 0..2 {
+            let personal = PersonalModels::of(&lab.state(index)).open(None).unwrap();
+            assert_eq!(personal.round, last.round);
+        }
     }
 }

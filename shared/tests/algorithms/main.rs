@@ -8,6 +8,7 @@ mod ensemble;
 mod fedmatch;
 mod fedmix;
 mod matching;
+mod moon;
 mod objectives;
 mod quadratics;
 mod rejection;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use models::{Network, mean_cosine, model_contrast};
+use models::Network;
 use shared::message::Metric;
 use shared::schedule::Schedule;
 use shared::spec::Measures;
@@ -10,17 +10,17 @@ use shared::spec::Measures;
 use super::*;
 
 /// `algorithm` with these hyper-parameters, as TOML.
-fn with_parameters(algorithm: &str, parameters: &str, training: Training) -> RunSpec {
+pub(super) fn with_parameters(algorithm: &str, parameters: &str, training: Training) -> RunSpec {
     let specified = registry::specify(algorithm, parameters.parse().unwrap()).unwrap();
     RunSpec { algorithm: specified, ..with(&spec(algorithm), training) }
 }
 
-fn shares() -> Vec<View> {
+pub(super) fn shares() -> Vec<View> {
     (0..4).map(|k| view(5 + 6 * k, k)).collect()
 }
 
 /// A network that has a representation: 4 pixels, 6 hidden units, 3 of them in the projection.
-fn deep(spec: RunSpec) -> RunSpec {
+pub(super) fn deep(spec: RunSpec) -> RunSpec {
     let linear = |name: &str, out| models::Layer::Linear { name: name.into(), out, bias: true };
     let mut spec = spec;
     spec.architecture.name = "deep".into();
@@ -30,7 +30,7 @@ fn deep(spec: RunSpec) -> RunSpec {
     fitted(spec)
 }
 
-fn momentum(training: Training) -> Training {
+pub(super) fn momentum(training: Training) -> Training {
     Training { sgd: Sgd { momentum: 0.9, decay: 0.01, ..training.sgd }, ..training }
 }
 
@@ -208,56 +208,8 @@ fn fednova_normalises_by_the_steps_taken() {
     }
 }
 
-#[test]
-fn moon_is_fedavg_without_its_term_and_in_the_first_round() {
-    let training = momentum(training(2, 4));
-    let fedavg = federate(&deep(with(&spec("fedavg"), training)), &shares(), 3);
-    assert_eq!(federate(&deep(with_parameters("moon", "mu = 0", training)), &shares(), 3), fedavg);
-    let moon = federate(&deep(with_parameters("moon", "mu = 5", training)), &shares(), 3);
-    assert_eq!(moon[0], fedavg[0]);
-    assert!(apart(&moon[1], &fedavg[1]) > 1e-4);
-}
-
-#[test]
-fn moon_takes_the_steps_of_its_objective() {
-    let (mu, tau) = (2.0, 0.7);
-    let settings = momentum(training(3, 4));
-    let spec = deep(with_parameters("moon", &format!("mu = {mu:?}\ntau = {tau:?}"), settings));
-    let mut shifted = spec.clone();
-    shifted.data.preparation.augmentation.shift = 1;
-    let shares = shares();
-    // Where samples change, so do their representations from epoch to epoch.
-    for spec in [spec, shifted] {
-        let mut federation = Federation::new(&spec, &shares);
-        let w_t = federation.round();
-        let w_prev = federation.locals[1].clone().unwrap().tensors;
-        let network = |w: &ParamSet| Network::new(&spec.architecture, w, &Backend::cpu()).unwrap();
-        let (mut global, mut previous) = (network(&w_t), network(&w_prev));
-        let mut learner = Learner::new(&spec.architecture, &w_t, settings.sgd, &Backend::cpu()).unwrap();
-        let mut order: Vec<usize> = (0..shares[1].len()).collect();
-        let seed = client_seed(&spec, 2, client_id(1));
-        for epoch in 0..u64::from(settings.epochs) {
-            shuffle(&mut order, &mut seed.derive_numbered("epoch", epoch).rng());
-            let changes = seed.derive("augmentation").derive_numbered("epoch", epoch);
-            for positions in order.chunks(settings.batch as usize) {
-                let (mut x, mut y) = (Vec::new(), Vec::new());
-                spec.data.preparation.training(&shares[1], positions, &changes, &mut x, &mut y);
-                let batch = Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap();
-                let (z_glob, z_prev) =
-                    (global.represent(&batch).unwrap(), previous.represent(&batch).unwrap());
-                let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
-                    mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
-                };
-                learner.step_with(&batch, &mut contrast).unwrap();
-            }
-        }
-        federation.train(1);
-        assert_eq!(federation.locals[1].as_ref().unwrap().tensors, learner.params().unwrap());
-    }
-}
-
 /// The means over the clients of what they measure in the second round, by the names of the metrics.
-fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
+pub(super) fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
     let shares = shares();
     let mut federation = Federation::new(spec, &shares);
     federation.round();
@@ -321,33 +273,6 @@ fn what_is_measured_is_the_length_of_the_update_and_the_cosine_of_representation
         assert!((found - alignment).abs() < 1e-4 && alignment < 1.0 - 1e-6, "{found} {alignment}");
         assert!((drift - update.tensors.l2_norm()).abs() < 1e-9);
     }
-}
-
-/// Where they are alike, MOON's term drives a representation away from both, to the cosine that its documentation says.
-#[test]
-fn the_term_of_moon_is_least_away_from_both_models() {
-    let (global, previous) = ([1.0, 0.0, 0.0], [0.8, 0.6, 0.0]);
-    let mut z = vec![1.0, 0.3, 0.2];
-    let mut gradient = Vec::new();
-    for _ in 0..4_000 {
-        let _ = model_contrast(&z, &global, &previous, (1, 0.5, 1.0), &mut gradient);
-        z.iter_mut().zip(&gradient).for_each(|(z, g)| *z -= 0.1 * g);
-    }
-    let found = mean_cosine(&z, &global, 1);
-    // c = 0.8.
-    assert!((found - 0.1f64.sqrt()).abs() < 1e-3, "{found}");
-}
-
-#[test]
-fn moon_holds_the_representations_of_this_small_network_nearer_to_the_global_ones() {
-    let alignment = |mu: f64| {
-        let measure = Measures { alignment: true, drift: false };
-        let training = Training { measure, ..training(4, 4) };
-        measured(&deep(with_parameters("moon", &format!("mu = {mu:?}"), training)))["alignment"]
-    };
-    let (without, with) = (alignment(0.0), alignment(5.0));
-    assert!(with > without, "{without} {with}");
-    assert!(with <= 1.0 + 1e-9 && without > -1.0);
 }
 
 #[test]

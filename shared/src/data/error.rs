@@ -324,7 +324,7 @@ pub enum DataError {
     EmptyClass,
     /// Labels that cannot be left unread.
     #[error(
-        "holds {format}, which are their own labels: join without --unlabelled; where the run's labels are at the server, those \
+        "holds {format}, and a text labels itself: join without --unlabelled; where the run's labels are at the server, those \
          here are not used"
     )]
     LabelsInside {

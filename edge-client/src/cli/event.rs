@@ -216,7 +216,7 @@ fn notice_text(notice: &Notice) -> String {
         Notice::NotNow { round, reason } => format!("round {round}: not now: {reason}"),
         Notice::NoRoom { round, reason } => {
             format!(
-                "round {round}: trained, and there is no room for the update: {reason}; it stays in memory until there is"
+                "round {round}: done, and there is no room to keep what it gave: {reason}; it stays in memory until there is"
             )
         }
         Notice::NoRoomForState { round, reason } => {

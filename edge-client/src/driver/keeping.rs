@@ -50,7 +50,7 @@ impl Driver {
     }
 
     /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before. The personal model
-    /// comes first: once the server has counted how good it is, it will not ask for it again.
+    /// comes first: where nothing is trained any more, the server counts how good it is and will not ask for it again.
     pub(super) fn keep<S: Store>(
         &mut self,
         held: Held,
@@ -63,9 +63,9 @@ impl Driver {
         let kept =
             result.personal.as_deref().map_or(Ok(()), |personal| store.keep_personal(held.run, personal));
         match kept {
-            Err(error) if error.is_full() => return self.later(held, result, again, &error, notice),
-            // The others have use for what was trained all the same.
+            // The others have use for what was trained all the same, and another model is made in a later round.
             Err(error) if result.work.train => warn!("the personal model of round {round} is lost: {error}"),
+            Err(error) if error.is_full() => return self.later(held, result, again, &error, notice),
             Err(error) => return Some(failed(round, error.to_string(), notice)),
             Ok(()) => {}
         }

@@ -240,7 +240,10 @@ impl Driver {
                 }
                 Action::Cancel => {
                     self.training.cancel();
-                    self.unsaved = None;
+                    let unsaved = self.unsaved.take().filter(|unsaved| unsaved.result.personal.is_some());
+                    if let Some(Unsaved { held, .. }) = unsaved {
+                        warn!("the personal model of round {} is lost: it found no room in time", held.round);
+                    }
                 }
                 Action::Forget { round, verdict } => {
                     self.rest = Some(tokio::time::Instant::now() + REST);

@@ -333,6 +333,28 @@ async fn a_personal_model_on_a_full_disk_is_kept_before_the_server_hears_of_it()
 }
 
 #[tokio::test]
+async fn what_was_trained_for_all_does_not_wait_for_room_for_the_personal_model() {
+    let (tell, mut personals) = unbounded_channel();
+    let full = [std::io::ErrorKind::StorageFull].into();
+    let store = Failing { personal: full, personals: Some(tell), ..Failing::default() };
+    let (link, mut server) = connection();
+    let served = async {
+        assert!(matches!(server.message().await, ToServer::Hello(_)));
+        let (spec, payload) = personal_run();
+        server.says(ToClient::Welcome { spec, wants: None });
+        let work = Work { train: true, ..PERSONALISE };
+        server.incoming.send(Incoming::Task { round: 3, work, payload }).unwrap();
+        let Outgoing::Update(header, _) = server.hears().await else { panic!("no update") };
+        assert!(header.round == 3 && header.report.steps > 0);
+        let attempts: Vec<_> = std::iter::from_fn(|| personals.try_recv().ok()).collect();
+        assert_eq!(attempts, [false]);
+        server.finishes();
+    };
+    let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
+    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+}
+
+#[tokio::test]
 async fn a_personal_model_that_cannot_be_kept_is_a_failed_round_and_not_a_score() {
     let store = Failing { personal: [std::io::ErrorKind::PermissionDenied].into(), ..Failing::default() };
     let (link, mut server) = connection();

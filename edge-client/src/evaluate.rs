@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use models::{Backend, largest};
 use shared::data::View;
 use shared::personalisation::{Mixture, Scores, Tally};
+use tracing::warn;
 
 use crate::personal::Personal;
 use crate::predict::{PredictError, for_each_batch};
@@ -25,7 +26,8 @@ pub struct Comparison {
 }
 
 /// Tests on `test` or, without it, on what the model was kept from, for a device whose training samples are `own`: as
-/// the run that made the model has tested it. Where some were held out, the local test is of the classes of the others.
+/// the run that made the model has tested it. Where some were held out, the local test is of the classes of the others, as
+/// long as the samples are as many as they were: where others have come, the classes of all of them count.
 ///
 /// # Errors
 /// [`PredictError`] if the samples do not fit the model, or it cannot be run.
@@ -35,7 +37,13 @@ pub fn compare(
     test: Option<&View>,
     backend: &Backend,
 ) -> Result<Comparison, PredictError> {
-    let (learned, held_out) = parts(personal, own)?;
+    let (learned, held_out) = match parts(personal, own) {
+        Err(error @ PredictError::OtherNumber { .. }) if test.is_some() => {
+            warn!("{error}; the local test is of the classes of all of them");
+            (own.clone(), own.part(&[]))
+        }
+        parts => parts?,
+    };
     let test = test.unwrap_or(&held_out);
     let mut mixture = Mixture::new(&personal.model, backend)?;
     let (classes, input) = (mixture.architecture().classes, mixture.architecture().input.clone());
@@ -113,11 +121,12 @@ mod tests {
         let found = compare(&personal, &own, None, &Backend::cpu()).unwrap();
         assert_eq!(found, compare(&personal, &own, Some(&own.part(&[2, 4])), &Backend::cpu()).unwrap());
         assert_eq!(found.samples, 2);
-        // Of other samples the positions say nothing.
+        // Of other samples the positions say nothing, and a test split needs none.
         for samples in [5, 7] {
             let other = view(vec![0; 2 * samples], vec![0; samples]);
-            let error = compare(&personal, &other, Some(&own), &Backend::cpu()).unwrap_err();
+            let error = compare(&personal, &other, None, &Backend::cpu()).unwrap_err();
             assert!(matches!(error, PredictError::OtherNumber { expected: 6, found } if found == samples));
+            assert_eq!(compare(&personal, &other, Some(&own), &Backend::cpu()).unwrap().samples, 6);
         }
         // Where nothing was held out, none has to be told apart.
         let all = Personal { held_out: Vec::new(), ..personal };

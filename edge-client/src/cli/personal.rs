@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use serde_json::json;
-use shared::data::{DataError, Split};
+use shared::data::{DataError, Format, Split};
 use shared::personalisation::Scores;
 
 use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
@@ -26,11 +26,15 @@ pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
     let classes = personal.model.architecture.classes;
     let own = &arguments.samples;
     let data = arguments.test.clone().unwrap_or_else(|| own.data.clone());
-    let test = SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes);
-    let held_out = arguments.test.is_none() && !personal.held_out.is_empty();
-    let test = match test {
-        Err(DataError::OtherSplit { .. }) if held_out => None,
-        test => Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?),
+    let has_none = || -> Result<bool, DataError> {
+        Ok(!Format::detect(&own.data, Split::Train)?.is_in(&own.data, Split::Test)?)
+    };
+    let test = if arguments.test.is_none() && !personal.held_out.is_empty() && has_none()? {
+        None
+    } else {
+        let test =
+            SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes);
+        Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?)
     };
     let own = own.load(Split::Train, Some(&personal.samples), classes)?;
     let comparison = compare(&personal, &own, test.as_ref(), &processor::best())?;

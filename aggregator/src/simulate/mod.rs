@@ -12,7 +12,7 @@ mod store;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use edge_client::driver::{Participant, take_part};
+use edge_client::driver::{Notice as ClientNotice, Participant, take_part};
 use edge_client::link::Connector;
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
@@ -179,7 +179,13 @@ fn spawn<C: Connector + 'static>(
 ) {
     clients.spawn(async move {
         let client = participant.client;
-        match take_part(participant, connector, store, left, &mut |_| {}).await {
+        let mut watch = |notice: ClientNotice| {
+            if let ClientNotice::NoRoom { reason, .. } | ClientNotice::NoRoomForState { reason, .. } = notice
+            {
+                warn!("simulated client {} waits for room on the disk: {reason}", client.short());
+            }
+        };
+        match take_part(participant, connector, store, left, &mut watch).await {
             Ok(Ended::Refused(refusal)) => warn!("simulated client {} left: {refusal}", client.short()),
             Ok(_) => {}
             Err(error) => warn!("simulated client {} left: {error}", client.short()),

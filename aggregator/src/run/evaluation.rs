@@ -49,22 +49,26 @@ impl TestSet {
         backend: &Backend,
     ) -> Result<Evaluation, RunError> {
         // Each worker has its own buffers; the parameters are shared.
-        let network = || Network::new(architecture, params, backend);
-        network()?;
-        let network = || network().expect("the same network was made a moment ago");
         let order: Vec<usize> = (0..self.view.len()).collect();
         let parts = order
             .par_chunks(self.batch)
-            .map_init(network, |network, positions| -> Result<Evaluation, RunError> {
-                let (mut x, mut y) = (Vec::new(), Vec::new());
-                self.preparation.evaluation(&self.view, positions, &mut x, &mut y);
-                let shape = [&[positions.len()], &architecture.input[..]].concat();
-                let batch = Batch::new(x, shape, y).map_err(|error| RunError::Damaged {
-                    path: "the test set".into(),
-                    reason: error.to_string(),
-                })?;
-                Ok(evaluate(network, [&batch])?)
-            })
+            .map_init(
+                || None,
+                |network, positions| -> Result<Evaluation, RunError> {
+                    let network = match network {
+                        Some(network) => network,
+                        None => network.insert(Network::new(architecture, params, backend)?),
+                    };
+                    let (mut x, mut y) = (Vec::new(), Vec::new());
+                    self.preparation.evaluation(&self.view, positions, &mut x, &mut y);
+                    let shape = [&[positions.len()], &architecture.input[..]].concat();
+                    let batch = Batch::new(x, shape, y).map_err(|error| RunError::Damaged {
+                        path: "the test set".into(),
+                        reason: error.to_string(),
+                    })?;
+                    Ok(evaluate(network, [&batch])?)
+                },
+            )
             .collect::<Result<Vec<_>, _>>()?;
         Ok(parts.into_iter().fold(Evaluation::default(), Evaluation::merge))
     }

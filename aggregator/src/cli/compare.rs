@@ -319,8 +319,12 @@ fn conclude(
     };
     let rounds: Rounds = plan.runs.iter().zip(standing).map(read).collect();
     let lines = lines(plan, &rounds);
+    let counts = |run: &Planned| {
+        let mut planned = plan.runs.iter().zip(standing);
+        planned.any(|(planned, standing)| std::ptr::eq(planned, run) && other(standing).is_none())
+    };
     let mixtures = match plan.experiment.interpolation {
-        Some(how) => mixtures(plan, how, &runs).map_err(Failure::environment)?,
+        Some(how) => mixtures(plan, how, &runs, counts).map_err(Failure::environment)?,
         None => Vec::new(),
     };
     let found = Found { plan, rounds: &rounds, lines: &lines, mixtures: &mixtures };

@@ -29,8 +29,9 @@ impl Content {
 
     /// What the files of `config` hold now.
     fn now(config: &Config) -> Result<Self, DataError> {
-        let [train, test] = [Split::Train, Split::Test].map(|split| data::load(config, split));
-        Ok(Self::of(&train?, Some(&test?)))
+        let train = data::load(config, Split::Train)?;
+        let test = data::is_tested(config).then(|| data::load(config, Split::Test)).transpose()?;
+        Ok(Self::of(&train, test.as_ref()))
     }
 
     /// Keeps it with a run that reads files, and begins.
@@ -43,7 +44,7 @@ impl Content {
     }
 
     /// What is kept with a run. What cannot be read is not there.
-    fn kept(files: &dyn FileLayer, run: &Planned, runs: &Path) -> Option<Self> {
+    pub(super) fn kept(files: &dyn FileLayer, run: &Planned, runs: &Path) -> Option<Self> {
         let mut json = Vec::new();
         files.open(&place(run, runs)).ok()?.read_to_end(&mut json).ok()?;
         serde_json::from_slice(&json).ok()

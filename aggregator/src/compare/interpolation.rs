@@ -80,8 +80,13 @@ pub fn mixed(a: &ParamSet, b: &ParamSet, theta: f64) -> Result<ParamSet, models:
     Ok(mixture)
 }
 
-/// The mixtures of all pairs whose runs are complete.
-pub fn mixtures(plan: &Plan, how: Interpolation, runs: &Path) -> Result<Vec<Mixture>, MixError> {
+/// The mixtures of all pairs whose runs are complete and `count`.
+pub fn mixtures(
+    plan: &Plan,
+    how: Interpolation,
+    runs: &Path,
+    count: impl Fn(&Planned) -> bool,
+) -> Result<Vec<Mixture>, MixError> {
     let mut found = Vec::new();
     for pair in plan
         .runs
@@ -90,7 +95,7 @@ pub fn mixtures(plan: &Plan, how: Interpolation, runs: &Path) -> Result<Vec<Mixt
     {
         let done =
             |run: &Planned| run.directory(runs).finished().exists() && run.directory(runs).model().exists();
-        if !pair.iter().all(done) {
+        if !pair.iter().all(|run| done(run) && count(run)) {
             continue;
         }
         let name = format!(

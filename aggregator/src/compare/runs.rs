@@ -20,6 +20,7 @@ use crate::driver::Notice;
 use crate::files::unsynced::Unsynced;
 use crate::files::{Disk, FileLayer};
 use crate::report::{Report, RoundRecord, jsonl, render};
+use crate::run::TestSet;
 use crate::simulate::{SimulateError, Transport, simulate};
 use crate::start::{StartError, start_on};
 
@@ -197,8 +198,9 @@ fn run(
         .zip(&shares)
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
-    let left_out = data::left_out(&shares, started.run.tests());
-    if let Some(share) = shares.first().filter(|_| !started.continued) {
+    let left_out = data::left_out(&shares, started.run.tests().map(TestSet::skipped));
+    let begins = started.run.closed() == 0 && Content::kept(&Unsynced, planned, runs).is_none();
+    if let Some(share) = shares.first().filter(|_| begins) {
         let tests = started.run.tests().map(|tests| &**tests.view().dataset());
         let kept = Content::of(share.dataset(), tests).keep(&Unsynced, planned, runs);
         kept.map_err(RunFailure::Content)?;

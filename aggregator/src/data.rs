@@ -101,11 +101,23 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
     Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.evaluate.batch)))
 }
 
-/// What was left out of the shares and of the test set, in words, one entry each; none if nothing was.
+/// The test samples; none if there are none and the model is never to be tested.
+pub fn test_samples(config: &Config) -> Result<Option<Dataset>, DataError> {
+    match load(config, Split::Test) {
+        Err(DataError::NoFile { .. } | DataError::FileAbsent { .. } | DataError::OtherSplit { .. })
+            if !is_tested(config) =>
+        {
+            Ok(None)
+        }
+        tests => tests.map(Some),
+    }
+}
+
+/// What was left out of the shares and of the test samples, in words, one entry each; none if nothing was.
 #[must_use]
-pub fn left_out(shares: &[View], tests: Option<&TestSet>) -> Vec<String> {
+pub fn left_out(shares: &[View], tests: Option<&Skipped>) -> Vec<String> {
     let training = shares.first().map(|share| ("training", share.dataset().skipped()));
-    let tests = tests.map(|tests| ("test", tests.skipped()));
+    let tests = tests.map(|skipped| ("test", skipped));
     let words = |(split, skipped): (&str, &Skipped)| {
         let more = if skipped.count > skipped.reasons.len() { "; ..." } else { "" };
         let samples = counted(skipped.count, &format!("{split} sample"));

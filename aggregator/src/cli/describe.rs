@@ -31,7 +31,7 @@ const COLUMNS: usize = 80;
 pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
     let config = arguments.config.validated()?;
     let train = Arc::new(data::load(&config, Split::Train).map_err(Failure::environment)?);
-    let tests = data::test_set(&config).map_err(Failure::environment)?;
+    let tests = data::test_samples(&config).map_err(Failure::environment)?;
     let shares = data::divide(&config, train.clone()).map_err(Failure::environment)?;
     let description = Description::of(&config, &train, tests.as_ref(), &shares);
     if let Some(path) = &arguments.html {

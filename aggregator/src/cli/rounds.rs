@@ -27,7 +27,7 @@ use crate::files::{Disk, FileLayer};
 use crate::quic::Listener;
 use crate::quic::identity::ServerIdentity;
 use crate::report::{Report, Summary, console, render};
-use crate::run::Run;
+use crate::run::{Run, TestSet};
 use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::{StartError, Started, completed, start_on};
 
@@ -226,7 +226,7 @@ fn histograms(shares: &[View]) -> Histograms {
 
 /// What was left out when samples were read, which is told at once.
 fn left_out(shares: &[View], run: &Run) -> Vec<String> {
-    let left_out = crate::data::left_out(shares, run.tests());
+    let left_out = crate::data::left_out(shares, run.tests().map(TestSet::skipped));
     for what in &left_out {
         terminal::tell(&format!("left out, since they cannot be used: {what}"));
     }

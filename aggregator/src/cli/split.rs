@@ -28,14 +28,10 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         )));
     }
     let shares = data::shares(&config).map_err(Failure::environment)?;
-    let tests = match data::load(&config, Split::Test) {
-        // The run asks for none.
-        Err(error) if !data::is_tested(&config) => {
-            terminal::tell(&format!("no test samples: {error}"));
-            None
-        }
-        tests => Some(tests.map_err(Failure::environment)?),
-    };
+    let tests = data::test_samples(&config).map_err(Failure::environment)?;
+    if tests.is_none() {
+        terminal::tell("no test samples are there, and the run asks for none");
+    }
     let write = |name: String, split: Split, dataset: &Dataset| -> Result<(), Failure> {
         let directory = arguments.out.join(name);
         std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;

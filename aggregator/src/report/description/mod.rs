@@ -10,7 +10,6 @@ use super::html::partition;
 use super::units::counted;
 use crate::config::Config;
 use crate::data::left_out;
-use crate::run::TestSet;
 
 pub use page::page;
 pub use text::text;
@@ -111,19 +110,19 @@ impl Figures {
 impl Description {
     /// Of a configuration, the data that it names and every client's share.
     #[must_use]
-    pub fn of(config: &Config, train: &Dataset, tests: Option<&TestSet>, shares: &[View]) -> Self {
+    pub fn of(config: &Config, train: &Dataset, tests: Option<&Dataset>, shares: &[View]) -> Self {
         let clients: Vec<_> = shares.iter().map(View::histogram).collect();
         Self {
             set: config.data.set.to_string(),
             shape: train.shape().to_vec(),
             classes: train.classes(),
             train: train.len(),
-            test: tests.map_or(0, |tests| tests.view().len()),
+            test: tests.map_or(0, Dataset::len),
             labels_each: train.labels_each(),
             partition: partition(&config.data.partition),
             seed: config.spec.seed,
             slices: config.spec.training.slices,
-            left_out: left_out(shares, tests),
+            left_out: left_out(shares, tests.map(Dataset::skipped)),
             figures: Figures::of(&clients),
             clients,
         }

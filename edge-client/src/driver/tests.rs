@@ -36,6 +36,14 @@ impl Server {
         self.says(ToClient::Welcome { spec: spec(), wants });
     }
 
+    /// Hears the client's hello and asks it for this work in round 3 of a run that makes personal models.
+    async fn asks(&mut self, work: Work) {
+        assert!(matches!(self.message().await, ToServer::Hello(_)));
+        let (spec, payload) = personal_run();
+        self.says(ToClient::Welcome { spec, wants: None });
+        self.incoming.send(Incoming::Task { round: 3, work, payload }).unwrap();
+    }
+
     /// What the client sends next; heart-beats are left out.
     async fn hears(&mut self) -> Outgoing {
         loop {
@@ -316,10 +324,7 @@ async fn a_personal_model_on_a_full_disk_is_kept_before_the_server_hears_of_it()
     let store = Failing { personal: full, personals: Some(tell), ..Failing::default() };
     let (link, mut server) = connection();
     let served = async {
-        assert!(matches!(server.message().await, ToServer::Hello(_)));
-        let (spec, payload) = personal_run();
-        server.says(ToClient::Welcome { spec, wants: None });
-        server.incoming.send(Incoming::Task { round: 3, work: PERSONALISE, payload }).unwrap();
+        server.asks(PERSONALISE).await;
         let Outgoing::Update(header, _) = server.hears().await else { panic!("no update") };
         assert!(header.round == 3 && header.report.metrics.iter().any(Option::is_some));
         let attempts: Vec<_> = std::iter::from_fn(|| personals.try_recv().ok()).collect();
@@ -339,11 +344,7 @@ async fn what_was_trained_for_all_does_not_wait_for_room_for_the_personal_model(
     let store = Failing { personal: full, personals: Some(tell), ..Failing::default() };
     let (link, mut server) = connection();
     let served = async {
-        assert!(matches!(server.message().await, ToServer::Hello(_)));
-        let (spec, payload) = personal_run();
-        server.says(ToClient::Welcome { spec, wants: None });
-        let work = Work { train: true, ..PERSONALISE };
-        server.incoming.send(Incoming::Task { round: 3, work, payload }).unwrap();
+        server.asks(Work { train: true, ..PERSONALISE }).await;
         let Outgoing::Update(header, _) = server.hears().await else { panic!("no update") };
         assert!(header.round == 3 && header.report.steps > 0);
         let attempts: Vec<_> = std::iter::from_fn(|| personals.try_recv().ok()).collect();
@@ -359,10 +360,7 @@ async fn a_personal_model_that_cannot_be_kept_is_a_failed_round_and_not_a_score(
     let store = Failing { personal: [std::io::ErrorKind::PermissionDenied].into(), ..Failing::default() };
     let (link, mut server) = connection();
     let served = async {
-        assert!(matches!(server.message().await, ToServer::Hello(_)));
-        let (spec, payload) = personal_run();
-        server.says(ToClient::Welcome { spec, wants: None });
-        server.incoming.send(Incoming::Task { round: 3, work: PERSONALISE, payload }).unwrap();
+        server.asks(PERSONALISE).await;
         match server.hears().await {
             Outgoing::Message(message) => match *message {
                 ToServer::Failed { round: 3, reason } => assert!(reason.contains("personal/1"), "{reason}"),

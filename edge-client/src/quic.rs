@@ -257,27 +257,25 @@ fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
 impl Connector for QuicConnector {
     async fn connect(&mut self) -> Result<Link, ConnectError> {
         let (endpoint, connection) = self.dial().await?;
-        let newest = agreed(&connection)? >= Protocol::V3;
+        let spoken = agreed(&connection)?;
         let shown =
             connection.peer_identity().and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
         let key = shown.and_then(|shown| tls::peer_key(shown.first()?).ok());
         self.trust.confirm(key.ok_or_else(|| self.unreachable("it has shown no key"))?);
         let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
         let ticket = *self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ticket) = ticket.filter(|_| newest) {
-            let redeem = frame::encode(&ToServer::Redeem(ticket), 0);
-            control.write_all(&redeem).await.map_err(|error| self.unreachable(error))?;
-        }
-        if let Some(partial) = self.interrupted.partial().filter(|_| newest) {
-            let partial = frame::encode(&ToServer::Partial(partial), 0);
-            control.write_all(&partial).await.map_err(|error| self.unreachable(error))?;
+        let before_hello = [ticket.map(ToServer::Redeem), self.interrupted.partial().map(ToServer::Partial)];
+        for message in before_hello.into_iter().flatten().filter(|message| message.since() <= spoken) {
+            let message = frame::encode(&message, 0);
+            control.write_all(&message).await.map_err(|error| self.unreachable(error))?;
         }
         let server = connection.remote_address().to_string();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (events, incoming) = mpsc::unbounded_channel();
         let connector = self.clone();
         tokio::spawn(async move {
-            let reason = match serve(&connection, &connector, control, answers, queue, &events).await {
+            let reason = match serve(&connection, &connector, control, answers, queue, spoken, &events).await
+            {
                 Ok(()) => "closed".to_owned(),
                 Err(error) => error.to_string(),
             };

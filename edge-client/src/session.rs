@@ -224,6 +224,9 @@ impl Session {
             classes: self.device.classes,
             holds,
         })));
+        if self.device.left_out > 0 {
+            self.actions.push_back(Action::Send(ToServer::LeftOut { samples: self.device.left_out }));
+        }
     }
 
     fn message(&mut self, now: Duration, message: ToClient) {

@@ -10,6 +10,7 @@
 //! | 2 | keys of devices and servers in the handshake (version 1 had certificates, and is not spoken any more) |
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
+//! | 5 | how many samples a device leaves out |
 
 use crate::message::{Refusal, ToClient, ToServer, reason};
 
@@ -20,13 +21,15 @@ pub enum Protocol {
     V2,
     /// With enrolment.
     V3,
-    /// The newest.
+    /// With conditions.
     V4,
+    /// The newest.
+    V5,
 }
 
 impl Protocol {
     /// All that this program speaks, the newest first.
-    pub const SPOKEN: [Self; 3] = [Self::V4, Self::V3, Self::V2];
+    pub const SPOKEN: [Self; 4] = [Self::V5, Self::V4, Self::V3, Self::V2];
 
     /// Its name in the handshake.
     #[must_use]
@@ -35,6 +38,7 @@ impl Protocol {
             Self::V2 => b"federation/2",
             Self::V3 => b"federation/3",
             Self::V4 => b"federation/4",
+            Self::V5 => b"federation/5",
         }
     }
 
@@ -61,6 +65,7 @@ impl ToServer {
             }
             Self::Redeem(_) | Self::Partial(_) | Self::UpdateRest { .. } => Protocol::V3,
             Self::NotNow { .. } => Protocol::V4,
+            Self::LeftOut { .. } => Protocol::V5,
         }
     }
 }

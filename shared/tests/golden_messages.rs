@@ -89,6 +89,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("not-now-charge", ToServer::NotNow { round: 3, reason: Unready::Charge { percent: 20, limit: 30 } }),
         ("not-now-memory", ToServer::NotNow { round: 3, reason: Unready::Memory { free: 100, limit: 200 } }),
         ("not-now-disk", ToServer::NotNow { round: 3, reason: Unready::Disk { free: 300, limit: 400 } }),
+        ("left-out", ToServer::LeftOut { samples: 300 }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -295,9 +296,10 @@ fn every_variant_has_an_example() {
             ToServer::Partial(_) => 6,
             ToServer::UpdateRest { .. } => 7,
             ToServer::NotNow { .. } => 8,
+            ToServer::LeftOut { .. } => 9,
         })
         .collect();
-    assert_eq!(to_server, (0..=8).collect());
+    assert_eq!(to_server, (0..=9).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {

@@ -66,6 +66,7 @@ impl Device {
             samples: data.len() as u64,
             shape: data.shape().iter().map(|&axis| axis as u32).collect(),
             classes: data.classes() as u32,
+            left_out: 0,
         };
         let store = MemoryStore::default();
         let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);

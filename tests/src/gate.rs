@@ -72,6 +72,7 @@ impl Gate {
         let participant = Participant {
             client: key.public().client(),
             data,
+            left_out: 0,
             tests: TestSamples::none(),
             sensors: Sensors::none(),
             backend: Backend::cpu(),

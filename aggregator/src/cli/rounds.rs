@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::database::Database;
 use crate::database::devices::{Device, Issued, Listening};
+use crate::database::runs::StoredLeftOut;
 use crate::enrolment::{Admission, Policy, Register};
 use crate::files::descriptors::allow_all_descriptors;
 use crate::files::patient::Patient;
@@ -150,7 +151,7 @@ pub(super) fn serve(
     let (mut run, resume, _lock) = started.into_parts();
     run.compute_on(backend);
     let mut recording = Recording::begin(&database, &mut run, &resume, shortage.clone())?;
-    let left_out = left_out(&[], &run);
+    let mut left_out = left_out(&[], &run);
     let stop = terminal::stop_on_signal();
     // Somebody looks from now on, until the run is to stop.
     shortage.wait_from_now_on();
@@ -175,6 +176,7 @@ pub(super) fn serve(
         error @ ServeError::ReadyFile { .. } => Failure::environment(error),
     })?;
     let shown = display.finish();
+    left_out.extend(left_out_by_devices(&database, &run));
     let concluded = conclude(&mut run, &outcome, None, &left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.
     let time = match &concluded {
@@ -231,6 +233,17 @@ fn left_out(shares: &[View], run: &Run) -> Vec<String> {
         terminal::tell(&format!("left out, since they cannot be used: {what}"));
     }
     left_out
+}
+
+/// What devices have left out in the run, in words. That it cannot be read is told, and no reason to end without a report.
+fn left_out_by_devices(database: &Database, run: &Run) -> Vec<String> {
+    match database.left_out(&run.spec().run.to_string()) {
+        Ok(devices) => devices.iter().map(StoredLeftOut::words).collect(),
+        Err(error) => {
+            terminal::tell(&format!("the report does not say what devices left out: {error}"));
+            Vec::new()
+        }
+    }
 }
 
 /// Writes the model and the report, and says how it went.

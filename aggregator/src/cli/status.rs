@@ -11,7 +11,8 @@ use super::exit::Failure;
 use super::terminal;
 use super::values::whole;
 use crate::database::runs::{
-    Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredRound, StoredRun, WaitsFor,
+    Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun,
+    WaitsFor,
 };
 use crate::database::{Database, FILE, moment};
 use crate::report::clock::{elapsed, utc};
@@ -58,6 +59,8 @@ struct Shown {
     newest: Vec<StoredRound>,
     /// What became of what devices sent in the newest round.
     arrivals: Vec<StoredArrival>,
+    /// Training samples that devices left out.
+    left_out: Vec<StoredLeftOut>,
     events: Vec<StoredEvent>,
 }
 
@@ -85,12 +88,13 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
             Some(last) => database.arrivals(&run.run, last.round).map_err(Failure::environment)?,
             None => Vec::new(),
         };
+        let left_out = database.left_out(&run.run).map_err(Failure::environment)?;
         let newest = only_closed(newest, arguments.rounds as usize);
         let events = database.events(&run.run, arguments.events).map_err(Failure::environment)?;
         if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
             idle.push(name(&run));
         }
-        let shown = Shown { run, serving, newest, arrivals, events };
+        let shown = Shown { run, serving, newest, arrivals, left_out, events };
         let text = if arguments.json {
             serde_json::to_string(&shown).expect("numbers and names are JSON") + "\n"
         } else {
@@ -148,7 +152,7 @@ fn name(run: &StoredRun) -> String {
 }
 
 fn text(shown: &Shown, now: i64) -> String {
-    let Shown { run, serving, newest, arrivals, events } = shown;
+    let Shown { run, serving, newest, arrivals, left_out, events } = shown;
     let mut out = format!("{}  {}\n", name(run), run.directory);
     let since = |moment: i64| elapsed(now.saturating_sub(moment));
     let _ = match (serving, run.ended, run.outcome.as_deref()) {
@@ -183,6 +187,9 @@ fn text(shown: &Shown, now: i64) -> String {
             short(&arrival.device),
             arrival.round
         );
+    }
+    for left_out in left_out {
+        let _ = writeln!(out, "left out, since they cannot be used: {}", left_out.words());
     }
     let closed: Vec<_> = newest.iter().filter_map(|round| round.record.as_ref()).collect();
     if !closed.is_empty() {

@@ -158,7 +158,8 @@ impl Display {
             | Notice::Aside(_)
             | Notice::Alive
             | Notice::Opened { .. }
-            | Notice::Arrival { .. } => {}
+            | Notice::Arrival { .. }
+            | Notice::LeftOut { .. } => {}
             Notice::Alarm(text) => self.bar.suspend(|| tell(&format!("WARNING: {text}"))),
         }
     }

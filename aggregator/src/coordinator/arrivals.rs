@@ -63,6 +63,8 @@ impl Coordinator {
                 self.forget(peer);
                 self.dismissed.insert(peer);
             }
+            // It is for people.
+            ToServer::LeftOut { .. } => {}
             // The transport takes these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::Partial(_) | ToServer::UpdateRest { .. } => {
                 let what =

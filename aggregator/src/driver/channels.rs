@@ -184,6 +184,13 @@ pub enum Notice<'a> {
         /// What came of it.
         what: Arrived<'a>,
     },
+    /// A device leaves samples out that it cannot use.
+    LeftOut {
+        /// Which.
+        client: ClientId,
+        /// How many training samples.
+        samples: u64,
+    },
     /// The run gets on: no durable step is in hand, or one has come further since this was told last.
     Alive,
     /// A round was closed.

@@ -10,6 +10,7 @@ use super::ledger::Done;
 use super::said::Worth;
 use super::{Driver, Known, name, printable};
 use crate::coordinator::{Event, PeerId, UploadId};
+use crate::database::runs::training_samples;
 use crate::run::RunError;
 
 impl Driver {
@@ -115,11 +116,25 @@ impl Driver {
                 self.strangers.let_in();
                 let client = hello.client;
                 let told = self.said.comes(client);
-                self.known.entry(peer).or_insert(Known { client, told, unspooled: false });
+                self.known.entry(peer).or_insert(Known { client, told, left_out: false, unspooled: false });
                 if told {
                     let (name, software) = (self.name(peer), printable(&hello.software));
                     let samples = hello.samples;
                     notice(Notice::Remark(format!("{name} says hello with {samples} samples ({software})")));
+                }
+            }
+            ToServer::LeftOut { samples } => {
+                // Once a connection: it is said of the data that the device was started with.
+                let Some(known) = self.known.get_mut(&peer) else { return };
+                if !std::mem::replace(&mut known.left_out, true) {
+                    let (client, samples, told) = (known.client, *samples, known.told);
+                    notice(Notice::LeftOut { client, samples });
+                    if told {
+                        let (name, samples) = (self.name(peer), training_samples(samples));
+                        notice(Notice::Remark(format!(
+                            "{name} leaves out {samples} that it cannot use: it says itself which"
+                        )));
+                    }
                 }
             }
             ToServer::NotNow { round, reason } => {

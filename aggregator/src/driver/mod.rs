@@ -156,6 +156,8 @@ struct Known {
     client: ClientId,
     /// Its coming was told, and its going will be.
     told: bool,
+    /// It has said what it leaves out.
+    left_out: bool,
     /// It goes for a reason that the operator was told when others went for it.
     unspooled: bool,
 }

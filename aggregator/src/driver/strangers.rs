@@ -121,7 +121,7 @@ mod tests {
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         let told = strangers.foreign(address(0x0102_0304)).expect("told");
         assert!(
-            told.contains("1.2.3.4") && told.contains("federation/4") && told.contains("update"),
+            told.contains("1.2.3.4") && told.contains("federation/5") && told.contains("update"),
             "{told}"
         );
         assert_eq!(strangers.foreign(address(0x0102_0304)), None);

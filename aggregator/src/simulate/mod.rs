@@ -103,6 +103,8 @@ pub async fn simulate(
         let participant = Participant {
             client: identities[index as usize],
             data,
+            // All shares are of one set, of which the run says by itself what was left out.
+            left_out: 0,
             tests: tests.clone(),
             sensors: Sensors::none(),
             backend: backend.clone(),

@@ -45,6 +45,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         data,
+        left_out: skipped.count as u64,
         tests: if arguments.unlabelled {
             TestSamples::none()
         } else {

@@ -45,6 +45,8 @@ pub struct Participant {
     pub client: ClientId,
     /// Its data.
     pub data: View,
+    /// So many more training samples cannot be used and were left out when its data was read.
+    pub left_out: u64,
     /// Its test samples, for runs that ask for tests.
     pub tests: TestSamples,
     /// Whether it is in a state to train.
@@ -86,6 +88,7 @@ pub async fn take_part<C: Connector, S: Store>(
         samples: participant.data.len() as u64,
         shape: participant.data.shape().iter().map(|&axis| axis as u32).collect(),
         classes: participant.data.classes() as u32,
+        left_out: participant.left_out,
     };
     let session = Session::new(device, store.held()?, started.elapsed());
     let (finished, trained) = mpsc::unbounded_channel();

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{Partial, ToClient, ToServer, UpdateHeader};
+use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
 use super::{LINGER, QuicConnector};
@@ -51,6 +52,7 @@ pub(super) async fn serve(
     mut control: SendStream,
     mut answers: RecvStream,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
+    spoken: Protocol,
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<(), LinkError> {
     let (updates, mut update_queue) = mpsc::unbounded_channel::<(Box<UpdateHeader>, Bytes)>();
@@ -100,6 +102,8 @@ pub(super) async fn serve(
     let outbound = async {
         while let Some(outgoing) = queue.recv().await {
             match outgoing {
+                // An older server does without.
+                Outgoing::Message(message) if message.since() > spoken => {}
                 Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
                 Outgoing::Update(header, payload) => {
                     let _ = updates.send((header, payload.to_bytes()));

@@ -5,6 +5,7 @@ use quinn::crypto::rustls::QuicServerConfig;
 use shared::identity::tls::{AnyKey, ServerKeys};
 
 use super::*;
+use crate::link::Outgoing;
 
 /// A server with the key of `byte` that speaks these protocols.
 fn server(byte: u8, protocols: &[&[u8]]) -> (Endpoint, String) {
@@ -41,7 +42,7 @@ async fn answer(server: Endpoint) {
 
 #[tokio::test]
 async fn a_server_of_another_age_is_told_from_one_that_is_not_there() {
-    for protocols in [&[&b"federation/1"[..]][..], &[b"federation/5", b"h3"], &[]] {
+    for protocols in [&[&b"federation/1"[..]][..], &[b"federation/6", b"h3"], &[]] {
         let (endpoint, address) = server(1, protocols);
         tokio::spawn(answer(endpoint));
         let missing = ConnectError::NoCommonProtocol { server: address.clone() };
@@ -49,7 +50,7 @@ async fn a_server_of_another_age_is_told_from_one_that_is_not_there() {
         assert_eq!(connector.reach().await, Err(missing.clone()), "{protocols:?}");
         assert_eq!(connector.connect().await.err(), Some(missing), "{protocols:?}");
     }
-    let (endpoint, address) = server(1, &[b"federation/5", b"federation/3"]);
+    let (endpoint, address) = server(1, &[b"federation/6", b"federation/3"]);
     tokio::spawn(answer(endpoint));
     assert!(connector(&[&address]).connect().await.is_ok(), "an older version that both speak");
 }
@@ -66,4 +67,29 @@ async fn of_several_answers_the_one_that_helps_most_is_told() {
     }
     let error = connector(&[&first]).connect().await.err();
     assert!(matches!(error, Some(ConnectError::Untrusted { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_older_server_is_not_told_what_it_does_not_know() {
+    let left_out = ToServer::LeftOut { samples: 3 };
+    for (protocol, understood) in [(&b"federation/4"[..], false), (b"federation/5", true)] {
+        let (endpoint, address) = server(1, &[protocol]);
+        let hears = async {
+            let connection = endpoint.accept().await.unwrap().await.unwrap();
+            let (_answers, mut control) = connection.accept_bi().await.unwrap();
+            control.read_to_end(1000).await.unwrap()
+        };
+        let speaks = async {
+            let link = connector(&[&address]).connect().await.unwrap();
+            for message in [&left_out, &ToServer::Goodbye] {
+                link.outgoing.send(Outgoing::Message(Box::new(message.clone()))).unwrap();
+            }
+            // Whoever listens no more hangs up.
+            link.incoming
+        };
+        let (heard, _listening) = tokio::join!(hears, speaks);
+        let said = [understood.then_some(&left_out), Some(&ToServer::Goodbye)];
+        let said: Vec<_> = said.into_iter().flatten().flat_map(|message| frame::encode(message, 0)).collect();
+        assert_eq!(heard, said, "{}", String::from_utf8_lossy(protocol));
+    }
 }

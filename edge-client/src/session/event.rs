@@ -16,6 +16,8 @@ pub struct Device {
     pub shape: Vec<u32>,
     /// Number of classes its labels are drawn from.
     pub classes: u32,
+    /// So many more of its training samples cannot be used.
+    pub left_out: u64,
 }
 
 /// What goes in.

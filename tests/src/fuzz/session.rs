@@ -75,7 +75,13 @@ struct Driver {
 }
 
 fn device() -> Device {
-    Device { client: ClientId::from_bytes([1; 16]), samples: 10, shape: vec![1, 2, 2], classes: 2 }
+    Device {
+        client: ClientId::from_bytes([1; 16]),
+        samples: 10,
+        shape: vec![1, 2, 2],
+        classes: 2,
+        left_out: 0,
+    }
 }
 
 fn spec(run: u8) -> Box<RunSpec> {

@@ -37,7 +37,8 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
         let reason = "no reason at all ".repeat(20);
         let failed = |round| frame::encode(&ToServer::Failed { round, reason: reason.clone() }, 0);
         let not_now = |round| frame::encode(&ToServer::NotNow { round, reason: Unready::Battery }, 0);
-        for said in [failed(number), failed(1), not_now(number), not_now(1)] {
+        let left_out = frame::encode(&ToServer::LeftOut { samples: number.into() }, 0);
+        for said in [failed(number), failed(1), not_now(number), not_now(1), left_out] {
             liar.say(&said).await;
         }
     }
@@ -85,7 +86,7 @@ async fn whoever_speaks_another_version_is_told_of_once() {
         let refused = RawPeer::connect_offering(names, hosted.address(), hosted.pin(), &key, transport).await;
         assert!(matches!(refused, Err(ConnectionError::ConnectionClosed(_))), "there is no such version");
     }
-    let spoken = ["127.0.0.1", "speaks no version", "federation/4", "update"];
+    let spoken = ["127.0.0.1", "speaks no version", "federation/5", "update"];
     hosted.remark(&spoken);
     let again = hosted.said().iter().filter(|said| said.contains(spoken[1])).count();
     assert_eq!(again, 0, "it was said once");

@@ -10,6 +10,7 @@
 mod book;
 mod entries;
 mod health;
+mod left_out;
 mod presence;
 mod read;
 mod recorder;
@@ -17,6 +18,9 @@ mod snapshot;
 
 pub use book::{Book, BookError, ClosedRound};
 pub use health::Health;
+pub use left_out::StoredLeftOut;
+pub(super) use left_out::TABLE as LEFT_OUT;
+pub(crate) use left_out::training_samples;
 pub use presence::Presence;
 pub use read::{StoredArrival, StoredEvent, StoredRound, StoredRun};
 pub use recorder::Recorder;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::Transaction;
 use shared::id::{ClientId, RunId};
 
-use super::{Health, Snapshot, entries};
+use super::{Health, Snapshot, entries, left_out};
 use crate::database::{Database, moment};
 use crate::driver::{Notice, printable};
 
@@ -29,6 +29,7 @@ enum Entry {
     Status(Box<Snapshot>),
     Opened { round: u32, cohort: usize },
     Arrived { round: u32, client: ClientId, verdict: &'static str, reason: String },
+    LeftOut { client: ClientId, samples: u64 },
     Said { alarm: bool, text: String },
     Ended { outcome: &'static str },
 }
@@ -73,6 +74,7 @@ impl Recorder {
                 let (verdict, reason) = (what.name(), printable(what.reason()));
                 Entry::Arrived { round: *round, client: *client, verdict, reason }
             }
+            &Notice::LeftOut { client, samples } => Entry::LeftOut { client, samples },
             Notice::Remark(text) => Entry::Said { alarm: false, text: text.clone() },
             Notice::Alarm(text) => Entry::Said { alarm: true, text: text.clone() },
             // The book has rounds; and what anybody may bring about pushes nothing out of what is kept.
@@ -158,6 +160,7 @@ fn write(transaction: &Transaction<'_>, run: RunId, at: i64, entry: &Entry) -> r
         Entry::Arrived { round, client, verdict, reason } => {
             entries::arrived(transaction, run, *round, *client, (verdict, reason), at)
         }
+        Entry::LeftOut { client, samples } => left_out::note(transaction, run, *client, *samples),
         Entry::Said { alarm, text } => entries::event(transaction, run, *alarm, text, at),
         Entry::Ended { outcome } => entries::ended(transaction, run, outcome, at),
     }

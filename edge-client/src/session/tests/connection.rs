@@ -35,6 +35,19 @@ fn two_devices_do_not_come_back_together() {
 }
 
 #[test]
+fn what_is_left_out_is_said_after_every_hello() {
+    let device = Device { left_out: 12, ..device() };
+    let mut bench = Bench { session: Session::new(device, None, Duration::ZERO), now: Duration::ZERO };
+    bench.drain();
+    for _ in 0..2 {
+        let said = Action::Send(ToServer::LeftOut { samples: 12 });
+        assert_eq!(bench.give(Event::Connected), [hello(None), said]);
+        bench.cut();
+        bench.reconnects();
+    }
+}
+
+#[test]
 fn a_welcome_resets_the_delay() {
     let mut bench = Bench::new(None);
     for _ in 0..8 {

@@ -35,12 +35,18 @@ fn report() -> TrainReport {
 }
 
 fn device() -> Device {
-    Device { client: ClientId::from_bytes([1; 16]), samples: 10, shape: vec![1, 2, 2], classes: 2 }
+    Device {
+        client: ClientId::from_bytes([1; 16]),
+        samples: 10,
+        shape: vec![1, 2, 2],
+        classes: 2,
+        left_out: 0,
+    }
 }
 
 fn hello(holds: Option<Held>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let Device { client, samples, shape, classes } = device();
+    let Device { client, samples, shape, classes, left_out: _ } = device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 

@@ -88,7 +88,11 @@ impl Rule {
             Self::Mean {} | Self::Median {} | Self::Fedma {} | Self::ClippedMean { .. } => 1,
             Self::TrimmedMean { beta } => trimmed_mean::least(beta),
             Self::Krum { byzantine } => krum::least(byzantine),
-            Self::MultiKrum { byzantine, chosen } => krum::least(byzantine).max(chosen as usize),
+            // With more chosen than are right, those that are wrong would be among them.
+            Self::MultiKrum { byzantine, chosen } => match chosen {
+                0 => krum::least(byzantine),
+                _ => krum::least(byzantine).max(chosen as usize + byzantine as usize),
+            },
             Self::Bulyan { byzantine } => bulyan::least(byzantine),
         }
     }
@@ -100,7 +104,7 @@ impl Rule {
             Self::Mean {} | Self::Median {} | Self::Fedma {} | Self::ClippedMean { .. } => None,
             Self::TrimmedMean { .. } => Some("beta m >= 1, or none is left out"),
             Self::Krum { .. } => Some("m >= 2 f + 3"),
-            Self::MultiKrum { .. } => Some("m >= 2 f + 3 and m >= chosen"),
+            Self::MultiKrum { .. } => Some("m >= 2 f + 3 and m >= chosen + f"),
             Self::Bulyan { .. } => Some("m >= 4 f + 3"),
         }
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use shared::data::cifar::Cifar;
 use shared::data::partition::balanced;
-use shared::data::{DataError, Dataset, Format, PartitionError, Skipped, Split, View, glyphs};
+use shared::data::{
+    DataError, Dataset, Format, PartitionError, PreparationError, Skipped, Split, View, glyphs,
+};
 
 use crate::config::{Config, DataSet, Source};
-use crate::report::units::counted;
 use crate::run::TestSet;
 
 /// Why there is no data. The operator's to mend.
@@ -20,6 +21,9 @@ pub enum PlanError {
     /// It cannot be divided as asked.
     #[error("data.partition: {0}")]
     Partition(#[from] PartitionError),
+    /// They cannot be prepared as asked.
+    #[error("the training samples cannot be augmented: {0}")]
+    Preparation(#[from] PreparationError),
     /// The server's labelled samples cannot be had as asked.
     #[error("data.labelled = {count}: {problem}; lower it, or give the server other training samples")]
     Labelled {
@@ -61,6 +65,13 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             let (expected, found) = (config.spec.architecture.classes, whole.classes());
             if found != expected {
                 let problem = Box::new(DataError::OtherClasses { expected, found });
+                return Err(DataError::InFile { path: folder.clone(), problem });
+            }
+            let (labels, predictions) = (whole.labels_each(), config.spec.architecture.predictions());
+            if let Ok(predictions) = predictions
+                && predictions != labels
+            {
+                let problem = Box::new(DataError::OtherLabels { labels, predictions });
                 return Err(DataError::InFile { path: folder.clone(), problem });
             }
             match limit {
@@ -118,12 +129,8 @@ pub fn test_samples(config: &Config) -> Result<Option<Dataset>, DataError> {
 pub fn left_out(shares: &[View], tests: Option<&Skipped>) -> Vec<String> {
     let training = shares.first().map(|share| ("training", share.dataset().skipped()));
     let tests = tests.map(|skipped| ("test", skipped));
-    let words = |(split, skipped): (&str, &Skipped)| {
-        let more = if skipped.count > skipped.reasons.len() { "; ..." } else { "" };
-        let samples = counted(skipped.count, &format!("{split} sample"));
-        format!("{samples} ({}{more})", skipped.reasons.join("; "))
-    };
-    training.into_iter().chain(tests).filter(|(_, skipped)| skipped.count > 0).map(words).collect()
+    let words = |(split, skipped): (&str, &Skipped)| skipped.in_words(&format!("{split} sample"));
+    training.into_iter().chain(tests).filter_map(words).collect()
 }
 
 /// Every client's share of the training samples, by the configured partition. Some may be empty if the partition says so:
@@ -138,6 +145,7 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     if dataset.labels_each() > 1 && !config.spec.data.preparation.is_nothing() {
         return Err(PlanError::PreparedText);
     }
+    config.spec.data.preparation.check(&dataset)?;
     let seed = config.spec.root_seed().derive("partition");
     let (partition, clients) = (&config.data.partition, config.data.clients);
     let parts = match config.server.labelled {
@@ -233,6 +241,31 @@ mod tests {
         let whitened = config(&[&common[..], &["data.normalise=whiten"]].concat());
         let said = refused(divide(&whitened, text()).err());
         assert!(said.contains("these samples are text") && said.contains("data.normalise"), "{said}");
+    }
+
+    #[test]
+    fn files_that_have_more_or_fewer_labels_than_the_model_predicts_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = format!("data.path={}", folder.path().display());
+        std::fs::write(folder.path().join("train.csv"), "a,b,c,d,label\n1,2,3,4,0\n").expect("written");
+        let table = ["data.set=csv", &path, "data.shape=[2, 2]", "data.classes=2"];
+        let mut config =
+            config(&[&table[..], &["model.layers=[\"flatten\", { linear = \"classes\" }]"]].concat());
+        assert!(load(&config, Split::Train).is_ok());
+        // Where only the file says how many labels there are, the configuration is no hindrance.
+        config.spec.architecture.extractor.clear();
+        assert_eq!(config.spec.architecture.predictions(), Ok(2));
+        let refused = load(&config, Split::Train).expect_err("a label for each sample").to_string();
+        assert!(refused.contains("labels of a sample: 1, predictions of the model for it: 2"), "{refused}");
+    }
+
+    #[test]
+    fn colours_of_what_is_no_colour_are_refused() {
+        let common = ["data.limit=200", "data.clients=3"];
+        let config = config(&[&common[..], &["augment.contrast=0.1"]].concat());
+        let train = Dataset::features(vec![1, 28, 28], vec![2.0; 784], vec![0], 10).expect("a sample");
+        let said = divide(&config, train).expect_err("refused").to_string();
+        assert!(said.contains("cannot be augmented") && said.contains("a 2 among"), "{said}");
     }
 
     #[test]

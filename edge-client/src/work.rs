@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,16 +22,22 @@ use tracing::warn;
 
 use crate::personal::Personal;
 
-/// A device's test samples: read when a run asks for tests, so that they cost nothing where none does.
+/// A device's test samples: read when a run asks for tests, so that they cost nothing where none does, and kept from then on, like
+/// training samples, since the next round asks again.
 #[derive(Clone)]
-pub struct TestSamples(Arc<dyn Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync>);
+pub struct TestSamples {
+    read: Arc<ReadTests>,
+    kept: Arc<Mutex<Option<View>>>,
+}
+
+type ReadTests = dyn Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync;
 
 impl TestSamples {
-    /// Those that `read` gives, each time they are asked for; `None` if the device has none.
+    /// Those that `read` gives; `None` if the device has none, and then it is asked again.
     pub fn new(
         read: impl Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(read))
+        Self { read: Arc::new(read), kept: Arc::default() }
     }
 
     /// Those of a device that has none.
@@ -44,6 +50,15 @@ impl TestSamples {
     #[must_use]
     pub fn of(samples: View) -> Self {
         Self::new(move || Ok(Some(samples.clone())))
+    }
+
+    /// The samples, if the device has any.
+    fn get(&self) -> std::result::Result<Option<View>, DataError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none() {
+            *kept = (self.read)()?;
+        }
+        Ok(kept.clone())
     }
 }
 
@@ -199,7 +214,9 @@ pub fn carry_out(
         let (device, run) = (task.data.shape().to_vec(), task.spec.data.shape.clone());
         return Err(TaskError::Shape { device, run });
     }
-    task.spec.data.preparation.shape(task.data.shape()).map_err(TrainError::from)?;
+    let preparation = &task.spec.data.preparation;
+    preparation.shape(task.data.shape()).map_err(TrainError::from)?;
+    preparation.check(task.data.dataset()).map_err(TrainError::from)?;
     let limits = |length: usize| Limits { max_bytes: length as u64, ..Limits::default() };
     // Where it lies: all clients of a simulation read the same memory.
     let received = || {
@@ -324,14 +341,14 @@ fn tests(task: &Task) -> std::result::Result<View, Untested> {
     let tests = if task.spec.evaluation.hold_out > 0.0 {
         Some(task.spec.held_out(task.client, &task.data))
     } else {
-        (task.tests.0)()?
+        task.tests.get()?
     };
     tests.filter(|tests| !tests.is_empty()).ok_or(Untested::NoSamples)
 }
 
 /// What personal models are tested on: the test split, whose classes are those of all clients, where the device has one.
 fn tests_of_personal(task: &Task) -> std::result::Result<View, Untested> {
-    match (task.tests.0)() {
+    match task.tests.get() {
         Ok(Some(split)) if !split.is_empty() => Ok(split),
         _ => tests(task),
     }

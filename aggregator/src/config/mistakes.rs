@@ -167,6 +167,35 @@ fn text_is_not_divided_by_class() {
 }
 
 #[test]
+fn a_model_that_predicts_more_or_less_than_the_labels_is_refused() {
+    let text = "data = { set = \"shakespeare\", path = \"x\" }\nmodel.name = \"mlp-2nn\"";
+    let parts =
+        ["model.name = \"mlp-2nn\"", "data.set = \"shakespeare\"", "each of its 80 positions", "[80, 97]"];
+    says(&in_file(text), &parts);
+    let window = |layers: &str| {
+        let data = "data = { set = \"csv\", path = \"x\", shape = [10, 3], classes = 4 }";
+        format!("{data}\nmodel.layers = [{layers}]")
+    };
+    let open = in_file(&window("{ lstm = 8 }, { linear = \"classes\" }"));
+    says(
+        &open,
+        &[
+            "model.layers",
+            "data.set = \"csv\"",
+            "shape [10, 4]",
+            "10 predictions",
+            "needs [4]",
+            "\"flatten\"",
+        ],
+    );
+    let file = window("{ lstm = 8 }, \"flatten\", { linear = \"classes\" }");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("lab.toml");
+    std::fs::write(&path, file).expect("a file in it");
+    assert!(load(Some(&path), &[]).is_ok());
+}
+
+#[test]
 fn sets_that_leave_their_samples_open() {
     let file = |rest: &str| in_file(&format!("data = {{ path = \"x\", {rest} }}\nmodel.name = \"linear\""));
     says(&file("set = \"images\", shape = [3, 8, 8], classes = 2"), &["\"images\"", "data.class-names"]);
@@ -330,7 +359,7 @@ fn combinations_that_make_no_sense() {
         ),
         (
             &["aggregation.rule.multi-krum.chosen=8", "aggregation.weights=uniform", "round.count.min=7"],
-            &["byzantine = 1, chosen = 8", "m >= chosen, here 8"],
+            &["byzantine = 1, chosen = 8", "m >= chosen + f, here 9"],
         ),
         (
             &["aggregation.rule.trimmed-mean.beta=0.1", "aggregation.weights=uniform", "round.count.min=9"],

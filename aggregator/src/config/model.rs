@@ -3,7 +3,7 @@
 use models::{Architecture, BUILT_INS, Norm, Variant};
 use toml::Table;
 
-use super::combinations::Combinations;
+use super::combinations::{Combinations, Shown};
 use super::samples::Samples;
 use super::{ConfigError, DataSet, ModelTable, network};
 
@@ -19,9 +19,16 @@ pub(super) fn architecture(
         return None;
     }
     let variant = Variant { norm: model.norm, initialisation: model.initialisation };
+    let given = if model.name.is_some() { "model.name" } else { "model.layers" };
+    let shown = model.name.as_ref().map_or_else(|| given.to_owned(), |name| format!("{given} = {name:?}"));
+    let suits = |made: &Architecture, checks: &mut Combinations<'_>| {
+        predicts_labels(made, set, (given, shown), checks)
+    };
     match (&model.name, &mut model.layers) {
-        (Some(name), None) => named(name, variant, (set, samples), checks),
-        (None, Some(layers)) => written(layers, variant, (set, samples), checks),
+        (Some(name), None) => named(name, variant, (set, samples), checks).filter(|made| suits(made, checks)),
+        (None, Some(layers)) => {
+            written(layers, variant, (set, samples), checks).filter(|made| suits(made, checks))
+        }
         (name, _) => {
             let given = ["model.name", "model.layers"].map(|key| (key, key.to_owned()));
             let reason = match name {
@@ -80,6 +87,36 @@ fn written(
         return None;
     }
     Some(made)
+}
+
+/// Whether the network makes a prediction for each label of a sample, as far as it is known how many there are before samples are
+/// read; if not, it is noted.
+fn predicts_labels(made: &Architecture, set: DataSet, given: Shown, checks: &mut Combinations<'_>) -> bool {
+    let labels = match set {
+        // Their file says.
+        DataSet::Safetensors => return true,
+        text if text.is_text() => made.input.first().copied().unwrap_or(1),
+        _ => 1,
+    };
+    let Ok(predictions) = made.predictions() else { return true };
+    if predictions == labels {
+        return true;
+    }
+    let classes = made.classes;
+    let reason = if labels == 1 {
+        format!(
+            "a sample has one label, and the last layer of the model's head gives the shape [{predictions}, {classes}], which is \
+             {predictions} predictions: it needs [{classes}]; put \"flatten\" before it"
+        )
+    } else {
+        format!(
+            "a sample of text has a label at each of its {labels} positions, and the last layer of the model's head gives the shape \
+             [{classes}], which is one prediction: it needs [{labels}, {classes}], as model.name = \"char-lstm\" has, or layers of \
+             embedding, lstm and linear"
+        )
+    };
+    checks.refuse(&[given, ("data.set", format!("data.set = \"{set}\""))], &reason);
+    false
 }
 
 fn shown(norm: Norm) -> (&'static str, String) {

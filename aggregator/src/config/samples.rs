@@ -145,7 +145,9 @@ impl Combinations<'_> {
 fn at_fault(error: &PreparationError, raw: &Raw) -> Shown {
     let augment = &raw.augment;
     match error {
-        PreparationError::NotImages { .. } => ("augment", "[augment]".to_owned()),
+        PreparationError::NotImages { .. } | PreparationError::Range { .. } => {
+            ("augment", "[augment]".to_owned())
+        }
         PreparationError::Crop { .. } => ("augment.crop", format!("augment.crop = {}", augment.crop)),
         PreparationError::Shift { .. } => ("augment.shift", format!("augment.shift = {}", augment.shift)),
         PreparationError::Saturation { .. } => {

@@ -147,8 +147,7 @@ fn lines(event: &Event) -> Vec<String> {
                  threads), state in {}",
                 state.display()
             );
-            let skipped = (skipped.count > 0).then(|| left_out(skipped));
-            return [started].into_iter().chain(skipped).collect();
+            return [started].into_iter().chain(left_out(skipped)).collect();
         }
         Event::Connecting { server } => format!("connecting to {server}"),
         Event::Notice(notice) => notice_text(notice),
@@ -161,9 +160,9 @@ fn lines(event: &Event) -> Vec<String> {
 }
 
 /// What is said of samples that were left out.
-pub(super) fn left_out(skipped: &Skipped) -> String {
-    let more = if skipped.count > skipped.reasons.len() { "; ..." } else { "" };
-    format!("left out, since they cannot be used: {} ({}{more})", skipped.count, skipped.reasons.join("; "))
+pub(super) fn left_out(skipped: &Skipped) -> Option<String> {
+    let words = skipped.in_words("sample")?;
+    Some(format!("left out, since they cannot be used: {words}"))
 }
 
 fn notice_text(notice: &Notice) -> String {

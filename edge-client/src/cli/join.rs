@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use shared::data::{DataError, Dataset, Format, Reading, Split, View};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::arguments::{JoinArguments, state_directory};
 use super::error::CliError;
@@ -145,7 +146,11 @@ fn tests(format: Format, folder: PathBuf, reading: Reading) -> TestSamples {
         if !format.is_in(&folder, Split::Test)? {
             return Ok(None);
         }
-        Ok(Some(View::whole(Arc::new(format.load(&folder, Split::Test, &reading)?))))
+        let tests = format.load(&folder, Split::Test, &reading)?;
+        if let Some(words) = tests.skipped().in_words("test sample") {
+            warn!("left out, since they cannot be used: {words}");
+        }
+        Ok(Some(View::whole(Arc::new(tests))))
     })
 }
 

@@ -40,8 +40,8 @@ impl SampleArguments {
             ..DataSpec::reading(spec, classes)
         };
         let data = Format::detect(&self.data, split)?.load(&self.data, split, &reading)?;
-        if data.skipped().count > 0 {
-            screen::print(&printable(&left_out(data.skipped())));
+        if let Some(left_out) = left_out(data.skipped()) {
+            screen::print(&printable(&left_out));
         }
         Ok(View::whole(Arc::new(data)))
     }

@@ -60,8 +60,7 @@ fn found(format: Format, data: &Dataset) -> Finding {
 
 fn unreadable(data: &Dataset, on_error: OnError) -> Option<Finding> {
     let skipped = data.skipped();
-    let first = skipped.reasons.first()?;
-    let what = format!("{} samples cannot be read, the first one: {first}", skipped.count);
+    let what = format!("not to be used: {}", skipped.in_words("sample")?);
     Some(match on_error {
         OnError::Skip => Finding::warning(SUBJECT, what, "mend or remove them; they are left out until then"),
         OnError::Stop => Finding::problem(
@@ -138,7 +137,7 @@ mod tests {
         for (on_error, level) in [(OnError::Stop, Level::Problem), (OnError::Skip, Level::Warning)] {
             let findings = look_at(folder.path(), &told(on_error));
             assert_eq!(worst(&findings), level, "{findings:?}");
-            assert!(findings[1].found.starts_with("2 samples cannot be read"), "{findings:?}");
+            assert!(findings[1].found.starts_with("not to be used: 2 samples ("), "{findings:?}");
         }
     }
 

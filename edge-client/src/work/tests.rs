@@ -198,3 +198,17 @@ fn personalising_costs_the_round_nothing_but_time() {
     let result = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, tests);
     assert_eq!((result.update, result.personal), (both.update, None));
 }
+
+#[test]
+fn a_test_split_is_read_once_and_one_that_is_not_there_again() {
+    let times = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let counted = times.clone();
+    let split = samples().get().unwrap();
+    let tests = TestSamples::new(move || {
+        let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
+        Ok(if first { None } else { split.clone() })
+    });
+    // A participant's tasks share it.
+    let found = [tests.clone(), tests.clone(), tests].map(|tests| tests.get().unwrap().is_some());
+    assert_eq!((found, times.load(Ordering::Relaxed)), ([false, true, true], 2));
+}

@@ -269,11 +269,27 @@ pub enum DataError {
         /// Fields of the header.
         columns: usize,
     },
+    /// A field of a table goes on in the next row.
+    #[error(
+        "a quotation mark is not closed, and hides what follows: close it, or write it twice if it belongs to the text"
+    )]
+    OpenQuote,
     /// A row has no label.
     #[error("has no label in column `{column}`")]
     NoLabel {
         /// The column of the labels.
         column: String,
+    },
+    /// The model predicts more or less than there are labels.
+    #[error(
+        "labels of a sample: {labels}, predictions of the model for it: {predictions}; samples with 1 need a model that ends in \
+         [classes] (flatten before its last linear layer), and text one that ends in [positions, classes]"
+    )]
+    OtherLabels {
+        /// Labels of a sample.
+        labels: usize,
+        /// Predictions for a sample.
+        predictions: usize,
     },
     /// A feature is no finite number.
     #[error("column `{column}` holds {found:?}, which is no finite number")]

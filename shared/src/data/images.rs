@@ -13,6 +13,8 @@
 //! Memory is bounded: files by [`MAX_FILE`], a decoder by [`MAX_SIDE`] and [`MAX_DECODED`], and the result by
 //! [`MAX_CONTENT`] before anything is decoded.
 
+mod jpeg;
+
 use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::path::{Path, PathBuf};
@@ -103,7 +105,7 @@ pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Res
             if is_image(&file) {
                 files.push((file, 0));
             } else {
-                skipped.take(reading.on_error, DataError::NoImage.in_file(file))?;
+                skipped.pass_over(reading.on_error, DataError::NoImage.in_file(file))?;
             }
         }
     }
@@ -174,7 +176,7 @@ fn list(folder: &Path, reading: &Reading, skipped: &mut Skipped) -> Result<Vec<(
     for class in entries(folder)? {
         let name = class.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !class.is_dir() {
-            skipped.take(reading.on_error, DataError::NoClassFolder.in_file(&class))?;
+            skipped.pass_over(reading.on_error, DataError::NoClassFolder.in_file(&class))?;
             continue;
         }
         // A folder of an unknown name holds a whole class, perhaps under a wrong name: that is no damaged sample.
@@ -184,11 +186,11 @@ fn list(folder: &Path, reading: &Reading, skipped: &mut Skipped) -> Result<Vec<(
             if is_image(&file) {
                 files.push((file, number));
             } else {
-                skipped.take(reading.on_error, DataError::NoImage.in_file(file))?;
+                skipped.pass_over(reading.on_error, DataError::NoImage.in_file(file))?;
             }
         }
         if files.len() == before {
-            skipped.take(reading.on_error, DataError::EmptyClass.in_file(class))?;
+            skipped.pass_over(reading.on_error, DataError::EmptyClass.in_file(class))?;
         }
     }
     Ok(files)
@@ -231,10 +233,8 @@ pub fn decode_bytes(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     if !matches!(format, ImageFormat::Png | ImageFormat::Jpeg) {
         return Err(DataError::Image { reason: format!("it is {format:?}") });
     }
-    if format == ImageFormat::Jpeg && !is_complete(bytes) {
-        return Err(DataError::Image {
-            reason: "it is cut short: the end of its last scan is missing".to_owned(),
-        });
+    if format == ImageFormat::Jpeg {
+        return jpeg::decode(bytes);
     }
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut limits = Limits::default();
@@ -243,28 +243,6 @@ pub fn decode_bytes(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     limits.max_alloc = Some(MAX_DECODED);
     reader.limits(limits);
     reader.decode().map_err(damaged)
-}
-
-/// Whether a JPEG has an end, which the decoder does not ask for: it makes up what is missing.
-///
-/// It goes from segment to segment, so that neither the end of a thumbnail within one of them nor what cameras append to
-/// photographs is taken for the image's own.
-fn is_complete(jpeg: &[u8]) -> bool {
-    const END_OF_IMAGE: u8 = 0xd9;
-    // In the data of a scan 0xff stands for itself with a 0 behind it, and markers of restarts come in between.
-    let alone = |byte: u8| matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
-    let mut rest = jpeg;
-    loop {
-        let marker = rest.windows(2).position(|pair| pair[0] == 0xff && !alone(pair[1]));
-        let Some(after) = marker.map(|at| &rest[at + 1..]) else { return false };
-        if after[0] == END_OF_IMAGE {
-            return true;
-        }
-        // Every other marker begins a segment, whose length counts itself.
-        let length = after.get(1..3).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
-        let Some(next) = length.and_then(|length| after.get(1 + length..)) else { return false };
-        rest = next;
-    }
 }
 
 /// An image's bytes, channel by channel, cut and scaled to size if need be: cut first, since an image that is much longer than

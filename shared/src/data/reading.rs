@@ -17,11 +17,13 @@ pub enum OnError {
     Skip,
 }
 
-/// Samples that were left out.
+/// What was left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many.
+    /// How many samples.
     pub count: usize,
+    /// How much else stood where samples do: files that are none, and folders without any.
+    pub others: usize,
     /// Why, of the first few, each with its file and row.
     pub reasons: Vec<String>,
 }
@@ -30,11 +32,26 @@ impl Skipped {
     /// Reasons that are kept.
     pub const REASONS: usize = 5;
 
+    /// What was left out, in words, with the reasons; `None` if nothing was. `sample` is what one of them is called.
+    #[must_use]
+    pub fn in_words(&self, sample: &str) -> Option<String> {
+        let counted = |count: usize, one: &str, many: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {many}")),
+        };
+        let samples = counted(self.count, sample, &format!("{sample}s"));
+        let others = counted(self.others, "entry that is no sample", "entries that are no samples");
+        let what = samples.into_iter().chain(others).collect::<Vec<_>>().join(" and ");
+        let more = if self.count + self.others > self.reasons.len() { "; ..." } else { "" };
+        (!what.is_empty()).then(|| format!("{what} ({}{more})", self.reasons.join("; ")))
+    }
+
     /// What to say instead of `error`: that there is no sample has a reason where some were left out.
     pub(super) fn explain(&self, error: DataError) -> DataError {
         match (error, self.reasons.first()) {
             (DataError::Empty, Some(first)) => {
-                DataError::AllLeftOut { count: self.count, first: first.clone() }
+                DataError::AllLeftOut { count: self.count + self.others, first: first.clone() }
             }
             (error, _) => error,
         }
@@ -46,10 +63,24 @@ impl Skipped {
             return Err(error);
         }
         self.count += 1;
+        self.note(&error);
+        Ok(())
+    }
+
+    /// Passes over what is no sample, or fails with its error.
+    pub(super) fn pass_over(&mut self, on_error: OnError, error: DataError) -> Result<(), DataError> {
+        if on_error == OnError::Stop {
+            return Err(error);
+        }
+        self.others += 1;
+        self.note(&error);
+        Ok(())
+    }
+
+    fn note(&mut self, error: &DataError) {
         if self.reasons.len() < Self::REASONS {
             self.reasons.push(error.to_string());
         }
-        Ok(())
     }
 }
 
@@ -187,5 +218,17 @@ mod tests {
         let (none, all) = (Skipped::default().explain(DataError::Empty), skipped.explain(DataError::Empty));
         assert!(matches!(none, DataError::Empty) && matches!(all, DataError::AllLeftOut { count: 7, .. }));
         assert!(matches!(skipped.explain(DataError::NoImage), DataError::NoImage));
+    }
+
+    #[test]
+    fn samples_are_told_from_what_is_none() {
+        let said = |count, others| {
+            let reasons = vec!["a".to_owned(), "b".to_owned()];
+            Skipped { count, others, reasons }.in_words("test sample")
+        };
+        assert_eq!(said(1, 1).as_deref(), Some("1 test sample and 1 entry that is no sample (a; b)"));
+        assert_eq!(said(0, 3).as_deref(), Some("3 entries that are no samples (a; b; ...)"));
+        assert_eq!(said(2, 0).as_deref(), Some("2 test samples (a; b)"));
+        assert_eq!(said(0, 0), None);
     }
 }

@@ -129,6 +129,10 @@ fn table(
                     Err(error) => {
                         values.truncate(begin);
                         let line = record.position().map_or(0, csv::Position::line);
+                        // It goes on to the next one, which may be the end of the file: nobody knows how many rows it hides.
+                        if record.iter().any(|field| field.contains('\n')) {
+                            return Err(at(format!("line {line}"), path, DataError::OpenQuote));
+                        }
                         skipped.take(reading.on_error, at(format!("line {line}"), path, error))?;
                     }
                 }
@@ -269,6 +273,12 @@ mod tests {
         says(b"", &skip, "0 columns are named");
         says(b"a,kind\n", &skip, "holds no sample");
         says(b"a,kind\nx,cat\n", &skip, "holds no sample");
+        // Two rows would be lost, and one counted.
+        for rest in ["", "4,dog\n", "4,\"dog\n"] {
+            let text = format!("a,kind\n1,cat\n2,\"dog\n3,cat\n{rest}");
+            says(text.as_bytes(), &skip, "line 3: a quotation mark is not closed");
+        }
+        assert!(load(b"a,kind\n\"1\",\"cat\"\n", &skip).is_ok());
         let shape = Reading { shape: Some(vec![3]), ..skip };
         says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape [3]");
         let endless = Reading { shape: Some(vec![1 << 40, 1 << 40]), ..shape };

@@ -30,7 +30,7 @@ fn events() -> Vec<Event> {
         Event::Started {
             client: ClientId::from_bytes([0xab; 16]),
             format: Format::Csv,
-            skipped: Skipped { count: 7, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
+            skipped: Skipped { count: 7, others: 0, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
             samples: 600,
             shape: vec![1, 28, 28],
             device: "cpu",
@@ -112,7 +112,10 @@ fn the_numbers_are_those_of_the_report() {
     assert_eq!(object(&all[0]).unwrap()["skipped"], 7);
     let started = lines(&all[0]);
     assert!(started[0].contains("from a CSV table"), "{started:?}");
-    assert_eq!(started[1], "left out, since they cannot be used: 7 (x.csv: line 3: has no label; ...)");
+    assert_eq!(
+        started[1],
+        "left out, since they cannot be used: 7 samples (x.csv: line 3: has no label; ...)"
+    );
 }
 
 #[test]

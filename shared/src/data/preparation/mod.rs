@@ -20,7 +20,7 @@ use thiserror::Error;
 pub use augmentation::{Augmentation, Edge};
 pub use normalisation::Normalisation;
 
-use super::View;
+use super::{Dataset, Samples, View};
 use crate::seed::Seed;
 
 /// What is done to every sample before a network sees it.
@@ -71,6 +71,15 @@ pub enum PreparationError {
         /// Channels of the image.
         channels: usize,
     },
+    /// Colours are changed of what is no colour.
+    #[error(
+        "brightness, contrast and saturation are changed of values from 0 to 1, and there is a {found} among these: scale them, \
+         or leave augment.brightness, augment.contrast and augment.saturation out"
+    )]
+    Range {
+        /// The first value that is none.
+        found: String,
+    },
     /// Not one mean and one deviation for each channel.
     #[error(
         "{means} means and {deviations} deviations are given for samples of {channels} channels; give one of each for each channel"
@@ -94,6 +103,20 @@ impl Preparation {
         let shape = self.augmentation.shape(sample)?;
         self.normalisation.check(&shape)?;
         Ok(shape)
+    }
+
+    /// Whether these samples can be prepared, as far as their shape does not say.
+    pub fn check(&self, data: &Dataset) -> Result<(), PreparationError> {
+        let Augmentation { brightness, contrast, saturation, .. } = self.augmentation;
+        match data.samples() {
+            Samples::Floats(values) if brightness.max(contrast).max(saturation) > 0.0 => {
+                match values.iter().find(|value| !(0.0..=1.0).contains(*value)) {
+                    Some(found) => Err(PreparationError::Range { found: found.to_string() }),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether samples stay as they are.

@@ -210,6 +210,15 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     assert!(of(ALL, &[3, 23, 32]).contains("24x24 does not fit into an image of 23x32"));
     assert!(of(Augmentation { shift: 4, ..PLAIN }, &[1, 8, 4]).contains("a shift of 4 pixels"));
     assert!(of(Augmentation { saturation: 0.1, ..PLAIN }, &[1, 8, 8]).contains("these have 1"));
+    let bright =
+        Preparation { augmentation: Augmentation { brightness: 0.1, ..PLAIN }, ..Preparation::default() };
+    for (values, said) in [([0.0, 1.0, 0.5, 0.25], None), ([0.0, 1.0, -0.5, 2.0], Some("a -0.5 among"))] {
+        let data = crate::data::Dataset::features(vec![1, 2, 2], values.to_vec(), vec![0], 2).unwrap();
+        let error = bright.check(&data).err().map(|error| error.to_string());
+        assert_eq!(error.is_some(), said.is_some());
+        assert!(error.is_none_or(|error| said.is_some_and(|said| error.contains(said))));
+        assert_eq!(Preparation { augmentation: PLAIN, ..bright.clone() }.check(&data), Ok(()));
+    }
     let normal = |mean: &[f32], deviation: &[f32]| {
         let normalisation = Normalisation::Channels { mean: mean.to_vec(), deviation: deviation.to_vec() };
         Preparation { normalisation, ..Preparation::default() }.shape(&[3, 2, 2])

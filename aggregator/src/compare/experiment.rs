@@ -250,6 +250,8 @@ impl Experiment {
                 known("target", target.as_ref().and_then(Target::variant), &path)?;
             }
         }
+        let seeds = read.seeds(&key("seeds"))?;
+        let interpolation = read.interpolation(&seeds, &key("seeds"))?;
         Ok(Self {
             title: read.text(&["title"])?.unwrap_or_else(|| {
                 document
@@ -260,7 +262,7 @@ impl Experiment {
             about: read.text(&["about"])?.unwrap_or_default().trim().to_owned(),
             form: form.to_owned(),
             full: form == "full" || forms.is_empty(),
-            seeds: read.seeds(&key("seeds"))?,
+            seeds,
             target,
             published: read.target(&["target"])?,
             baseline,
@@ -268,7 +270,7 @@ impl Experiment {
             axes,
             variants,
             paper,
-            interpolation: read.typed(INTERPOLATE)?,
+            interpolation,
             text: document.text().to_owned(),
         })
     }

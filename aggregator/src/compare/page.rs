@@ -51,6 +51,16 @@ pub fn page(found: &Found<'_>) -> String {
     document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
 }
 
+/// How the curve of one of many variants looks: a colour, and when these are used up another kind of line.
+fn class(index: usize) -> String {
+    let kind = match index / COLOURS {
+        0 => "",
+        1 => " dashed",
+        _ => " dotted",
+    };
+    format!("series-{}{kind}", index % COLOURS + 1)
+}
+
 fn section(found: &Found<'_>, cell: usize) -> Markup {
     let setting = &found.plan.cells[cell];
     let title = if setting.name.is_empty() { "Results" } else { &setting.name };
@@ -58,8 +68,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
         found.plan.experiment.variants.iter().map(|variant| variant.name.as_str()).collect();
     let of_cell: Vec<&Line> = found.lines.iter().filter(|line| line.cell == cell).collect();
     let last = found.plan.runs.iter().filter(|run| run.cell == cell).map(|run| run.config.spec.rounds).max();
-    let classes: Vec<String> =
-        (0..names.len()).map(|index| format!("series-{}", index % COLOURS + 1)).collect();
+    let classes: Vec<String> = (0..names.len()).map(class).collect();
     let chart = |name: &str, unit, floor, ceiling, target, value: fn(&_) -> Option<f64>| {
         let series = of_cell
             .iter()
@@ -116,8 +125,7 @@ fn own_tests(found: &Found<'_>, title: &str, lines: &[&Line]) -> Markup {
     let chart = |name: &str| {
         let strips: Vec<(usize, Vec<f64>)> =
             lines.iter().map(|line| (line.variant, at_the_end(found, line, name))).collect();
-        let classes: Vec<String> =
-            strips.iter().map(|(variant, _)| format!("series-{}", variant % COLOURS + 1)).collect();
+        let classes: Vec<String> = strips.iter().map(|(variant, _)| class(*variant)).collect();
         let strips = strips.into_iter().zip(&classes);
         let strips =
             strips.map(|((variant, values), class)| Strip { name: &variants[variant].name, class, values });
@@ -218,8 +226,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
     let names: Vec<String> = found.mixtures.iter().map(|mixture| mixture.name.clone()).collect();
     let description =
         format!("Loss of mixtures of two models against their weight, for {}.", names.join(", "));
-    let classes: Vec<String> =
-        (0..names.len()).map(|index| format!("series-{}", index % COLOURS + 1)).collect();
+    let classes: Vec<String> = (0..names.len()).map(class).collect();
     let [from, to] = [first.points.first(), first.points.last()].map(|end| end.map_or(0.0, |end| end.theta));
     let series = found.mixtures.iter().zip(&names).zip(&classes);
     let series = series.map(|((mixture, name), class)| Curve {

@@ -396,3 +396,16 @@ fn personal_models_stand_beside_the_papers_and_who_loses_is_told() {
         assert_eq!(page.matches(part).count(), 1, "{part:?}: {page}");
     }
 }
+
+#[test]
+fn more_variants_than_colours_are_told_apart() {
+    let variants: String =
+        (0..17).map(|n| format!("[variants.v{n}]\ntraining.epochs = {}\n", n + 1)).collect();
+    let bench = Bench::of(&format!("[base]\nmodel.name = \"linear\"\n{variants}"), "full", |_, number| {
+        tested(number, 0.4, 0.6)
+    });
+    let page = bench.page();
+    for class in ["\"series-1\"", "\"series-8\"", "\"series-1 dashed\"", "\"series-1 dotted\""] {
+        assert_eq!(page.matches(&format!("<li class={class}>")).count() % 2, 1, "{class}: once in a legend");
+    }
+}

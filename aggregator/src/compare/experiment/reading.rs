@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use super::{Axis, ExperimentError, Point, Target, Variant};
+use super::{Axis, ExperimentError, INTERPOLATE, Interpolation, Point, Target, Variant};
 use crate::config::excerpt::Document;
 
 pub(super) struct Reading<'a> {
@@ -61,6 +61,23 @@ impl Reading<'_> {
         distinct.sort_unstable();
         distinct.dedup();
         if seeds.is_empty() || distinct.len() < seeds.len() { Err(wrong()) } else { Ok(seeds) }
+    }
+
+    /// What is mixed, if anything, of seeds that stand in `path`.
+    pub(super) fn interpolation(
+        &self,
+        seeds: &[u32],
+        path: &[&str],
+    ) -> Result<Option<Interpolation>, ExperimentError> {
+        let interpolation = self.typed(INTERPOLATE)?;
+        if interpolation.is_some() && !seeds.len().is_multiple_of(2) {
+            let reason = format!(
+                "`{INTERPOLATE}` mixes the models of two seeds at a time, and there are {}: give an even number, as in seeds = [1, 2]",
+                seeds.len()
+            );
+            return Err(self.wrong(path, reason));
+        }
+        Ok(interpolation)
     }
 
     pub(super) fn target(&self, path: &[&str]) -> Result<Option<Target>, ExperimentError> {

@@ -109,6 +109,7 @@ fn mistakes_name_their_place_and_what_is_possible() {
         ("target = 'y'\n[variants.x]", &["letters.toml:1", "the target `y`", "none of the variants x"]),
         ("[variants.x]\n[grid]\n'run.rounds' = [2, 2]", &["letters.toml:3", "`rounds=2`", "twice"]),
         ("baseline = 'y'\n[variants.x]", &["`y`", "none of the variants x"]),
+        ("seeds = 3\n[interpolate]\n[variants.x]", &["letters.toml:1", "two seeds at a time", "there are 3"]),
         ("[variants.\"a b\"]", &["letters.toml:1", "no name for a folder"]),
         ("[variants.x]\ntraining.epoch = 1\n[variants.y]", &["letters.toml:2", "`training.epoch`", "epochs"]),
         ("[base]\nrun.seed = 7\n[variants.x]", &["letters.toml:2", "`run.seed`", "`seeds = [7]`"]),

@@ -12,7 +12,7 @@
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
 //! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay; a welcome makes it short again, but while an update is held only a connection that lasts |
-//! | `Greeting` | welcome | `Joined` | goes on with what it holds |
+//! | `Greeting` | welcome | `Joined` | says what it leaves out, goes on with what it holds |
 //! | any | refused for a reason that may pass | same | the server hangs up: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
 //! | `Leaving` | trained | `Over` | `Finish` |
@@ -224,9 +224,6 @@ impl Session {
             classes: self.device.classes,
             holds,
         })));
-        if self.device.left_out > 0 {
-            self.actions.push_back(Action::Send(ToServer::LeftOut { samples: self.device.left_out }));
-        }
     }
 
     fn message(&mut self, now: Duration, message: ToClient) {
@@ -266,6 +263,7 @@ impl Session {
     fn welcome(&mut self, now: Duration, spec: Box<RunSpec>, wants: Option<u32>) {
         self.delay.welcomed(now);
         self.link = Link::Joined(now);
+        self.actions.push_back(Action::Send(ToServer::LeftOut { samples: self.device.left_out }));
         let wanted = |held: &Held| held.run == spec.run && Some(held.round) == wants;
         match &self.work {
             Work::Holding(held) if wanted(held) => self.upload(held.round),

@@ -72,8 +72,8 @@ pub enum ToServer {
         /// What is in the way.
         reason: Unready,
     },
-    /// So many samples on the device cannot be used and are left out, as whoever runs it has allowed. After the hello, if there are
-    /// any. Which, and why, stays there: names of files are its owner's.
+    /// So many samples on the device cannot be used and are left out, as whoever runs it has allowed. After every welcome, also if
+    /// there are none: there may have been some before. Which, and why, stays there: names of files are its owner's.
     LeftOut {
         /// Training samples. They are not among those of the hello.
         samples: u64,

@@ -99,7 +99,7 @@ pub(super) fn simulate(
             error => Failure::environment(error),
         })?;
     let shown = display.finish();
-    conclude(&mut run, &outcome, Some(&histograms), &left_out, arguments.json).and(shown)
+    conclude(&mut run, &outcome, Some(&histograms), |_| left_out, arguments.json).and(shown)
 }
 
 /// Whether the run that is to be served is complete; whoever asked is told.
@@ -151,7 +151,7 @@ pub(super) fn serve(
     let (mut run, resume, _lock) = started.into_parts();
     run.compute_on(backend);
     let mut recording = Recording::begin(&database, &mut run, &resume, shortage.clone())?;
-    let mut left_out = left_out(&[], &run);
+    let left_out = left_out(&[], &run);
     let stop = terminal::stop_on_signal();
     // Somebody looks from now on, until the run is to stop.
     shortage.wait_from_now_on();
@@ -176,8 +176,8 @@ pub(super) fn serve(
         error @ ServeError::ReadyFile { .. } => Failure::environment(error),
     })?;
     let shown = display.finish();
-    left_out.extend(left_out_by_devices(&database, &run));
-    let concluded = conclude(&mut run, &outcome, None, &left_out, arguments.json);
+    let left_out = |run: &Run| [left_out, left_out_by_devices(&database, run)].concat();
+    let concluded = conclude(&mut run, &outcome, None, left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.
     let time = match &concluded {
         Ok(()) | Err(Failure::Fruitless(_)) => linger,
@@ -235,12 +235,14 @@ fn left_out(shares: &[View], run: &Run) -> Vec<String> {
     left_out
 }
 
-/// What devices have left out in the run, in words. That it cannot be read is told, and no reason to end without a report.
+/// What devices leave out in the run, in words. That it cannot be read is told, and no reason to end without a report.
 fn left_out_by_devices(database: &Database, run: &Run) -> Vec<String> {
     match database.left_out(&run.spec().run.to_string()) {
-        Ok(devices) => devices.iter().map(StoredLeftOut::words).collect(),
+        Ok(devices) => StoredLeftOut::in_words(devices),
         Err(error) => {
-            terminal::tell(&format!("the report does not say what devices left out: {error}"));
+            terminal::tell(&format!(
+                "the report does not say what devices leave out (`aggregator status` does, once the database can be read): {error}"
+            ));
             Vec::new()
         }
     }
@@ -251,16 +253,17 @@ fn conclude(
     run: &mut Run,
     outcome: &Outcome,
     histograms: Option<&Histograms>,
-    left_out: &[String],
+    left_out: impl FnOnce(&Run) -> Vec<String>,
     json: bool,
 ) -> Result<(), Failure> {
     let model = run.write_model()?;
+    let left_out = left_out(run);
     let report = Report {
         name: &run.directory().name(),
         config: run.config(),
         rounds: run.records(),
         histograms: histograms.map(Vec::as_slice),
-        left_out,
+        left_out: &left_out,
         target: None,
     };
     let page = render(&report);

@@ -188,8 +188,8 @@ fn text(shown: &Shown, now: i64) -> String {
             arrival.round
         );
     }
-    for left_out in left_out {
-        let _ = writeln!(out, "left out, since they cannot be used: {}", left_out.words());
+    for left_out in StoredLeftOut::in_words(left_out.clone()) {
+        let _ = writeln!(out, "left out, since they cannot be used: {left_out}");
     }
     let closed: Vec<_> = newest.iter().filter_map(|round| round.record.as_ref()).collect();
     if !closed.is_empty() {

@@ -94,6 +94,7 @@ use open_round::OpenRound;
 use roster::{Link, Member, Memory};
 use state::State;
 
+pub use arrivals::MAX_SAMPLES;
 pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
 pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
 pub use open_round::ASK_AGAIN;

@@ -3,7 +3,7 @@
 //! | module | tables |
 //! |---|---|
 //! | [`devices`] | `devices`, `tickets`: who may take part |
-//! | [`runs`] | `runs`, `rounds`, `arrivals`, `metrics`, `events`: what happened, for whoever asks |
+//! | [`runs`] | `runs`, `rounds`, `arrivals`, `metrics`, `events`, `left_out`: what happened, for whoever asks |
 //!
 //! Several processes use it at the same time: one that serves writes, and those that only look (`aggregator status`, say)
 //! read meanwhile, for which it keeps a write-ahead log (files of the same name with `-wal` and `-shm` behind it). A

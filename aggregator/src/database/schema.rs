@@ -7,7 +7,7 @@ pub(super) const APPLICATION: i64 = 0x4645_4441;
 
 /// What leads from each version to the next: the first makes an empty file version 1. Ones that were released are never
 /// changed; new ones go last, and keep what is there.
-const STEPS: &[&str] = &[super::runs::TABLES, super::devices::TABLES, super::runs::LEFT_OUT];
+pub(super) const STEPS: &[&str] = &[super::runs::TABLES, super::devices::TABLES, super::runs::LEFT_OUT];
 
 /// The version that this program works with.
 #[expect(clippy::cast_possible_wrap, reason = "there are a few steps")]

@@ -134,6 +134,33 @@ fn a_file_that_somebody_locks_is_said_to_be_locked() {
 }
 
 #[test]
+fn a_file_of_an_older_program_keeps_what_is_in_it() {
+    for older in 1..schema::STEPS.len() {
+        let folder = folder();
+        let directory = folder.path();
+        let old = Connection::open(directory.join(FILE)).expect("made");
+        for step in &schema::STEPS[..older] {
+            old.execute_batch(step).expect("it was one once");
+        }
+        old.execute_batch(RUN).expect("a run");
+        old.pragma_update(None, "user_version", older as u16).expect("set");
+        old.pragma_update(None, "application_id", schema::APPLICATION).expect("set");
+        drop(old);
+        // A server and a command that only looks, both of this program.
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| Database::open(directory).expect("opened"));
+            let command = scope.spawn(|| Database::open_existing(directory).expect("opened").expect("there"));
+            for opened in [server, command] {
+                let database = opened.join().expect("no panic");
+                assert_eq!(runs(&database), 1);
+                assert_eq!(database.left_out("00").expect("the table is there"), []);
+            }
+        });
+        assert_eq!(version(directory), schema::VERSION);
+    }
+}
+
+#[test]
 fn two_that_make_it_at_once_make_one() {
     let folder = folder();
     let directory = folder.path();

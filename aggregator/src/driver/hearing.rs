@@ -9,7 +9,7 @@ use super::channels::{Arrived, FromPeer, Notice};
 use super::ledger::Done;
 use super::said::Worth;
 use super::{Driver, Known, name, printable};
-use crate::coordinator::{Event, PeerId, UploadId};
+use crate::coordinator::{Event, MAX_SAMPLES, PeerId, UploadId};
 use crate::database::runs::training_samples;
 use crate::run::RunError;
 
@@ -123,20 +123,7 @@ impl Driver {
                     notice(Notice::Remark(format!("{name} says hello with {samples} samples ({software})")));
                 }
             }
-            ToServer::LeftOut { samples } => {
-                // Once a connection: it is said of the data that the device was started with.
-                let Some(known) = self.known.get_mut(&peer) else { return };
-                if !std::mem::replace(&mut known.left_out, true) {
-                    let (client, samples, told) = (known.client, *samples, known.told);
-                    notice(Notice::LeftOut { client, samples });
-                    if told {
-                        let (name, samples) = (self.name(peer), training_samples(samples));
-                        notice(Notice::Remark(format!(
-                            "{name} leaves out {samples} that it cannot use: it says itself which"
-                        )));
-                    }
-                }
-            }
+            &ToServer::LeftOut { samples } => self.hear_left_out(peer, samples, notice),
             ToServer::NotNow { round, reason } => {
                 let reason = reason.to_string();
                 let said = format!("does not train in round {round} now: {reason}");
@@ -148,6 +135,24 @@ impl Driver {
                 self.hear_why(peer, *round, &said, Arrived::Failed(&reason), notice);
             }
             _ => {}
+        }
+    }
+
+    /// A peer says what it leaves out. It matters of one that takes part, and is told once.
+    fn hear_left_out(&mut self, peer: PeerId, samples: u64, notice: &mut (dyn FnMut(Notice<'_>) + Send)) {
+        let Some(client) = self.coordinator.connections().get(&peer).copied() else { return };
+        let Some(known) = self.known.get_mut(&peer).filter(|known| known.told) else { return };
+        // It is said of the data that the device was started with.
+        let again = std::mem::replace(&mut known.left_out, true);
+        if again || samples > MAX_SAMPLES || !self.left_out.says(client, samples) {
+            return;
+        }
+        notice(Notice::LeftOut { client, samples });
+        if samples > 0 {
+            let (name, samples) = (self.name(peer), training_samples(samples));
+            notice(Notice::Remark(format!(
+                "{name} leaves out {samples} that it cannot use: what it says at its start names the first ones"
+            )));
         }
     }
 

@@ -9,6 +9,7 @@ mod channels;
 mod farewell;
 mod hearing;
 mod ledger;
+mod left_out;
 mod room;
 mod said;
 mod strangers;
@@ -30,6 +31,7 @@ use crate::files::{Disk, FileLayer as _};
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
 use attention::Attention;
 use ledger::{Done, Job, keep_ledger};
+use left_out::LeftOut;
 use room::Room;
 use said::{Said, Worth};
 use strangers::Strangers;
@@ -182,6 +184,7 @@ struct Driver {
     turned_away: TurnedAway,
     strangers: Strangers,
     said: Said,
+    left_out: LeftOut,
     outcome: Option<Outcome>,
 }
 
@@ -211,6 +214,7 @@ impl Driver {
             turned_away: TurnedAway::default(),
             strangers: Strangers::default(),
             said: Said::default(),
+            left_out: LeftOut::default(),
             outcome: None,
         }
     }

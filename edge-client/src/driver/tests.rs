@@ -44,13 +44,14 @@ impl Server {
         self.incoming.send(Incoming::Task { round: 3, work, payload }).unwrap();
     }
 
-    /// What the client sends next; heart-beats are left out.
+    /// What the client sends next; what it says on every connection is left out.
     async fn hears(&mut self) -> Outgoing {
         loop {
             let outgoing = self.outgoing.recv().await.expect("the client is there");
-            let beat = matches!(&outgoing, Outgoing::Message(message) if matches!(**message, ToServer::Heartbeat(_)));
-            if !beat {
-                return outgoing;
+            match &outgoing {
+                Outgoing::Message(message)
+                    if matches!(**message, ToServer::Heartbeat(_) | ToServer::LeftOut { .. }) => {}
+                _ => return outgoing,
             }
         }
     }

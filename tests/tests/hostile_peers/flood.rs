@@ -37,7 +37,7 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
         let reason = "no reason at all ".repeat(20);
         let failed = |round| frame::encode(&ToServer::Failed { round, reason: reason.clone() }, 0);
         let not_now = |round| frame::encode(&ToServer::NotNow { round, reason: Unready::Battery }, 0);
-        let left_out = frame::encode(&ToServer::LeftOut { samples: number.into() }, 0);
+        let left_out = frame::encode(&ToServer::LeftOut { samples: u64::from(number % 2 == 0) }, 0);
         for said in [failed(number), failed(1), not_now(number), not_now(1), left_out] {
             liar.say(&said).await;
         }
@@ -67,6 +67,12 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     let liars: Vec<_> = arrivals(1).into_iter().filter(|of| of.device == client.to_string()).collect();
     let liars: Vec<_> = liars.iter().map(|of| (of.verdict.as_str(), of.times)).collect();
     assert_eq!(liars, [("failed", 1), ("not-now", 1)]);
+    let left_out = database.left_out(&run).unwrap();
+    assert_eq!(
+        left_out.iter().map(|of| of.samples).collect::<Vec<_>>(),
+        [1],
+        "what it said first on its connection"
+    );
     // Round 2 would be the next one, of which it may as well speak.
     assert_eq!((3..=FLOOD).map(|round| arrivals(round).len()).sum::<usize>(), 0);
     let events = database.events(&run, u32::MAX).unwrap();

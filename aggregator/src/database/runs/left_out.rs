@@ -1,7 +1,7 @@
 //! Samples that devices left out.
 //!
-//! Each device says at its coming how many it cannot use. What it said last counts, for the whole run: a device that has mended its
-//! data since has trained without them before.
+//! Each device says at its coming how many it cannot use, and what it said last counts: one that has mended its data is not
+//! listed any more.
 
 use rusqlite::{Result, Row, Transaction, params};
 use serde::Serialize;
@@ -11,16 +11,19 @@ use crate::database::{Database, DatabaseError};
 use crate::report::units::counted;
 
 pub(in crate::database) const TABLE: &str = "
-    -- How many training samples each device of a run has left out, those that do leave some out.
+    -- Training samples that devices of a run leave out, those that leave some out.
     CREATE TABLE left_out (
         run     TEXT NOT NULL REFERENCES runs (run) ON DELETE CASCADE,
         device  TEXT NOT NULL,               -- 32 hexadecimal digits
-        samples INTEGER NOT NULL,            -- as it said last
+        samples INTEGER NOT NULL,            -- as it said last, at least 1
         PRIMARY KEY (run, device)
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// What a device has left out in a run.
+/// So many devices are named where people read.
+const NAMED: usize = 10;
+
+/// What a device leaves out in a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredLeftOut {
     /// The device.
@@ -32,9 +35,21 @@ pub struct StoredLeftOut {
 }
 
 impl StoredLeftOut {
-    /// In words.
+    /// What these devices leave out, in words: those that leave out most, and the others together.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn in_words(mut devices: Vec<Self>) -> Vec<String> {
+        devices.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.device.cmp(&b.device)));
+        let others = devices.split_off(NAMED.min(devices.len()));
+        let mut words: Vec<_> = devices.iter().map(Self::words).collect();
+        if !others.is_empty() {
+            let samples = others.iter().fold(0, |sum: u64, device| sum.saturating_add(device.samples));
+            let devices = counted(others.len(), "other device");
+            words.push(format!("{} on {devices}", training_samples(samples)));
+        }
+        words
+    }
+
+    fn words(&self) -> String {
         let samples = training_samples(self.samples);
         let short = self.device.get(..8).unwrap_or(&self.device);
         match &self.name {
@@ -50,7 +65,7 @@ pub(crate) fn training_samples(samples: u64) -> String {
 }
 
 impl Database {
-    /// What devices have left out in a run, those that do, by their ids.
+    /// What devices leave out in a run, those that do, by their ids.
     pub fn left_out(&self, run: &str) -> Result<Vec<StoredLeftOut>, DatabaseError> {
         let left_out = |row: &Row<'_>| {
             let samples: i64 = row.get("samples")?;
@@ -64,8 +79,8 @@ impl Database {
             connection
                 .prepare(
                     "SELECT device, left_out.samples AS samples, devices.name AS name FROM left_out \
-                     LEFT JOIN devices ON lower(hex(devices.client)) = device \
-                     WHERE run = ?1 AND left_out.samples > 0 ORDER BY device",
+                     LEFT JOIN devices ON devices.client = unhex(device) \
+                     WHERE run = ?1 ORDER BY device",
                 )?
                 .query_map([run], left_out)?
                 .collect()
@@ -75,13 +90,15 @@ impl Database {
 
 /// Notes what a device has said.
 pub(super) fn note(transaction: &Transaction<'_>, run: RunId, client: ClientId, samples: u64) -> Result<()> {
+    let (run, device) = (run.to_string(), client.to_string());
+    if samples == 0 {
+        let mut mended = transaction.prepare("DELETE FROM left_out WHERE run = ?1 AND device = ?2")?;
+        return mended.execute(params![run, device]).map(drop);
+    }
     let samples = i64::try_from(samples).unwrap_or(i64::MAX);
-    transaction
-        .prepare(
-            "INSERT INTO left_out VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET samples = excluded.samples",
-        )?
-        .execute(params![run.to_string(), client.to_string(), samples])
-        .map(drop)
+    let note =
+        "INSERT INTO left_out VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET samples = excluded.samples";
+    transaction.prepare(note)?.execute(params![run, device, samples]).map(drop)
 }
 
 #[cfg(test)]
@@ -93,7 +110,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let database = Database::open(folder.path()).expect("made");
         let run = RunId::from_bytes([7; 8]);
-        let [named, other, third] = [2, 1, 3].map(|byte| ClientId::from_bytes([byte; 16]));
+        let [named, other, mended] = [2, 1, 3].map(|byte| ClientId::from_bytes([byte; 16]));
         database
             .write("begin a run in", |transaction| {
                 let run = run.to_string();
@@ -107,7 +124,7 @@ mod tests {
                 )
             })
             .expect("written");
-        for (client, samples) in [(named, 3), (other, u64::MAX), (named, 12), (third, 0)] {
+        for (client, samples) in [(named, 3), (mended, 5), (other, u64::MAX), (named, 12), (mended, 0)] {
             database
                 .write("note in", |transaction| note(transaction, run, client, samples))
                 .expect("written");
@@ -119,12 +136,23 @@ mod tests {
         };
         let found = database.left_out(&run.to_string()).expect("read");
         assert_eq!(found, [of(other, None, i64::MAX as u64), of(named, Some("attic"), 12)]);
-        let words: Vec<_> =
-            found.iter().skip(1).chain([&of(other, None, 1)]).map(StoredLeftOut::words).collect();
-        assert_eq!(
-            words,
-            ["12 training samples on attic (02020202)", "1 training sample on device 01010101"]
-        );
         assert_eq!(database.left_out("00").expect("read"), []);
+    }
+
+    #[test]
+    fn people_read_of_those_that_leave_out_most() {
+        let device = |byte: u8, name: Option<&str>, samples| StoredLeftOut {
+            device: ClientId::from_bytes([byte; 16]).to_string(),
+            name: name.map(str::to_owned),
+            samples,
+        };
+        let few = vec![device(1, None, 1), device(2, Some("attic"), 12)];
+        let words = ["12 training samples on attic (02020202)", "1 training sample on device 01010101"];
+        assert_eq!(StoredLeftOut::in_words(few), words);
+        let many = (1..=20).map(|byte| device(byte, None, 1000 + u64::from(byte))).collect();
+        let words = StoredLeftOut::in_words(many);
+        assert_eq!((words.len(), &words[0][..]), (11, "1,020 training samples on device 14141414"));
+        assert_eq!(words[10], "10,055 training samples on 10 other devices");
+        assert_eq!(StoredLeftOut::in_words(Vec::new()), [""; 0]);
     }
 }

@@ -4,7 +4,7 @@
 //! the updates that it is made of are in the database before the files that say so are removed. Whatever moment the
 //! process dies at, the next one finds at most the newest closed round missing, and enters it from the run's files
 //! before anybody comes. The [`Recorder`] writes the rest on a thread of its own, a few times a second: what the run
-//! waits for, arrivals as they come, what the operator was told. When the process dies, the last moments of that may be
+//! waits for, arrivals as they come, what devices leave out, what the operator was told. When the process dies, the last moments of that may be
 //! lost.
 
 mod book;

@@ -35,15 +35,18 @@ fn two_devices_do_not_come_back_together() {
 }
 
 #[test]
-fn what_is_left_out_is_said_after_every_hello() {
-    let device = Device { left_out: 12, ..device() };
-    let mut bench = Bench { session: Session::new(device, None, Duration::ZERO), now: Duration::ZERO };
-    bench.drain();
-    for _ in 0..2 {
-        let said = Action::Send(ToServer::LeftOut { samples: 12 });
-        assert_eq!(bench.give(Event::Connected), [hello(None), said]);
-        bench.cut();
-        bench.reconnects();
+fn what_is_left_out_is_said_after_every_welcome() {
+    for samples in [0, 12] {
+        let device = Device { left_out: samples, ..device() };
+        let mut session = Session::new(device, None, Duration::ZERO);
+        for _ in 0..2 {
+            session.handle(Duration::ZERO, Event::Connected);
+            while session.poll().is_some() {}
+            let welcome = ToClient::Welcome { spec: spec(1), wants: None };
+            session.handle(Duration::ZERO, Event::Message(welcome));
+            assert_eq!(session.poll(), Some(Action::Send(ToServer::LeftOut { samples })));
+            assert_eq!(session.poll(), Some(heartbeat(None, 0, 0)));
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use shared::data::{
     DataError, Dataset, Format, PartitionError, PreparationError, Skipped, Split, View, glyphs,
 };
 
+use shared::spec::LabelsAt;
+
 use crate::config::{Config, DataSet, Source};
 use crate::run::TestSet;
 
@@ -145,7 +147,10 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     if dataset.labels_each() > 1 && !config.spec.data.preparation.is_nothing() {
         return Err(PlanError::PreparedText);
     }
-    config.spec.data.preparation.check(&dataset)?;
+    // Where the server has the labels, what devices do to their samples is the algorithm's affair.
+    if config.spec.data.labels == LabelsAt::Device {
+        config.spec.data.preparation.check(&View::whole(dataset.clone()))?;
+    }
     let seed = config.spec.root_seed().derive("partition");
     let (partition, clients) = (&config.data.partition, config.data.clients);
     let parts = match config.server.labelled {
@@ -173,7 +178,9 @@ pub fn labelled(config: &Config) -> Result<Option<View>, PlanError> {
     let kept = labelled_among(config, &dataset, count)?;
     // All the others need not stay in memory.
     let dataset = View::select(dataset, kept)?.to_dataset()?;
-    Ok(Some(View::whole(Arc::new(dataset))))
+    let labelled = View::whole(Arc::new(dataset));
+    config.spec.data.preparation.check(&labelled)?;
+    Ok(Some(labelled))
 }
 
 fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Vec<u32>, PlanError> {

@@ -23,7 +23,7 @@ use tracing::warn;
 use crate::personal::Personal;
 
 /// A device's test samples: read when a run asks for tests, so that they cost nothing where none does, and kept from then on, like
-/// training samples, since the next round asks again.
+/// training samples, since the next round asks again: files that change meanwhile are seen by the next process.
 #[derive(Clone)]
 pub struct TestSamples {
     read: Arc<ReadTests>,
@@ -216,7 +216,9 @@ pub fn carry_out(
     }
     let preparation = &task.spec.data.preparation;
     preparation.shape(task.data.shape()).map_err(TrainError::from)?;
-    preparation.check(task.data.dataset()).map_err(TrainError::from)?;
+    if task.work.train && used {
+        preparation.check(&task.data).map_err(TrainError::from)?;
+    }
     let limits = |length: usize| Limits { max_bytes: length as u64, ..Limits::default() };
     // Where it lies: all clients of a simulation read the same memory.
     let received = || {

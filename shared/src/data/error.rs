@@ -269,9 +269,10 @@ pub enum DataError {
         /// Fields of the header.
         columns: usize,
     },
-    /// A field of a table goes on in the next row.
+    /// A field of a table goes on in the next line.
     #[error(
-        "a quotation mark is not closed, and hides what follows: close it, or write it twice if it belongs to the text"
+        "a quotation mark is not closed, and hides what follows: close it in the same line, or write it twice if it belongs to \
+         the text"
     )]
     OpenQuote,
     /// A row has no label.

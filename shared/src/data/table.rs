@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use csv::StringRecord;
+use csv::{ByteRecord, StringRecord};
 
 use super::error::existing_file;
 use super::idx::MAX_CONTENT;
@@ -118,32 +118,29 @@ fn table(
         return Err(DataError::Columns { columns, shape }.in_file(path));
     }
     let (mut values, mut classes, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
-    let mut record = StringRecord::new();
-    loop {
-        match reader.read_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => {
-                let begin = values.len();
-                match row(&record, &header, label, reading, &mut values) {
-                    Ok(class) => classes.extend(class),
-                    Err(error) => {
-                        values.truncate(begin);
-                        let line = record.position().map_or(0, csv::Position::line);
-                        // It goes on to the next one, which may be the end of the file: nobody knows how many rows it hides.
-                        if record.iter().any(|field| field.contains('\n')) {
-                            return Err(at(format!("line {line}"), path, DataError::OpenQuote));
-                        }
-                        skipped.take(reading.on_error, at(format!("line {line}"), path, error))?;
-                    }
-                }
+    let mut raw = ByteRecord::new();
+    while reader.read_byte_record(&mut raw).map_err(damaged)? {
+        let line = raw.position().map_or(0, csv::Position::line);
+        // Whatever it says: nobody knows how many rows it hides.
+        if raw.iter().any(|field| field.contains(&b'\n')) {
+            return Err(at(format!("line {line}"), path, DataError::OpenQuote));
+        }
+        let begin = values.len();
+        // Text that is not UTF-8 is one row's fault.
+        let record = StringRecord::from_byte_record(std::mem::take(&mut raw))
+            .map_err(|_| DataError::Csv { reason: "it is not UTF-8".to_owned() });
+        let class = record.and_then(|record| {
+            let class = row(&record, &header, label, reading, &mut values);
+            // Its memory is for the next one.
+            raw = record.into_byte_record();
+            class
+        });
+        match class {
+            Ok(class) => classes.extend(class),
+            Err(error) => {
+                values.truncate(begin);
+                skipped.take(reading.on_error, at(format!("line {line}"), path, error))?;
             }
-            // Text that is not UTF-8 is one row's fault; that the disk fails is everybody's.
-            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
-                let line = error.position().map_or(0, csv::Position::line);
-                let reason = DataError::Csv { reason: "it is not UTF-8".to_owned() };
-                skipped.take(reading.on_error, at(format!("line {line}"), path, reason))?;
-            }
-            Err(error) => return Err(damaged(error)),
         }
     }
     let dataset = match label {
@@ -278,7 +275,10 @@ mod tests {
             let text = format!("a,kind\n1,cat\n2,\"dog\n3,cat\n{rest}");
             says(text.as_bytes(), &skip, "line 3: a quotation mark is not closed");
         }
+        says(b"a,kind\n1,cat\n2,\"dog\n3,\xff\n", &skip, "line 3: a quotation mark is not closed");
         assert!(load(b"a,kind\n\"1\",\"cat\"\n", &skip).is_ok());
+        let ignored = read_unlabelled(&b"a,kind\n1,\"cat\n2,cat\n"[..], Path::new("train.csv"), &skip);
+        assert!(ignored.unwrap_err().to_string().contains("line 2: a quotation mark"));
         let shape = Reading { shape: Some(vec![3]), ..skip };
         says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape [3]");
         let endless = Reading { shape: Some(vec![1 << 40, 1 << 40]), ..shape };

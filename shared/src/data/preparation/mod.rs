@@ -20,7 +20,7 @@ use thiserror::Error;
 pub use augmentation::{Augmentation, Edge};
 pub use normalisation::Normalisation;
 
-use super::{Dataset, Samples, View};
+use super::{Samples, View};
 use crate::seed::Seed;
 
 /// What is done to every sample before a network sees it.
@@ -106,16 +106,18 @@ impl Preparation {
     }
 
     /// Whether these samples can be prepared, as far as their shape does not say.
-    pub fn check(&self, data: &Dataset) -> Result<(), PreparationError> {
+    pub fn check(&self, data: &View) -> Result<(), PreparationError> {
         let Augmentation { brightness, contrast, saturation, .. } = self.augmentation;
-        match data.samples() {
-            Samples::Floats(values) if brightness.max(contrast).max(saturation) > 0.0 => {
-                match values.iter().find(|value| !(0.0..=1.0).contains(*value)) {
-                    Some(found) => Err(PreparationError::Range { found: found.to_string() }),
-                    None => Ok(()),
-                }
-            }
-            _ => Ok(()),
+        let Samples::Floats(values) = data.dataset().samples() else { return Ok(()) };
+        if brightness.max(contrast).max(saturation) == 0.0 {
+            return Ok(());
+        }
+        let length = data.dataset().sample_len();
+        let mut seen =
+            data.indices().iter().flat_map(|&sample| &values[sample as usize * length..][..length]);
+        match seen.find(|value| !(0.0..=1.0).contains(*value)) {
+            Some(found) => Err(PreparationError::Range { found: found.to_string() }),
+            None => Ok(()),
         }
     }
 

@@ -214,6 +214,7 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
         Preparation { augmentation: Augmentation { brightness: 0.1, ..PLAIN }, ..Preparation::default() };
     for (values, said) in [([0.0, 1.0, 0.5, 0.25], None), ([0.0, 1.0, -0.5, 2.0], Some("a -0.5 among"))] {
         let data = crate::data::Dataset::features(vec![1, 2, 2], values.to_vec(), vec![0], 2).unwrap();
+        let data = View::whole(std::sync::Arc::new(data));
         let error = bright.check(&data).err().map(|error| error.to_string());
         assert_eq!(error.is_some(), said.is_some());
         assert!(error.is_none_or(|error| said.is_some_and(|said| error.contains(said))));

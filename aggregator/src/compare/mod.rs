@@ -11,7 +11,7 @@
 //! ```toml
 //! title = "FedAvg against FedSGD"        # what it is about
 //! about = "Rounds to 97 % on MNIST."     # at more length; optional
-//! seeds = 3                              # 1, 2 and 3; or a list
+//! seeds = 4                              # 1 to 4; or a list; 3 without this
 //! target = 0.97                          # accuracy to count rounds and bytes to, or a variant whose final accuracy
 //!                                        # with the same seed it is; optional
 //! baseline = "fedsgd"                    # the variant that the others are compared with; optional
@@ -51,7 +51,7 @@
 //! accuracy = { "iid/epochs=1/fedavg" = 97.0 }        # final accuracies in percent
 //! metrics."iid/epochs=1/fedavg" = { mfe-local-test = 92.9 }   # tests of personal models, in percent
 //!
-//! [interpolate]                          # mix the final models of seeds 1 and 2, 3 and 4 ...; optional
+//! [interpolate]                          # mix the final models of seeds 1 and 2, 3 and 4 ...; optional, with even seeds
 //! steps = 15                             # values of theta
 //! from = -0.2
 //! to = 1.2

@@ -51,7 +51,7 @@ pub fn page(found: &Found<'_>) -> String {
     document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
 }
 
-/// How the curve of one of many variants looks: a colour, and when these are used up another kind of line.
+/// How the curve of one of many variants looks: a colour, and when these are used up another kind of line, up to 24 in all.
 fn class(index: usize) -> String {
     let kind = match index / COLOURS {
         0 => "",

@@ -62,7 +62,8 @@ impl Progress {
     #[must_use]
     pub fn rounds(&self) -> (u64, u64) {
         let sum = |count: fn(&State) -> u32| self.runs.iter().map(|run| u64::from(count(run))).sum();
-        (sum(|run| run.closed), sum(|run| run.rounds))
+        // A run may end before all of its rounds are over.
+        (sum(|run| run.closed), sum(|run| if run.over { run.closed } else { run.rounds }))
     }
 
     /// Time until all runs are over, by the rounds seen so far: a round of a kind that was seen takes what it took, one of
@@ -107,7 +108,8 @@ mod tests {
         progress.closed(2, 1, Duration::from_secs(9));
         assert_eq!(progress.remaining(), Some(Duration::from_secs(24 + 30 + 81)));
         progress.over(2);
-        assert_eq!((progress.runs(), progress.rounds()), ((1, 3), (3, 30)));
+        // It ended after a round of ten: nine of the thirty are not to come.
+        assert_eq!((progress.runs(), progress.rounds()), ((1, 3), (3, 21)));
         assert_eq!(progress.remaining(), Some(Duration::from_secs(54)));
     }
 

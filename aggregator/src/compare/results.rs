@@ -260,15 +260,25 @@ fn begun<'p, 'r>(
 /// begun.
 #[must_use]
 pub fn shown<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a [RoundRecord]> {
-    let begun = begun(plan, rounds, line.cell, line.variant).filter(|(_, rounds)| !rounds.is_empty());
-    let begun: Vec<_> = begun.collect();
-    let counts = |run: &Planned| line.seeds.iter().any(|seed| seed.seed == run.seed && seed.counts());
-    let none = !begun.iter().any(|(run, _)| counts(run));
-    begun.into_iter().filter(|(run, _)| none || counts(run)).map(|(_, rounds)| rounds).collect()
+    chosen(plan, rounds, line).into_iter().map(|(_, rounds)| rounds).collect()
 }
 
-/// The mean accuracy over the seeds, round by round, of the rounds in which all runs that were tested at all then or later
-/// were tested; as points of a curve.
+/// The same, each with what is known of it.
+fn chosen<'a, 'l>(
+    plan: &Plan,
+    rounds: &'a Rounds,
+    line: &'l Line,
+) -> Vec<(Option<&'l Seed>, &'a [RoundRecord])> {
+    let begun = begun(plan, rounds, line.cell, line.variant).filter(|(_, rounds)| !rounds.is_empty());
+    let of = |run: &Planned| line.seeds.iter().find(|seed| seed.seed == run.seed);
+    let begun: Vec<_> = begun.map(|(run, rounds)| (of(run), rounds)).collect();
+    let counts = |seed: Option<&Seed>| seed.is_some_and(Seed::counts);
+    let none = !begun.iter().any(|(seed, _)| counts(*seed));
+    begun.into_iter().filter(|(seed, _)| none || counts(*seed)).collect()
+}
+
+/// The mean of a value over the seeds, round by round, of the rounds in which all runs have it; as points of a curve. The model of
+/// a run that ended before the others stays as good as it was.
 #[must_use]
 pub fn curve(
     plan: &Plan,
@@ -276,12 +286,23 @@ pub fn curve(
     line: &Line,
     value: fn(&RoundRecord) -> Option<f64>,
 ) -> Vec<(u32, f64)> {
-    let runs = shown(plan, rounds, line);
-    let Some(first) = runs.first() else { return Vec::new() };
+    let runs = chosen(plan, rounds, line);
+    let last = |run: &[RoundRecord]| run.last().map_or(0, |round| round.round);
+    let Some((_, longest)) = runs.iter().max_by_key(|(_, run)| last(run)) else { return Vec::new() };
+    let of = |seed: Option<&Seed>, run: &[RoundRecord], number: u32| match run
+        .iter()
+        .find(|round| round.round == number)
+    {
+        Some(round) => value(round),
+        None if number > last(run) && seed.is_some_and(|seed| seed.complete) => {
+            run.iter().rev().find_map(value)
+        }
+        None => None,
+    };
     let at = |number: u32| -> Option<f64> {
-        let values = runs.iter().map(|run| value(run.iter().find(|round| round.round == number)?));
-        let values: Vec<f64> = values.collect::<Option<_>>()?;
+        let values: Vec<f64> =
+            runs.iter().map(|(seed, run)| of(*seed, run, number)).collect::<Option<_>>()?;
         Mean::of(&values).map(|mean| mean.mean)
     };
-    first.iter().filter_map(|round| Some((round.round, at(round.round)?))).collect()
+    longest.iter().filter_map(|round| Some((round.round, at(round.round)?))).collect()
 }

@@ -358,6 +358,24 @@ fn a_page_has_the_table_the_curves_and_all_runs() {
     assert!(!page.contains("<script"), "{page}");
 }
 
+#[test]
+fn a_run_that_ends_before_the_others_stays_as_good_as_it_was() {
+    let text = RATES.replace("run.rounds = 4\n", "run.rounds = 4\nstop.target = 0.9\n");
+    let record = |run: &Planned, number| match run.seed {
+        1 if number > 2 => None,
+        1 => tested(number, 0.95, 0.0),
+        _ => tested(number, 0.5, 0.7),
+    };
+    let page = Bench::of(&text, "full", record).page();
+    let (first, last) = ("round 2: slow 65.0 %, fast 65.0 %", "round 4: slow 78.3 %, fast 78.3 %");
+    for part in [first, last] {
+        assert!(page.contains(&format!("<title>{part}</title>")), "{part:?} is not in: {page}");
+    }
+    // One that is not over has no value yet.
+    let page = Bench::of(RATES, "full", record).page();
+    assert!(page.contains("round 4: slow 70.0 %"), "of the runs that count: {page}");
+}
+
 /// With FT, whose paper is better on both tests.
 const PERSONAL: &str = "metrics.fast = { local-test = 80.0, ft-local-test = 95.25, ft-global-test = 91.5 }";
 

@@ -75,6 +75,8 @@ impl Reading<'_> {
                 "`{INTERPOLATE}` mixes the models of two seeds at a time, and there are {}: give an even number, as in seeds = [1, 2]",
                 seeds.len()
             );
+            // Without any in the file there are three.
+            let path = if self.value(path).is_some() { path } else { &[INTERPOLATE] };
             return Err(self.wrong(path, reason));
         }
         Ok(interpolation)

@@ -141,14 +141,14 @@ impl Driver {
     /// A peer says what it leaves out. It matters of one that takes part, and is told once.
     fn hear_left_out(&mut self, peer: PeerId, samples: u64, notice: &mut (dyn FnMut(Notice<'_>) + Send)) {
         let Some(client) = self.coordinator.connections().get(&peer).copied() else { return };
-        let Some(known) = self.known.get_mut(&peer).filter(|known| known.told) else { return };
+        let Some(known) = self.known.get_mut(&peer) else { return };
         // It is said of the data that the device was started with.
-        let again = std::mem::replace(&mut known.left_out, true);
+        let (again, told) = (std::mem::replace(&mut known.left_out, true), known.told);
         if again || samples > MAX_SAMPLES || !self.left_out.says(client, samples) {
             return;
         }
         notice(Notice::LeftOut { client, samples });
-        if samples > 0 {
+        if told && samples > 0 {
             let (name, samples) = (self.name(peer), training_samples(samples));
             notice(Notice::Remark(format!(
                 "{name} leaves out {samples} that it cannot use: what it says at its start names the first ones"

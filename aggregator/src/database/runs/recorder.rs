@@ -1,5 +1,6 @@
 //! What happens meanwhile, on a thread of its own.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -133,16 +134,21 @@ fn record(database: &Database, run: RunId, health: &Health, queue: &Receiver<(i6
     }
 }
 
-/// Of several states the last one counts; of more than there is room for, the newest.
+/// Of several states the last one counts, and of what a device says that it leaves out; of more than there is room for, the
+/// newest.
 fn forget_what_is_superseded(waiting: &mut Vec<(i64, Entry)>) {
-    let is_status = |entry: &(i64, Entry)| matches!(entry.1, Entry::Status(_));
-    let last = waiting.iter().rposition(is_status);
-    let mut place = 0;
-    waiting.retain(|entry| {
-        let keep = !is_status(entry) || Some(place) == last;
-        place += 1;
-        keep
-    });
+    let (mut status, mut left_out) = (false, BTreeSet::new());
+    let mut kept: Vec<_> = std::mem::take(waiting)
+        .into_iter()
+        .rev()
+        .filter(|(_, entry)| match entry {
+            Entry::Status(_) => !std::mem::replace(&mut status, true),
+            Entry::LeftOut { client, .. } => left_out.insert(*client),
+            _ => true,
+        })
+        .collect();
+    kept.reverse();
+    *waiting = kept;
     let surplus = waiting.len().saturating_sub(WAITING);
     waiting.drain(..surplus);
 }
@@ -163,5 +169,30 @@ fn write(transaction: &Transaction<'_>, run: RunId, at: i64, entry: &Entry) -> r
         Entry::LeftOut { client, samples } => left_out::note(transaction, run, *client, *samples),
         Entry::Said { alarm, text } => entries::event(transaction, run, *alarm, text, at),
         Entry::Ended { outcome } => entries::ended(transaction, run, outcome, at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_counts_and_pushes_nothing_else_out() {
+        let client = |byte| ClientId::from_bytes([byte; 16]);
+        let left_out = |byte, samples| (0, Entry::LeftOut { client: client(byte), samples });
+        let said = |text: &str| (0, Entry::Said { alarm: false, text: text.to_owned() });
+        let flood = (0..3 * WAITING as u64).map(|samples| left_out(1, samples));
+        let mut waiting: Vec<_> =
+            [said("a"), left_out(2, 7)].into_iter().chain(flood).chain([said("b")]).collect();
+        forget_what_is_superseded(&mut waiting);
+        let kept: Vec<_> = waiting
+            .iter()
+            .map(|(_, entry)| match entry {
+                Entry::Said { text, .. } => text.clone(),
+                Entry::LeftOut { samples, .. } => samples.to_string(),
+                _ => "other".to_owned(),
+            })
+            .collect();
+        assert_eq!(kept, ["a", "7", &(3 * WAITING - 1).to_string(), "b"]);
     }
 }

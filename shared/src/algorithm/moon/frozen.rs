@@ -3,7 +3,8 @@
 use models::{Batch, ModelError, Network};
 
 /// A frozen model. As long as a sample stays what it is, so does its representation: it is computed once and kept, and
-/// every further epoch costs a copy instead of a forward pass. Nothing of the result depends on that.
+/// every further epoch costs a copy instead of a forward pass. What is kept is what the first batch with the sample gave: in one
+/// of another size, an epoch's last one say, sums may be rounded otherwise.
 pub(super) struct Frozen {
     network: Network,
     samples: usize,

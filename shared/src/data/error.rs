@@ -253,6 +253,17 @@ pub enum DataError {
         /// Those there are.
         columns: String,
     },
+    /// The features of the test split are not those of the training split beside it, or stand in another order.
+    #[error(
+        "has the feature `{found}` where train.csv has `{expected}`: put the columns of both in one order, since a model knows them by \
+         their places"
+    )]
+    ColumnOrder {
+        /// The first feature of the test split that is another one.
+        found: String,
+        /// The one that the training split has there.
+        expected: String,
+    },
     /// The columns beside the labels do not make samples of the shape.
     #[error("{columns} columns of features do not make samples of shape {shape:?}")]
     Columns {

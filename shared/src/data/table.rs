@@ -30,7 +30,23 @@ pub fn file_name(split: Split) -> String {
 /// [`DataError`], which names the file, and the line for a row.
 pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
     let (path, file) = open(directory, split)?;
+    if split == Split::Test {
+        check_order(directory, &path, reading)?;
+    }
     read(file, &path, reading)
+}
+
+/// Whether the test split has the features of the training split beside it in the same order, if there is one: a model knows them
+/// by their places alone.
+fn check_order(directory: &Path, path: &Path, reading: &Reading) -> Result<(), DataError> {
+    let features = |split: Split| {
+        let header = csv::Reader::from_reader(open(directory, split).ok()?.1).headers().ok()?.clone();
+        let names = header.iter().map(|name| name.trim().to_owned());
+        Some(names.filter(|name| *name != reading.column).collect::<Vec<_>>())
+    };
+    let (Some(train), Some(test)) = (features(Split::Train), features(Split::Test)) else { return Ok(()) };
+    let differ = test.into_iter().zip(train).find(|(test, train)| test != train);
+    differ.map_or(Ok(()), |(found, expected)| Err(DataError::ColumnOrder { found, expected }.in_file(path)))
 }
 
 /// Reads a split without its labels, which need not be there: all columns are features but for the one that the reader calls
@@ -255,6 +271,28 @@ mod tests {
         let dataset = load(b"a,kind,b\n1,c\xff,2\n1,cat,2\n", &skip).unwrap();
         let skipped = dataset.skipped();
         assert_eq!((dataset.len(), skipped.count), (1, 1));
+    }
+
+    #[test]
+    fn features_of_both_splits_stand_in_one_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let test = || load_split(folder.path(), Split::Test, &reading());
+        write("test.csv", "b,a,kind\n1,2,cat\n");
+        assert!(test().is_ok(), "no training split is beside it");
+        // The label may stand anywhere, and need not be there.
+        for (train, same) in
+            [("kind, b ,a\ncat,1,2\n", true), ("b,a\n1,2\n", true), ("a,b,kind\n1,2,cat\n", false)]
+        {
+            write("train.csv", train);
+            let error = test().err().map(|error| error.to_string());
+            assert_eq!(error.is_none(), same, "{train:?}: {error:?}");
+            assert!(
+                error.is_none_or(
+                    |error| error.contains("test.csv: has the feature `b` where train.csv has `a`")
+                )
+            );
+        }
     }
 
     #[test]

@@ -226,7 +226,9 @@ fn does_not_train(run: &StoredRun, arrival: &StoredArrival) -> bool {
 
 fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
     let since = elapsed(now.saturating_sub(snapshot.since));
-    let mut out = format!("{} of {} closed", counted(snapshot.closed as usize, "round"), snapshot.rounds);
+    // What devices do with the last model is one round more.
+    let closed = snapshot.closed.min(snapshot.rounds);
+    let mut out = format!("{} of {} closed", counted(closed as usize, "round"), snapshot.rounds);
     let _ = writeln!(out, ", {} of {} known devices connected", snapshot.connected, snapshot.known);
     let verb = if serving { "waits" } else { "waited" };
     let _ = match &snapshot.waits_for {

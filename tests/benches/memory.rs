@@ -28,7 +28,7 @@ fn main() {
             100.0 * (peak / base - 1.0)
         );
     }
-    // Matching thousands of units with each other takes hours, whatever memory it takes: FedMA is left to its test.
+    // Matching thousands of units with each other takes far longer than a bench should: FedMA is left to its test.
     for rule in Rule::ALL.into_iter().filter(Rule::counts_alike) {
         let clients = most.max(rule.least());
         let rule_as_toml = toml::Value::try_from(rule).expect("a rule is a table");

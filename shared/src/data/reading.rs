@@ -59,28 +59,27 @@ impl Skipped {
 
     /// Leaves a sample out, or fails with its error.
     pub(super) fn take(&mut self, on_error: OnError, error: DataError) -> Result<(), DataError> {
-        if on_error == OnError::Stop {
-            return Err(error);
-        }
+        self.note(on_error, error)?;
         self.count += 1;
-        self.note(&error);
         Ok(())
     }
 
     /// Passes over what is no sample, or fails with its error.
     pub(super) fn pass_over(&mut self, on_error: OnError, error: DataError) -> Result<(), DataError> {
-        if on_error == OnError::Stop {
-            return Err(error);
-        }
+        self.note(on_error, error)?;
         self.others += 1;
-        self.note(&error);
         Ok(())
     }
 
-    fn note(&mut self, error: &DataError) {
+    /// Keeps a reason if there is room for it, or fails with it.
+    fn note(&mut self, on_error: OnError, error: DataError) -> Result<(), DataError> {
+        if on_error == OnError::Stop {
+            return Err(error);
+        }
         if self.reasons.len() < Self::REASONS {
             self.reasons.push(error.to_string());
         }
+        Ok(())
     }
 }
 

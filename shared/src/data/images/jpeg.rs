@@ -22,7 +22,7 @@ use crate::data::DataError;
 pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     let damaged = |error: DecodeErrors| DataError::Image { reason: error.to_string() };
     let wrong = |reason: String| DataError::Image { reason };
-    let Some(structure) = Structure::of(bytes) else {
+    let Some(scans) = scans(bytes) else {
         return Err(wrong("it is cut short: the end of its last scan is missing".to_owned()));
     };
     let side = MAX_SIDE as usize;
@@ -35,7 +35,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     let (width, height) = (u32::from(info.width), u32::from(info.height));
     let (colours, channels) = if stored == ColorSpace::Luma { (stored, 1) } else { (ColorSpace::RGB, 3) };
     // Where pixels come in several scans the decoder keeps all coefficients of all components, in 16 bits each, beside the pixels.
-    let kept = if structure.scans > 1 { 2 * u64::from(info.components) } else { 0 };
+    let kept = if scans > 1 { 2 * u64::from(info.components) } else { 0 };
     let decoded = (channels + kept) * u64::from(width) * u64::from(height);
     if width.max(height) > MAX_SIDE || decoded > MAX_DECODED {
         let (needed, most) = (decoded >> 20, MAX_DECODED >> 20);
@@ -54,34 +54,27 @@ pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     image.ok_or_else(|| wrong("it has other pixels than its header says".to_owned()))
 }
 
-/// What a JPEG is made of.
-struct Structure {
-    /// Its scans: one, or as many as bring details, or colours, one after the other.
-    scans: u32,
-}
-
-impl Structure {
-    /// `None` if it has no end, which the decoder does not ask for: it makes up what is missing.
-    ///
-    /// It goes from segment to segment, so that neither the end of a thumbnail within one of them nor what cameras append to
-    /// photographs is taken for the image's own.
-    fn of(jpeg: &[u8]) -> Option<Self> {
-        const SCAN: u8 = 0xda;
-        const END_OF_IMAGE: u8 = 0xd9;
-        // In the data of a scan 0xff stands for itself with a 0 behind it, and markers of restarts come in between.
-        let alone = |byte: u8| matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
-        let (mut rest, mut scans) = (jpeg, 0);
-        loop {
-            let marker = rest.windows(2).position(|pair| pair[0] == 0xff && !alone(pair[1]))?;
-            let after = &rest[marker + 1..];
-            match after[0] {
-                END_OF_IMAGE => return Some(Self { scans }),
-                SCAN => scans += 1,
-                _ => {}
-            }
-            // Every other marker begins a segment, whose length counts itself.
-            let length = usize::from(u16::from_be_bytes([*after.get(1)?, *after.get(2)?]));
-            rest = after.get(1 + length..)?;
+/// The scans of a JPEG: one, or as many as bring details, or colours, one after the other. `None` if it has no end, which the decoder
+/// does not ask for: it makes up what is missing.
+///
+/// It goes from segment to segment, so that neither the end of a thumbnail within one of them nor what cameras append to
+/// photographs is taken for the image's own.
+fn scans(jpeg: &[u8]) -> Option<u32> {
+    const SCAN: u8 = 0xda;
+    const END_OF_IMAGE: u8 = 0xd9;
+    // In the data of a scan 0xff stands for itself with a 0 behind it, and markers of restarts come in between.
+    let alone = |byte: u8| matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
+    let (mut rest, mut scans) = (jpeg, 0);
+    loop {
+        let marker = rest.windows(2).position(|pair| pair[0] == 0xff && !alone(pair[1]))?;
+        let after = &rest[marker + 1..];
+        match after[0] {
+            END_OF_IMAGE => return Some(scans),
+            SCAN => scans += 1,
+            _ => {}
         }
+        // Every other marker begins a segment, whose length counts itself.
+        let length = usize::from(u16::from_be_bytes([*after.get(1)?, *after.get(2)?]));
+        rest = after.get(1 + length..)?;
     }
 }

@@ -310,21 +310,18 @@ fn conclude(
     arguments: &CompareArgs,
 ) -> Result<Vec<String>, Failure> {
     let runs = out.join("runs");
-    let read = |(run, standing): (&Planned, &Standing)| match recorded(&Disk, run, &runs) {
-        Ok(rounds) => rounds.filter(|_| other(standing).is_none()),
+    let counts: Vec<bool> = standing.iter().map(|standing| other(standing).is_none()).collect();
+    let read = |(run, counts): (&Planned, &bool)| match recorded(&Disk, run, &runs) {
+        Ok(rounds) => rounds.filter(|_| *counts),
         Err(why) => {
             terminal::tell(&format!("WARNING: {} is left out: {why}", run.title(plan)));
             None
         }
     };
-    let rounds: Rounds = plan.runs.iter().zip(standing).map(read).collect();
+    let rounds: Rounds = plan.runs.iter().zip(&counts).map(read).collect();
     let lines = lines(plan, &rounds);
-    let counts = |run: &Planned| {
-        let mut planned = plan.runs.iter().zip(standing);
-        planned.any(|(planned, standing)| std::ptr::eq(planned, run) && other(standing).is_none())
-    };
     let mixtures = match plan.experiment.interpolation {
-        Some(how) => mixtures(plan, how, &runs, counts).map_err(Failure::environment)?,
+        Some(how) => mixtures(plan, how, &runs, &counts).map_err(Failure::environment)?,
         None => Vec::new(),
     };
     let found = Found { plan, rounds: &rounds, lines: &lines, mixtures: &mixtures };

@@ -80,39 +80,36 @@ pub fn mixed(a: &ParamSet, b: &ParamSet, theta: f64) -> Result<ParamSet, models:
     Ok(mixture)
 }
 
-/// The mixtures of all pairs whose runs are complete and `count`.
+/// The mixtures of all pairs whose runs are complete and count, as `counts` says of each of the plan's.
 pub fn mixtures(
     plan: &Plan,
     how: Interpolation,
     runs: &Path,
-    count: impl Fn(&Planned) -> bool,
+    counts: &[bool],
 ) -> Result<Vec<Mixture>, MixError> {
     let mut found = Vec::new();
-    for pair in plan
-        .runs
-        .chunk_by(|a, b| (a.cell, a.variant) == (b.cell, b.variant))
+    let planned: Vec<(&Planned, bool)> = plan.runs.iter().zip(counts.iter().copied()).collect();
+    for pair in planned
+        .chunk_by(|(a, _), (b, _)| (a.cell, a.variant) == (b.cell, b.variant))
         .flat_map(|of| of.chunks_exact(2))
     {
         let done =
             |run: &Planned| run.directory(runs).finished().exists() && run.directory(runs).model().exists();
-        if !pair.iter().all(|run| done(run) && count(run)) {
+        if !pair.iter().all(|&(run, counts)| counts && done(run)) {
             continue;
         }
-        let name = format!(
-            "{}, seeds {} and {}",
-            plan.name(pair[0].cell, pair[0].variant),
-            pair[0].seed,
-            pair[1].seed
-        );
-        let (a, b) = (read(&pair[0], runs)?, read(&pair[1], runs)?);
+        let [first, second] = [pair[0].0, pair[1].0];
+        let name =
+            format!("{}, seeds {} and {}", plan.name(first.cell, first.variant), first.seed, second.seed);
+        let (a, b) = (read(first, runs)?, read(second, runs)?);
         let split = if how.train { Split::Train } else { Split::Test };
-        let view = View::whole(Arc::new(data::load(&pair[0].config, split)?));
-        let config = &pair[0].config;
+        let view = View::whole(Arc::new(data::load(&first.config, split)?));
+        let config = &first.config;
         let preparation = config.spec.data.preparation.clone();
         let tests = TestSet::new(view, preparation, config.evaluate.batch.max(500));
         let at = |theta: f64| -> Result<Mixed, MixError> {
             let mixture = mixed(&a, &b, theta).map_err(|error| MixError::Different(name.clone(), error))?;
-            let tested = tests.evaluate(&pair[0].config.spec.architecture, &mixture, &Backend::cpu())?;
+            let tested = tests.evaluate(&config.spec.architecture, &mixture, &Backend::cpu())?;
             Ok(Mixed { theta, loss: tested.loss, accuracy: tested.accuracy })
         };
         let steps = how.steps.max(2);

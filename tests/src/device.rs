@@ -61,13 +61,7 @@ impl Device {
     /// A device that is switched off.
     #[must_use]
     pub fn new(client: ClientId, data: View) -> Self {
-        let identity = Identity {
-            client,
-            samples: data.len() as u64,
-            shape: data.shape().iter().map(|&axis| axis as u32).collect(),
-            classes: data.classes() as u32,
-            left_out: 0,
-        };
+        let identity = Identity::of(client, &data, 0);
         let store = MemoryStore::default();
         let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);
         Self { identity, data, session, store, task, begun, running, life: 0, outcome }

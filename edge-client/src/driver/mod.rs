@@ -83,13 +83,7 @@ pub async fn take_part<C: Connector, S: Store>(
     notice: &mut (dyn FnMut(Notice) + Send),
 ) -> Result<Outcome, DriverError> {
     let started = Instant::now();
-    let device = Device {
-        client: participant.client,
-        samples: participant.data.len() as u64,
-        shape: participant.data.shape().iter().map(|&axis| axis as u32).collect(),
-        classes: participant.data.classes() as u32,
-        left_out: participant.left_out,
-    };
+    let device = Device::of(participant.client, &participant.data, participant.left_out);
     let session = Session::new(device, store.held()?, started.elapsed());
     let (finished, trained) = mpsc::unbounded_channel();
     let mut driver = Driver::new(participant, session, Training::new(finished));

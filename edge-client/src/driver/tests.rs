@@ -302,8 +302,7 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let (release, released) = std::sync::mpsc::channel();
     let durable = Arc::new(AtomicBool::new(false));
     let mut store = Failing { durable: Mutex::new(Some((released, durable.clone()))), ..Failing::default() };
-    let device =
-        Device { client: participant().client, samples: 2, shape: vec![1, 2, 2], classes: 2, left_out: 0 };
+    let device = Device::of(participant().client, &participant().data, 0);
     let (finished, _) = unbounded_channel();
     let session = Session::new(device, None, Duration::ZERO);
     let mut driver = Driver::new(participant(), session, Training::new(finished));

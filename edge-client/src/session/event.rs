@@ -1,5 +1,6 @@
 //! What goes into a session and what comes out.
 
+use shared::data::View;
 use shared::eligibility::Unready;
 use shared::id::ClientId;
 use shared::message::{Held, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
@@ -18,6 +19,15 @@ pub struct Device {
     pub classes: u32,
     /// So many more of its training samples cannot be used.
     pub left_out: u64,
+}
+
+impl Device {
+    /// A device with these training samples, beside which it has `left_out` that cannot be used.
+    #[must_use]
+    pub fn of(client: ClientId, data: &View, left_out: u64) -> Self {
+        let shape = data.shape().iter().map(|&axis| axis as u32).collect();
+        Self { client, samples: data.len() as u64, shape, classes: data.classes() as u32, left_out }
+    }
 }
 
 /// What goes in.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use aggregator::report::{RoundRecord, jsonl};
 use serde_json::Value;
+use shared::data::{Samples, Split, idx};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
 
@@ -67,6 +68,20 @@ impl Lab {
     #[must_use]
     pub fn name(&self, name: &str) -> String {
         self.path(name).display().to_string()
+    }
+
+    /// Gives a device its training samples as one image each, in their order, in place of one file of all; their labels stay.
+    ///
+    /// # Panics
+    /// If the device has no such file, or it cannot be written.
+    pub fn give_images(&self, index: u32) {
+        let set = idx::load_unlabelled(&self.data(index), Split::Train).expect("images");
+        let Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
+        for (number, image) in pixels.chunks(28 * 28).enumerate() {
+            let image = image::GrayImage::from_raw(28, 28, image.to_vec()).expect("28 by 28");
+            image.save(self.data(index).join(format!("{number:05}.png"))).expect("written");
+        }
+        fs::remove_file(self.data(index).join("train-images-idx3-ubyte")).expect("there");
     }
 
     /// The port on which the aggregator listens.

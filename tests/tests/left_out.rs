@@ -8,25 +8,17 @@ use federation_tests::lab::Lab;
 use federation_tests::process::run;
 use federation_tests::programs::programs;
 use serde_json::{Value, json};
-use shared::data::{Samples, Split, idx};
 
 /// A lab whose last device has its samples as one image each, in their order, and so many damaged ones among them.
 fn lab(damaged: usize) -> Lab {
     let labels =
         ["data.labels=server", "data.labelled=40", "algorithm.fedmix={gate=0.2}", "aggregation.weights=loss"];
     let lab = Lab::new(2, &labels);
-    let set = idx::load_unlabelled(&lab.data(1), Split::Train).expect("images");
-    let Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
-    for (number, image) in pixels.chunks(28 * 28).enumerate() {
-        let image = image::GrayImage::from_raw(28, 28, image.to_vec()).expect("28 by 28");
-        image.save(lab.data(1).join(format!("{number:05}.png"))).expect("written");
-    }
+    lab.give_images(1);
     for number in 0..damaged {
         fs::write(lab.data(1).join(format!("{number:05}-damaged.png")), b"\x89PNG").expect("written");
     }
-    for name in ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"] {
-        fs::remove_file(lab.data(1).join(name)).expect("there");
-    }
+    fs::remove_file(lab.data(1).join("train-labels-idx1-ubyte")).expect("the split has labels");
     lab
 }
 

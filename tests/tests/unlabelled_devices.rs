@@ -67,14 +67,7 @@ fn a_server_that_is_killed_trains_its_own_model_again() {
 #[test]
 fn images_need_no_folders_of_classes() {
     let lab = unlabelled(&[]);
-    let set = idx::load_unlabelled(&lab.data(3), Split::Train).expect("images alone");
-    let Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
-    for (number, image) in pixels.chunks(28 * 28).enumerate() {
-        let path = lab.data(3).join(format!("{number:05}.png"));
-        let image = image::GrayImage::from_raw(28, 28, image.to_vec()).expect("28 by 28");
-        image.save(path).expect("written");
-    }
-    fs::remove_file(lab.data(3).join("train-images-idx3-ubyte")).expect("there");
+    lab.give_images(3);
     let server = lab.serve();
     let devices = (0..4).map(|index| lab.join_with(index, &["--unlabelled"])).collect();
     lab.assert_completed(server, devices);

@@ -8,7 +8,6 @@ use shared::data::partition::balanced;
 use shared::data::{
     DataError, Dataset, Format, PartitionError, PreparationError, Skipped, Split, View, glyphs,
 };
-
 use shared::spec::LabelsAt;
 
 use crate::config::{Config, DataSet, Source};

@@ -238,7 +238,7 @@ fn left_out(shares: &[View], run: &Run) -> Vec<String> {
 /// What devices leave out in the run, in words. That it cannot be read is told, and no reason to end without a report.
 fn left_out_by_devices(database: &Database, run: &Run) -> Vec<String> {
     match database.left_out(&run.spec().run.to_string()) {
-        Ok(devices) => StoredLeftOut::in_words(devices),
+        Ok(devices) => StoredLeftOut::in_words(&devices),
         Err(error) => {
             terminal::tell(&format!(
                 "the report does not say what devices leave out (`aggregator status` does, once the database can be read): {error}"

@@ -12,7 +12,7 @@ use super::terminal;
 use super::values::whole;
 use crate::database::runs::{
     Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun,
-    WaitsFor,
+    WaitsFor, short,
 };
 use crate::database::{Database, FILE, moment};
 use crate::report::clock::{elapsed, utc};
@@ -188,7 +188,7 @@ fn text(shown: &Shown, now: i64) -> String {
             arrival.round
         );
     }
-    for left_out in StoredLeftOut::in_words(left_out.clone()) {
+    for left_out in StoredLeftOut::in_words(left_out) {
         let _ = writeln!(out, "left out, since they cannot be used: {left_out}");
     }
     let closed: Vec<_> = newest.iter().filter_map(|round| round.record.as_ref()).collect();
@@ -278,8 +278,4 @@ fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
         }
     }
     out
-}
-
-fn short(device: &str) -> &str {
-    device.get(..8).unwrap_or(device)
 }

@@ -19,16 +19,9 @@ pub(super) fn architecture(
         return None;
     }
     let variant = Variant { norm: model.norm, initialisation: model.initialisation };
-    let given = if model.name.is_some() { "model.name" } else { "model.layers" };
-    let shown = model.name.as_ref().map_or_else(|| given.to_owned(), |name| format!("{given} = {name:?}"));
-    let suits = |made: &Architecture, checks: &mut Combinations<'_>| {
-        predicts_labels(made, set, (given, shown), checks)
-    };
-    match (&model.name, &mut model.layers) {
-        (Some(name), None) => named(name, variant, (set, samples), checks).filter(|made| suits(made, checks)),
-        (None, Some(layers)) => {
-            written(layers, variant, (set, samples), checks).filter(|made| suits(made, checks))
-        }
+    let made = match (&model.name, &mut model.layers) {
+        (Some(name), None) => named(name, variant, (set, samples), checks),
+        (None, Some(layers)) => written(layers, variant, (set, samples), checks),
         (name, _) => {
             let given = ["model.name", "model.layers"].map(|key| (key, key.to_owned()));
             let reason = match name {
@@ -38,7 +31,12 @@ pub(super) fn architecture(
             checks.refuse(&given, reason);
             None
         }
-    }
+    }?;
+    let given = match &model.name {
+        Some(name) => ("model.name", format!("model.name = {name:?}")),
+        None => ("model.layers", "model.layers".to_owned()),
+    };
+    predicts_labels(&made, set, given, checks).then_some(made)
 }
 
 fn named(

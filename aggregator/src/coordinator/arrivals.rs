@@ -12,8 +12,9 @@ use super::late::Waiting;
 use super::open_round::{Offer, Stage};
 use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadId};
 
-/// Samples that a client may declare, those that it uses and those that it leaves out. The sums' resolution is shared out by the largest weight: without a limit one
-/// absurd claim would round everybody's update to nothing. At this one it stays below 1e-5.
+/// Samples that a client may declare, those that it uses and those that it leaves out. The sums' resolution is shared out by
+/// the largest weight: without a limit one absurd claim would round everybody's update to nothing. At this one it stays below
+/// 1e-5.
 pub const MAX_SAMPLES: u64 = 1 << 32;
 /// Axes of a sample that are repeated when they are not those of the run.
 const MAX_AXES: usize = 8;

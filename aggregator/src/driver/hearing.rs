@@ -10,7 +10,7 @@ use super::ledger::Done;
 use super::said::Worth;
 use super::{Driver, Known, name, printable};
 use crate::coordinator::{Event, MAX_SAMPLES, PeerId, UploadId};
-use crate::database::runs::training_samples;
+use crate::report::units::training_samples;
 use crate::run::RunError;
 
 impl Driver {

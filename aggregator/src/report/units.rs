@@ -78,6 +78,11 @@ pub(crate) fn counted(count: usize, thing: &str) -> String {
     format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
+/// `12 training samples`, as a device may say of itself: any number.
+pub(crate) fn training_samples(samples: u64) -> String {
+    counted(usize::try_from(samples).unwrap_or(usize::MAX), "training sample")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -239,8 +239,8 @@ fn object(event: &Event) -> Option<Value> {
     Some(match event {
         Event::Started { client, format, skipped, samples, shape, device, threads, state } => json!({
             "event": "started", "client": client, "data": format.to_string(), "skipped": skipped.count,
-            "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape, "device": device,
-            "threads": threads, "state": state.display().to_string(),
+            "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape,
+            "device": device, "threads": threads, "state": state.display().to_string(),
         }),
         Event::Connecting { server } => json!({ "event": "connecting", "server": server }),
         Event::Pinned { key, path } => json!({

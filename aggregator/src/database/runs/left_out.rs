@@ -7,8 +7,9 @@ use rusqlite::{Result, Row, Transaction, params};
 use serde::Serialize;
 use shared::id::{ClientId, RunId};
 
+use super::read::short;
 use crate::database::{Database, DatabaseError};
-use crate::report::units::counted;
+use crate::report::units::{counted, training_samples};
 
 pub(in crate::database) const TABLE: &str = "
     -- Training samples that devices of a run leave out, those that leave some out.
@@ -37,10 +38,11 @@ pub struct StoredLeftOut {
 impl StoredLeftOut {
     /// What these devices leave out, in words: those that leave out most, and the others together.
     #[must_use]
-    pub fn in_words(mut devices: Vec<Self>) -> Vec<String> {
+    pub fn in_words(devices: &[Self]) -> Vec<String> {
+        let mut devices: Vec<_> = devices.iter().collect();
         devices.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.device.cmp(&b.device)));
-        let others = devices.split_off(NAMED.min(devices.len()));
-        let mut words: Vec<_> = devices.iter().map(Self::words).collect();
+        let (most, others) = devices.split_at(NAMED.min(devices.len()));
+        let mut words: Vec<_> = most.iter().map(|device| device.words()).collect();
         if !others.is_empty() {
             let samples = others.iter().fold(0, |sum: u64, device| sum.saturating_add(device.samples));
             let devices = counted(others.len(), "other device");
@@ -51,17 +53,12 @@ impl StoredLeftOut {
 
     fn words(&self) -> String {
         let samples = training_samples(self.samples);
-        let short = self.device.get(..8).unwrap_or(&self.device);
+        let short = short(&self.device);
         match &self.name {
             Some(name) => format!("{samples} on {name} ({short})"),
             None => format!("{samples} on device {short}"),
         }
     }
-}
-
-/// So many of them, in words.
-pub(crate) fn training_samples(samples: u64) -> String {
-    counted(usize::try_from(samples).unwrap_or(usize::MAX), "training sample")
 }
 
 impl Database {
@@ -148,11 +145,11 @@ mod tests {
         };
         let few = vec![device(1, None, 1), device(2, Some("attic"), 12)];
         let words = ["12 training samples on attic (02020202)", "1 training sample on device 01010101"];
-        assert_eq!(StoredLeftOut::in_words(few), words);
-        let many = (1..=20).map(|byte| device(byte, None, 1000 + u64::from(byte))).collect();
-        let words = StoredLeftOut::in_words(many);
+        assert_eq!(StoredLeftOut::in_words(&few), words);
+        let many: Vec<_> = (1..=20).map(|byte| device(byte, None, 1000 + u64::from(byte))).collect();
+        let words = StoredLeftOut::in_words(&many);
         assert_eq!((words.len(), &words[0][..]), (11, "1,020 training samples on device 14141414"));
         assert_eq!(words[10], "10,055 training samples on 10 other devices");
-        assert_eq!(StoredLeftOut::in_words(Vec::new()), [""; 0]);
+        assert_eq!(StoredLeftOut::in_words(&[]), [""; 0]);
     }
 }

@@ -4,8 +4,8 @@
 //! the updates that it is made of are in the database before the files that say so are removed. Whatever moment the
 //! process dies at, the next one finds at most the newest closed round missing, and enters it from the run's files
 //! before anybody comes. The [`Recorder`] writes the rest on a thread of its own, a few times a second: what the run
-//! waits for, arrivals as they come, what devices leave out, what the operator was told. When the process dies, the last moments of that may be
-//! lost.
+//! waits for, arrivals as they come, what devices leave out, what the operator was told. When the process dies, the last
+//! moments of that may be lost.
 
 mod book;
 mod entries;
@@ -20,8 +20,8 @@ pub use book::{Book, BookError, ClosedRound};
 pub use health::Health;
 pub use left_out::StoredLeftOut;
 pub(super) use left_out::TABLE as LEFT_OUT;
-pub(crate) use left_out::training_samples;
 pub use presence::Presence;
+pub(crate) use read::short;
 pub use read::{StoredArrival, StoredEvent, StoredRound, StoredRun};
 pub use recorder::Recorder;
 pub use snapshot::{Awaited, Snapshot, Stage, WaitsFor};

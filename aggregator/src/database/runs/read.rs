@@ -75,6 +75,11 @@ pub struct StoredEvent {
     pub text: String,
 }
 
+/// The first digits of a device's id, as it is stored: those of [`ClientId::short`](shared::id::ClientId::short).
+pub(crate) fn short(device: &str) -> &str {
+    device.get(..8).unwrap_or(device)
+}
+
 impl Database {
     /// All runs that were served, the newest first.
     pub fn runs(&self) -> Result<Vec<StoredRun>, DatabaseError> {

@@ -1,6 +1,6 @@
 //! The bytes of every message, kept in `tests/golden/`: deployed clients and servers speak them.
 //!
-//! A message that is new is added with `UPDATE_GOLDEN=1 cargo test -p shared --test golden_messages`, which writes
+//! A message that is new is added with `UPDATE_GOLDEN=1 cargo test -p shared --test suite golden`, which writes
 //! the files that are missing and never changes one that is there.
 
 #![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.

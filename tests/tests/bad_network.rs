@@ -13,7 +13,7 @@ fn a_run_over_a_bad_network_ends_with_the_bytes_of_the_undisturbed_one() {
         assert_eq!(outcome.moves, 1, "the device came from another address: {outcome:?}");
         return;
     }
-    let name = "a_run_over_a_bad_network_ends_with_the_bytes_of_the_undisturbed_one";
+    let name = "bad_network::a_run_over_a_bad_network_ends_with_the_bytes_of_the_undisturbed_one";
     match again_inside(["--exact", name, "--nocapture"]) {
         Ok(code) => assert_eq!(code, 0, "it failed in its namespace"),
         Err(why) => println!("skipped: network namespaces are not permitted here ({})", why.0),

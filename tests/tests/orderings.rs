@@ -1,7 +1,7 @@
 //! The orderings that a faithful implementation shows on real data, over three paired seeds, from the shipped experiments
 //! in their reduced form. Slow: minutes each, in release.
 //!
-//! `FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored`
+//! `FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings`
 //!
 //! With `FEDERATION_EXPERIMENTS=FOLDER` as well the experiments' runs and reports stay, in `FOLDER/NAME` (`FOLDER/NAME-FORM`
 //! if it is another form), and runs that are there are not made again. A suite that was interrupted goes on, and experiments
@@ -60,7 +60,7 @@ fn rounds(found: &Value, name: &str) -> f64 {
 }
 
 #[test]
-#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn local_steps_save_rounds() {
     let Some(found) = compared("fedavg-table2") else { return };
     let [fedsgd, e1, e5] = ["iid/fedsgd", "iid/e1-b10", "iid/e5-b10"].map(|name| rounds(&found, name));
@@ -68,7 +68,7 @@ fn local_steps_save_rounds() {
 }
 
 #[test]
-#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn ten_clients_a_round_need_fewer_rounds_than_one() {
     let Some(found) = compared("fedavg-table1") else { return };
     let [one, ten] = ["2nn/iid/c0-b10", "2nn/iid/c0_1-b10"].map(|name| rounds(&found, name));
@@ -76,7 +76,7 @@ fn ten_clients_a_round_need_fewer_rounds_than_one() {
 }
 
 #[test]
-#[ignore = "a minute on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "a minute on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn the_mean_of_two_models_is_better_from_a_shared_start_and_worse_from_two() {
     let Some(found) = compared("fedavg-interpolation") else { return };
     let mixtures = found["mixtures"].as_array().expect("a list");
@@ -98,7 +98,7 @@ fn accuracy(found: &Value, name: &str) -> f64 {
 }
 
 #[test]
-#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn robust_rules_withstand_the_scaled_updates_that_ruin_the_mean() {
     let Some(found) = compared("robust-aggregation") else { return };
     let mean = accuracy(&found, "scaled/mean");
@@ -123,7 +123,7 @@ fn robust_rules_withstand_the_scaled_updates_that_ruin_the_mean() {
 
 /// With the weight that the paper has for CIFAR-10 where clients are alike, and with its least one where they are not.
 #[test]
-#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn moon_is_as_accurate_as_fedavg() {
     let (Some(found), Some(strong)) = (compared("moon-fashion"), compared_in("moon-fashion", "mu5")) else {
         return;
@@ -138,7 +138,7 @@ fn moon_is_as_accurate_as_fedavg() {
 
 /// As long as the cross-entropy leads: for larger weights the two of them do not hold (see the algorithm's module).
 #[test]
-#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn moon_keeps_clients_nearer_to_the_global_model_at_no_cost() {
     let Some(found) = compared("moon-cifar10") else { return };
     let of = |name: &str| {
@@ -153,7 +153,7 @@ fn moon_keeps_clients_nearer_to_the_global_model_at_no_cost() {
 
 /// At the skew of the paper's table and without much of it.
 #[test]
-#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn moon_is_as_accurate_as_fedavg_however_skewed_the_data() {
     let Some(found) = compared("moon-beta") else { return };
     for cell in ["b0_5", "b5"] {
@@ -163,7 +163,7 @@ fn moon_is_as_accurate_as_fedavg_however_skewed_the_data() {
 }
 
 #[test]
-#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on CIFAR-10: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn the_more_clients_share_the_same_data_the_less_accurate_their_model() {
     let Some(found) = compared("moon-parties") else { return };
     for variant in ["fedavg", "moon-mu0_1"] {
@@ -174,7 +174,7 @@ fn the_more_clients_share_the_same_data_the_less_accurate_their_model() {
 }
 
 #[test]
-#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn unlabelled_devices_cost_the_server_nothing_and_do_not_collapse() {
     let Some(found) = compared("fedmix-fashion-streaming") else { return };
     let [sl, fedmix] = ["sl", "fedmix-fedloss"].map(|name| accuracy(&found, name));
@@ -192,7 +192,7 @@ fn none_collapses(found: &Value, name: &str) {
 }
 
 #[test]
-#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn unlabelled_devices_cost_nothing_however_many_labels_there_are() {
     let Some(found) = compared("fedmix-labels") else { return };
     for labels in ["l700", "l800", "l1000"] {
@@ -203,7 +203,7 @@ fn unlabelled_devices_cost_nothing_however_many_labels_there_are() {
 }
 
 #[test]
-#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn skew_of_unlabelled_data_makes_little_difference() {
     let Some(found) = compared("fedmix-mu") else { return };
     let all = ["mu0_1", "mu1", "mu100"].map(|mu| {
@@ -216,7 +216,7 @@ fn skew_of_unlabelled_data_makes_little_difference() {
 }
 
 #[test]
-#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn one_shot_learning_beats_one_shot_averaging_its_best_member_and_the_usual_ensemble() {
     let Some(found) = compared("fafi-fashion") else { return };
     for cell in ["m5/a0_1", "m5/a0_3"] {
@@ -241,7 +241,7 @@ fn measured(found: &Value, name: &str, metric: &str) -> f64 {
 /// The table of PFL-MoE at alpha = 0.5, and how the gates follow the skew. The paper has the mixtures level with FB in the local
 /// test, give or take a tenth of a point.
 #[test]
-#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test orderings -- --ignored"]
+#[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn personal_models_know_their_clients_better_and_mixtures_keep_more_of_the_rest() {
     let Some(found) = compared("pfl-fashion") else { return };
     let of = |metric: &str| measured(&found, "a0_5/fedavg", metric);

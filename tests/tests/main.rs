@@ -1,0 +1,32 @@
+//! The integration tests of the whole system, in one program: linking it once takes a fraction of what a program per file takes.
+//!
+//! `fuzz.rs` is a program of its own, because it counts the memory of its whole process.
+
+mod algorithms;
+mod backlog;
+mod bad_network;
+mod database;
+mod describe;
+mod enrolment;
+mod ensembles;
+mod evaluation;
+mod experiments;
+mod fedmix;
+mod hostile_peers;
+mod interop;
+mod interruptions;
+mod late;
+mod ledger;
+mod left_out;
+mod loopback;
+mod orderings;
+mod papers;
+mod personalisation;
+mod processes;
+mod recovery;
+mod refusals;
+mod roster;
+mod start;
+mod supervised;
+mod unlabelled_devices;
+mod world;

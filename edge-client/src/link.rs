@@ -42,7 +42,7 @@ pub enum Incoming {
         round: u32,
         /// What is to be done.
         work: Work,
-        /// The broadcast, as an encoded parcel.
+        /// The broadcast, as an encoded record.
         payload: Bytes,
     },
     /// The connection is gone. Nothing follows.

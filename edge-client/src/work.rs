@@ -14,9 +14,9 @@ use shared::data::{DataError, View};
 use shared::evaluation;
 use shared::id::ClientId;
 use shared::message::{Metric, Progress, TrainReport, Work};
-use shared::parcel::{Parcel, ParcelError};
 use shared::payload::Payload;
 use shared::personalisation::{self, Device, PersonaliseError};
+use shared::record::{Record, RecordError};
 use shared::spec::{LabelsAt, RunSpec};
 use tracing::warn;
 
@@ -85,9 +85,9 @@ pub struct Task {
     pub tests: TestSamples,
     /// Where it trains.
     pub backend: Backend,
-    /// What the server sent, an encoded parcel.
+    /// What the server sent, an encoded record.
     pub broadcast: Bytes,
-    /// What this client's previous round in the run left, an encoded parcel.
+    /// What this client's previous round in the run left, an encoded record.
     pub local: Option<Vec<u8>>,
 }
 
@@ -98,9 +98,9 @@ pub struct Result {
     pub work: Work,
     /// How it went.
     pub report: TrainReport,
-    /// For the server, an encoded parcel.
+    /// For the server, an encoded record.
     pub update: Payload,
-    /// For this client's next round, an encoded parcel.
+    /// For this client's next round, an encoded record.
     pub local: Option<Vec<u8>>,
     /// For this device alone: its personal model, if it has made one, as a [`Personal`] file.
     pub personal: Option<Vec<u8>>,
@@ -114,10 +114,10 @@ pub enum TaskError {
     Algorithm(#[from] RegistryError),
     /// The broadcast does not decode.
     #[error("the server's broadcast cannot be read: {0}")]
-    Broadcast(ParcelError),
+    Broadcast(RecordError),
     /// The client's own state does not decode.
     #[error("the client's stored state cannot be read: {0}; remove it to start afresh")]
-    Local(ParcelError),
+    Local(RecordError),
     /// The device's labels do not mean what the run's mean.
     #[error("the device's classes are {device}, and the run's {run}: give --classes as the run has them")]
     ClassNames {
@@ -223,11 +223,11 @@ pub fn carry_out(
     // Where it lies: all clients of a simulation read the same memory.
     let received = || {
         let broadcast = &task.broadcast;
-        Parcel::from_shared(broadcast, limits(broadcast.len())).map_err(TaskError::Broadcast)
+        Record::from_shared(broadcast, limits(broadcast.len())).map_err(TaskError::Broadcast)
     };
     let decode = |mut local: &[u8]| {
         let limits = limits(local.len());
-        Parcel::read_from(&mut local, limits)
+        Record::read_from(&mut local, limits)
     };
     let local = || task.local.as_deref().map(decode).transpose().map_err(TaskError::Local);
     let seed = task.spec.root_seed().derive_numbered("round", u64::from(task.round));
@@ -263,10 +263,10 @@ pub fn carry_out(
     }
     let (update, local) = if task.work.train {
         let trained = algorithm.train(&mut client, received()?, local()?)?;
-        (trained.update, trained.local.map(|parcel| parcel.to_bytes(models::Precision::F32)))
+        (trained.update, trained.local.map(|record| record.to_bytes(models::Precision::F32)))
     } else {
         // What the algorithm keeps stays as it is.
-        (Parcel::default(), task.local.clone())
+        (Record::default(), task.local.clone())
     };
     let report = TrainReport {
         samples: client.samples(),

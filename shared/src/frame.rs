@@ -7,7 +7,7 @@
 //!      4     4  message length M, little-endian
 //!      8     8  payload length P, little-endian; 0 = no payload
 //!     16     M  message (postcard)
-//!   16+M     P  payload (a parcel: safetensors)
+//!   16+M     P  payload (a record: safetensors)
 //! ```
 //!
 //! Both lengths are checked against limits before anything is allocated. The header is fixed for all

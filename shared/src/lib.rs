@@ -5,7 +5,7 @@
 //! | [`spec`] | [`RunSpec`](spec::RunSpec): everything a client must know to take part in a run |
 //! | [`algorithm`] | the [`Algorithm`](algorithm::Algorithm) trait, the registry, one file per algorithm |
 //! | [`aggregation`] | exact, order-free weighted sums and the weights that go into them |
-//! | [`parcel`] | how an algorithm's values become safetensors on the wire and on disk |
+//! | [`record`] | how an algorithm's values become safetensors on the wire and on disk |
 //! | [`message`], [`frame`], [`protocol`] | one documented enum per direction, the frames that carry them, and versions |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
@@ -31,10 +31,10 @@ pub mod id;
 pub mod identity;
 pub mod message;
 pub mod ownership;
-pub mod parcel;
 pub mod payload;
 pub mod personalisation;
 pub mod protocol;
+pub mod record;
 pub mod schedule;
 pub mod seed;
 pub mod share;

@@ -1,7 +1,7 @@
 //! The messages, one enum per direction.
 //!
 //! They are postcard inside [frames](crate::frame). A message marked *with payload* is followed by a
-//! [`Parcel`](crate::parcel::Parcel) in the safetensors format, on a stream of its own, so that a large
+//! [`Record`](crate::record::Record) in the safetensors format, on a stream of its own, so that a large
 //! model never delays a heart-beat. postcard is not self-describing: enum variants are numbered by their
 //! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
 

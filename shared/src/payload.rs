@@ -1,6 +1,6 @@
 //! What accompanies a message: many bytes, in one piece or in several.
 //!
-//! A parcel's tensors are as they are encoded in memory already, if they travel as `f32`. A payload refers to them piece by
+//! A record's tensors are as they are encoded in memory already, if they travel as `f32`. A payload refers to them piece by
 //! piece, so that an update that stays in its process is not copied to be sent and not copied to be read. Where bytes have to
 //! lie next to each other, for a disk or a network, they are put there.
 

@@ -7,10 +7,9 @@
 use std::fs;
 
 use models::Architecture;
-use shared::aggregation::{Chunk, Contributor, Rule, Scale, StoredError, StoredUpdates, Weights};
-use shared::algorithm::{Round, Template, registry};
+use shared::aggregation::{Chunk, Contributor, Rule, Scale, StoredError, StoredUpdates, Template, Weights};
+use shared::algorithm::{Round, registry};
 use shared::id::ClientId;
-use shared::message::TrainReport;
 use shared::spec::RunSpec;
 
 /// Values of one update that are in memory at a time: less than a hundredth of the model.
@@ -71,11 +70,8 @@ fn peak(rule: Rule, updates: usize) -> u64 {
     spec.aggregation.weights = Weights::Uniform;
     let specs = spec.architecture.parameter_specs().unwrap();
     let template = Template::of_updates(specs, spec.aggregation.buffers);
-    let contributor = |index: usize| Contributor {
-        client: ClientId::from_bytes([index as u8; 16]),
-        weight: 1,
-        report: TrainReport::default(),
-    };
+    let contributor =
+        |index: usize| Contributor { client: ClientId::from_bytes([index as u8; 16]), weight: 1 };
     let tensors = template.iter().map(|(name, shape)| (name.to_owned(), shape.iter().product()));
     let mut made_up =
         MadeUp { tensors: tensors.collect(), contributors: (0..updates).map(contributor).collect() };

@@ -10,8 +10,7 @@ use std::time::Instant;
 
 use federation_tests::serving::median;
 use models::{Array, ParamSet};
-use shared::aggregation::{ExactSum, Scale};
-use shared::algorithm::Template;
+use shared::aggregation::{ExactSum, Scale, Template};
 
 const PARAMETERS: usize = 25_000_000;
 const REPEATS: usize = 15;

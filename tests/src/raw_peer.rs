@@ -17,8 +17,8 @@ use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
 use shared::identity::{PublicKey, SecretKey, tls};
 use shared::message::{Hello, Progress, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
-use shared::parcel::Parcel;
 use shared::protocol::Protocol;
+use shared::record::Record;
 use shared::spec::RunSpec;
 
 use crate::process::PATIENCE;
@@ -189,7 +189,7 @@ impl RawPeer {
     ///
     /// # Panics
     /// If none comes.
-    pub async fn task(&self) -> (u32, Parcel) {
+    pub async fn task(&self) -> (u32, Record) {
         let mut stream = within(self.connection.accept_uni()).await.expect("the connection stands");
         let bytes = within(stream.read_to_end(64 << 20)).await.expect("a whole task");
         let (header, rest) = bytes.split_first_chunk::<HEADER_LEN>().expect("a header");
@@ -199,8 +199,8 @@ impl RawPeer {
         let ToClient::Task { round, .. } = frame::decode(body).expect("servers send messages") else {
             panic!("only tasks have a stream of their own")
         };
-        let parcel = Parcel::read_from(&mut &payload[..], Limits::default()).expect("broadcasts are parcels");
-        (round, parcel)
+        let record = Record::read_from(&mut &payload[..], Limits::default()).expect("broadcasts are records");
+        (round, record)
     }
 
     /// Sends bytes on a stream of their own, as an update goes, and ends the stream.

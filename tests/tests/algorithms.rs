@@ -17,7 +17,7 @@ use federation_tests::world::World;
 use models::{Limits, ParamSet};
 use shared::algorithm::registry;
 use shared::data::{Dataset, View};
-use shared::parcel::Parcel;
+use shared::record::Record;
 use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -150,11 +150,11 @@ fn control_variates(world: &World, round: u32) -> Option<(f32, f32)> {
     let longest = |set: &ParamSet| {
         set.iter().flat_map(|(_, array)| array.values()).fold(0.0_f32, |longest, c| longest.max(c.abs()))
     };
-    let mut mean = parcel(&all[0].0).take_under("control.");
+    let mut mean = record(&all[0].0).take_under("control.");
     let length = longest(&mean);
     mean.scale(all.len() as f32);
     for kept in all.iter().filter_map(|(_, kept)| kept.as_ref()) {
-        mean = mean.difference(&parcel(kept)).unwrap();
+        mean = mean.difference(&record(kept)).unwrap();
     }
     Some((longest(&mean), length))
 }
@@ -178,9 +178,9 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
     assert!(off < 1e-5 && length > 1e-3, "off by {off}, of {length}");
 }
 
-fn parcel(bytes: &[u8]) -> ParamSet {
+fn record(bytes: &[u8]) -> ParamSet {
     let mut input = bytes;
-    Parcel::read_from(&mut input, Limits::default()).unwrap().tensors
+    Record::read_from(&mut input, Limits::default()).unwrap().tensors
 }
 
 /// Updates of a simulation may stay in memory, but not those that the closing round reads again.

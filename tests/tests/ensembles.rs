@@ -16,7 +16,7 @@ use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
 use models::{ParamSet, Precision};
-use shared::parcel::Portable as _;
+use shared::record::ToRecord as _;
 use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -98,7 +98,7 @@ fn whose_models_stay_apart_begins_with_what_is_sent() {
         let run = Run::begin(Arc::new(Disk), root, Scenario::small(&overrides).config, None).unwrap();
         run.published().unwrap()
     };
-    let sent = |params: &ParamSet| params.clone().pack().sent(Precision::F16).unwrap().tensors;
+    let sent = |params: &ParamSet| params.clone().into_record().sent(Precision::F16).unwrap().tensors;
     let exact = begins("fedavg", "f16");
     assert!(sent(&exact) != exact, "what is averaged needs no such start");
     for algorithm in ["fafi", "local"] {

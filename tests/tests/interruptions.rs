@@ -18,8 +18,8 @@ use quinn::VarInt;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
 use shared::message::{Held, Hello, Partial, ToClient, ToServer, Verdict};
-use shared::parcel::Parcel;
 use shared::protocol::Protocol;
+use shared::record::Record;
 
 /// A federation of two whose model has 800 kB.
 fn hosted(rounds: u32) -> (tempfile::TempDir, Hosted) {
@@ -52,8 +52,8 @@ async fn say(peer: &mut RawPeer, message: ToServer) {
 }
 
 /// The update that changes nothing, as bytes.
-fn nothing(broadcast: &Parcel) -> Vec<u8> {
-    Parcel { tensors: broadcast.tensors.zeros_like(), scalars: Vec::new() }.to_bytes(Precision::F32)
+fn nothing(broadcast: &Record) -> Vec<u8> {
+    Record { tensors: broadcast.tensors.zeros_like(), scalars: Vec::new() }.to_bytes(Precision::F32)
 }
 
 /// Sends the beginning of an update and leaves its stream open; all of that has arrived when this returns.
@@ -291,11 +291,11 @@ async fn a_task_goes_on_where_its_connection_was_cut() {
             let offset = beginning.len() as u64;
             assert!(matches!(message, ToClient::TaskRest { round: 1, offset: at, .. } if at == offset));
             let whole = [&beginning[..], sent].concat();
-            Parcel::read_from(&mut &whole[..], Limits::default()).unwrap();
+            Record::read_from(&mut &whole[..], Limits::default()).unwrap();
         } else {
             assert!(matches!(message, ToClient::Task { round: 1, .. }));
-            let parcel = Parcel::read_from(&mut &sent[..], Limits::default()).unwrap();
-            again.update(update_header(1, 10), &nothing(&parcel)).await;
+            let record = Record::read_from(&mut &sent[..], Limits::default()).unwrap();
+            again.update(update_header(1, 10), &nothing(&record)).await;
             assert_eq!(again.verdict(1).await, Verdict::Accepted);
         }
     }

@@ -21,7 +21,7 @@ use models::{ParamSet, Precision};
 use shared::frame;
 use shared::id::ClientId;
 use shared::message::{Metric, Rejection, ToServer, TrainReport, UpdateHeader, Verdict, Work};
-use shared::parcel::Parcel;
+use shared::record::Record;
 
 fn client(n: u8) -> ClientId {
     ClientId::from_bytes([n; 16])
@@ -50,7 +50,7 @@ fn update(run: &Run, n: u8, round: u32, value: f32) -> std::path::PathBuf {
     for (_, array) in tensors.iter_mut() {
         array.values_mut().fill(value);
     }
-    let payload = Parcel { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
+    let payload = Record { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
     let mut report = TrainReport { samples: 10 * u64::from(n), steps: 1, ..TrainReport::default() };
     report.metrics[0] = Some(Metric::OwnAccuracy(0.5));
     let mut bytes = frame::encode(&ToServer::Update(UpdateHeader { round, report }), payload.len() as u64);

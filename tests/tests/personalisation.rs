@@ -82,7 +82,7 @@ fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
     // One model is not another's.
     let models: std::collections::BTreeSet<_> = kept(&world).into_iter().collect();
     assert_eq!(models.len(), 4);
-    // The update of the closing round is an empty parcel: what came up is the reports.
+    // The update of the closing round is an empty record: what came up is the reports.
     assert!(closing.bytes_up < 4 * 1000, "{closing:?}");
 }
 

@@ -15,7 +15,7 @@ use federation_tests::server::Server;
 use models::{ParamSet, Precision};
 use shared::id::ClientId;
 use shared::message::ToServer;
-use shared::parcel::Parcel;
+use shared::record::Record;
 use shared::seed::Seed;
 
 /// Samples of whoever trains.
@@ -96,7 +96,7 @@ impl Bench {
         let seed = Seed::root(u64::from(number)).derive_numbered("round", u64::from(round));
         let architecture = &self.server().run().spec().architecture;
         let tensors = architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
-        let payload = Parcel { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
+        let payload = Record { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
         let server = self.server.as_mut().unwrap();
         let event = server.upload(peer, update_header(round, SAMPLES), &payload, true).unwrap();
         self.give(event);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use models::Architecture;
 use shared::aggregation::{Aggregation, Mixture};
-use shared::algorithm::{Axes, registry};
+use shared::algorithm::{Settings, registry};
 use shared::data::glyphs;
 use shared::id::{ClientId, RunId};
 use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, RunSpec, Training, WirePrecision};
@@ -108,7 +108,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         .as_ref()
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
     let server = checks.server(&mut raw);
-    let axes = Axes {
+    let settings = Settings {
         training: &training,
         aggregation: &aggregation,
         architecture: architecture.as_ref(),
@@ -116,7 +116,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         late: raw.round.late.keep,
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
-    let (algorithm, architecture) = match algorithm(&mut raw, &axes, data, &mut checks) {
+    let (algorithm, architecture) = match algorithm(&mut raw, &settings, data, &mut checks) {
         Some((algorithm, network)) => (Some(algorithm), network),
         None => (None, architecture),
     };
@@ -188,7 +188,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
 /// is noted. Puts the defaults of its hyper-parameters into `raw`.
 fn algorithm(
     raw: &mut Raw,
-    axes: &Axes<'_>,
+    settings: &Settings<'_>,
     data: Option<&DataSpec>,
     checks: &mut Combinations<'_>,
 ) -> Option<(AlgorithmSpec, Option<Architecture>)> {
@@ -204,15 +204,15 @@ fn algorithm(
     match made {
         Ok((algorithm, spec, complete)) => {
             *table = complete;
-            let clashes = algorithm.clashes(axes);
-            if !clashes.is_empty() {
+            let conflicts = algorithm.conflicts(settings);
+            if !conflicts.is_empty() {
                 let mut keys = vec![("algorithm", format!("[{key}]"))];
-                keys.extend(clashes.iter().map(|clash| (clash.key, clash.shown.clone())));
-                let reasons: Vec<&str> = clashes.iter().map(|clash| clash.reason).collect();
+                keys.extend(conflicts.iter().map(|conflict| (conflict.key, conflict.shown.clone())));
+                let reasons: Vec<&str> = conflicts.iter().map(|conflict| conflict.reason).collect();
                 checks.refuse(&keys, &reasons.join("; "));
             }
             if let Some(data) = data
-                && let Err(reason) = algorithm.suits(data, axes.training)
+                && let Err(reason) = algorithm.check_data(data, settings.training)
             {
                 let labels = match data.labels {
                     LabelsAt::Device => ("data.set", format!("data.set = \"{}\"", raw.data.set)),
@@ -226,7 +226,7 @@ fn algorithm(
                               which tests it (evaluate.every); set evaluate.clients = 0";
                 checks.refuse(&[("algorithm", format!("[{key}]")), ("evaluate.clients", tests)], reason);
             }
-            let network = axes.architecture.and_then(|configured| {
+            let network = settings.architecture.and_then(|configured| {
                 let refused = |reason: String| {
                     let model = ("model", format!("the model {}", configured.name));
                     checks.refuse(&[("algorithm", format!("[{key}]")), model], &reason);

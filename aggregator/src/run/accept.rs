@@ -6,7 +6,7 @@ use models::params::codec::TensorStream;
 use shared::algorithm::Checked;
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
-use shared::parcel::Parcel;
+use shared::record::Record;
 
 use super::error::disk;
 use super::{Run, RunError, Upload, update_file};
@@ -102,7 +102,7 @@ impl Run {
             return Ok(Err(Rejection::Malformed { reason }));
         }
         let joins = self.algorithm.ensemble().is_some();
-        let learned = read.as_ref().ok().filter(|_| joins).map(|(_, parcel)| parcel.tensors.clone());
+        let learned = read.as_ref().ok().filter(|_| joins).map(|(_, record)| record.tensors.clone());
         let judged = self.judge(round, read);
         if let (Ok((_, Some(_))), Some(learned)) = (&judged, learned)
             && !self.would_be_member(learned)?
@@ -118,7 +118,7 @@ impl Run {
     pub(super) fn read_file(
         &self,
         path: &Path,
-    ) -> Result<Result<(UpdateHeader, Parcel), Rejection>, RunError> {
+    ) -> Result<Result<(UpdateHeader, Record), Rejection>, RunError> {
         let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
         let read = update_file::read(&mut input, self.max_payload());
         input.judge(read).map_err(disk("read", path))
@@ -129,10 +129,10 @@ impl Run {
     pub(super) fn judge(
         &self,
         round: u32,
-        read: Result<(UpdateHeader, Parcel), Rejection>,
+        read: Result<(UpdateHeader, Record), Rejection>,
     ) -> Result<(UpdateHeader, Option<Checked>), Rejection> {
         let sums = self.open.as_ref().expect("updates are read between open and close");
-        let (header, mut parcel) = read?;
+        let (header, mut record) = read?;
         if header.round != round {
             let lateness =
                 self.config.policy.late.filter(|_| sums.opening.work.train && header.round < round);
@@ -141,14 +141,14 @@ impl Run {
             let Some((lateness, staleness)) = late else {
                 return Err(Rejection::UnknownRound { round: header.round, current: round });
             };
-            parcel.tensors.scale(lateness.discount(staleness));
+            record.tensors.scale(lateness.discount(staleness));
         }
         if !sums.opening.work.train {
-            let nothing = parcel == Parcel::default();
+            let nothing = record == Record::default();
             let reason = || "nothing was to be learned in this round, and something was sent".to_owned();
             return if nothing { Ok((header, None)) } else { Err(Rejection::Layout { reason: reason() }) };
         }
-        Ok((header, Some(self.algorithm.check(&self.round(sums), parcel)?)))
+        Ok((header, Some(self.algorithm.check(&self.round(sums), record)?)))
     }
 
     /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's

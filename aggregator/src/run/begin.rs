@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use models::ParamSet;
-use shared::parcel::Portable as _;
+use shared::record::ToRecord as _;
 use shared::seed::Seed;
 
 use super::directory::RunDirectory;
@@ -55,7 +55,7 @@ impl Run {
         if self.algorithm.ensemble().is_none() && !self.algorithm.is_personal() {
             return initial;
         }
-        let sent = initial.pack().sent(self.config.spec.precision.broadcast);
+        let sent = initial.into_record().sent(self.config.spec.precision.broadcast);
         sent.expect("what has just been encoded is decoded").tensors
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use shared::frame;
 use shared::message::{ToClient, Work};
-use shared::parcel::Parcel;
+use shared::record::Record;
 
 use super::error::disk;
 use super::{Run, RunError, SMALL, Traffic};
@@ -70,18 +70,18 @@ impl Run {
     }
 
     /// Not durable: it can be made again from the checkpoint.
-    pub(super) fn write_broadcast(&self, round: u32, parcel: &Parcel) -> Result<u64, RunError> {
+    pub(super) fn write_broadcast(&self, round: u32, record: &Record) -> Result<u64, RunError> {
         let path = self.directory.broadcast(round);
         let partial = crate::files::partial(&path);
         let precision = self.config.spec.precision.broadcast;
         let write = || {
             let mut file = self.files.create(&partial)?;
-            parcel.write_to(precision, &mut *file)?;
+            record.write_to(precision, &mut *file)?;
             file.flush()?;
             drop(file);
             self.files.rename(&partial, &path)
         };
         patiently(&*self.files, &path, write).map_err(disk("write", &path))?;
-        Ok(parcel.encoded_len(precision))
+        Ok(record.encoded_len(precision))
     }
 }

@@ -2,7 +2,7 @@
 
 use models::{Limits, Precision};
 use shared::algorithm::Global;
-use shared::parcel::Parcel;
+use shared::record::Record;
 
 use super::directory::round_in;
 use super::error::{damaged, disk};
@@ -14,12 +14,12 @@ impl Run {
     pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
         let path = self.directory.checkpoint(round);
         let mut input = Reading::open(&*self.files, &path).map_err(disk("open", &path))?;
-        let parcel = Parcel::read_from(&mut input, Limits { max_bytes: u64::MAX, ..Limits::default() });
-        let parcel = input.judge(parcel).map_err(disk("read", &path))?.map_err(damaged(&path))?;
-        Ok(self.algorithm.restore(parcel)?)
+        let record = Record::read_from(&mut input, Limits { max_bytes: u64::MAX, ..Limits::default() });
+        let record = input.judge(record).map_err(disk("read", &path))?.map_err(damaged(&path))?;
+        Ok(self.algorithm.restore(record)?)
     }
 
-    pub(super) fn write_checkpoint(&self, round: u32, state: &Parcel) -> Result<(), RunError> {
+    pub(super) fn write_checkpoint(&self, round: u32, state: &Record) -> Result<(), RunError> {
         let path = self.directory.checkpoint(round);
         write_durably(&*self.files, &path, |out| state.write_to(Precision::F32, out))
             .map_err(disk("write", &path))

@@ -219,7 +219,7 @@ impl Run {
         let mut sum = Evaluation::default();
         for &client in reports.keys() {
             let path = self.directory.accepted_update(round.number, client);
-            let checked = self.read_file(&path)?.and_then(|(_, parcel)| self.algorithm.check(round, parcel));
+            let checked = self.read_file(&path)?.and_then(|(_, record)| self.algorithm.check(round, record));
             let damaged = |rejection: Rejection| RunError::Damaged { path, reason: rejection.to_string() };
             let checked = checked.map_err(damaged)?;
             let Some(params) = self.algorithm.deployed(global, checked) else { continue };
@@ -236,8 +236,8 @@ impl Run {
     /// The accepted updates of a round with these reports.
     fn stored(&self, round: u32, reports: &BTreeMap<ClientId, TrainReport>) -> StoredRound<'_> {
         let weights = self.config.spec.aggregation.weights;
-        let update = |(&client, &report): (&ClientId, &TrainReport)| {
-            let contributor = Contributor { client, weight: weights.of(report.samples), report };
+        let update = |(&client, report): (&ClientId, &TrainReport)| {
+            let contributor = Contributor { client, weight: weights.of(report.samples) };
             (contributor, self.directory.accepted_update(round, client))
         };
         StoredRound::new(&*self.files, reports.iter().map(update), self.max_payload())

@@ -8,7 +8,7 @@ use models::model_file::ModelFileError;
 use shared::algorithm::registry::RegistryError;
 use shared::algorithm::{AggregateError, TrainError};
 use shared::data::DataError;
-use shared::parcel::ParcelError;
+use shared::record::RecordError;
 
 use crate::data::PlanError;
 use crate::ensemble::EnsembleError;
@@ -49,7 +49,7 @@ pub enum RunError {
     },
     /// The checkpoint does not hold this algorithm's state.
     #[error("the checkpoint does not hold this algorithm's state: {0}")]
-    Checkpoint(#[from] ParcelError),
+    Checkpoint(#[from] RecordError),
     /// The round's updates do not make a new model.
     #[error(transparent)]
     Aggregate(#[from] AggregateError),

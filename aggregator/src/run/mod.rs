@@ -79,12 +79,12 @@ use std::time::Instant;
 
 use models::Backend;
 use serde::{Deserialize, Serialize};
-use shared::aggregation::Scale;
-use shared::algorithm::{ErasedAlgorithm, Partial, Round, Template, registry};
+use shared::aggregation::{Scale, Template};
+use shared::algorithm::{ErasedAlgorithm, Partial, Round, registry};
 use shared::data::View;
 use shared::id::ClientId;
 use shared::message::TrainReport;
-use shared::parcel::Parcel;
+use shared::record::Record;
 use shared::spec::RunSpec;
 
 use crate::config::Config;
@@ -165,7 +165,7 @@ pub struct Run {
     /// What had to be mended to continue or went wrong before the first round, for the operator.
     mended: Vec<String>,
     /// The state after the last closed round, if it is small or yet to be written down.
-    resident: Option<Parcel>,
+    resident: Option<Record>,
     /// The last closed round, until its line is written down.
     unsettled: Option<Box<ClosedRound>>,
     /// The newest checkpoint's round.

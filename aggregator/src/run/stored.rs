@@ -146,7 +146,7 @@ mod tests {
     use shared::frame;
     use shared::id::ClientId;
     use shared::message::{ToServer, TrainReport, UpdateHeader};
-    use shared::parcel::Parcel;
+    use shared::record::Record;
 
     use super::*;
     use crate::files::Disk;
@@ -165,18 +165,18 @@ mod tests {
         let report = TrainReport::default();
         let updates: Vec<_> = (0..UPDATES)
             .map(|update| {
-                let mut parcel = Parcel::default();
+                let mut record = Record::default();
                 for (tensor, length) in tensors {
                     let values = (0..length).map(|place| value(update, tensor, place)).collect();
-                    parcel.tensors.insert(tensor, Array::new([length], values).expect("one axis"));
+                    record.tensors.insert(tensor, Array::new([length], values).expect("one axis"));
                 }
-                let payload = parcel.to_bytes(Precision::F32);
+                let payload = record.to_bytes(Precision::F32);
                 let header = ToServer::Update(UpdateHeader { round: 1, report });
                 let path = folder.path().join(format!("{update:04}.update"));
                 fs::write(&path, [frame::encode(&header, payload.len() as u64), payload].concat())
                     .expect("written");
                 let client = ClientId::from_bytes((update as u128).to_be_bytes());
-                (Contributor { client, weight: 1, report }, path)
+                (Contributor { client, weight: 1 }, path)
             })
             .collect();
         let open_now = || {

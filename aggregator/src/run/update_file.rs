@@ -5,14 +5,14 @@ use std::io::{ErrorKind, Read};
 use models::Limits;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::{Rejection, ToServer, UpdateHeader, reason};
-use shared::parcel::Parcel;
 use shared::payload::Payload;
+use shared::record::Record;
 
 /// Reads one update. Whatever the bytes are, the outcome is an update or a reason why not.
-pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHeader, Parcel), Rejection> {
+pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, limits) = read_header(input, max_payload)?;
-    let parcel = Parcel::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
-    Ok((update, parcel))
+    let record = Record::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
+    Ok((update, record))
 }
 
 /// [`read`] of a frame whose payload lies apart in memory, and is read there.
@@ -20,10 +20,10 @@ pub(super) fn read_shared(
     mut frame: &[u8],
     payload: &Payload,
     max_payload: u64,
-) -> Result<(UpdateHeader, Parcel), Rejection> {
+) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, limits) = read_header(&mut frame, max_payload)?;
-    let parcel = Parcel::from_payload(payload, limits).map_err(|error| malformed(reason(&error)))?;
-    Ok((update, parcel))
+    let record = Record::from_payload(payload, limits).map_err(|error| malformed(reason(&error)))?;
+    Ok((update, record))
 }
 
 /// Reads what stands before an update's payload, and gives the limits that the payload is read with.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use edge_client::link::{ConnectError, Connector, Link, Outgoing};
 use models::{Limits, Precision};
 use shared::data::{DataError, View};
-use shared::parcel::Parcel;
 use shared::payload::Payload;
+use shared::record::Record;
 use tokio::sync::mpsc;
 
 use crate::attack::{Attack, Attackers};
@@ -95,7 +95,7 @@ impl<C: Connector> Connector for Distorting<C> {
 /// The same update, multiplied.
 fn distorted(payload: &Payload, Distortion { factor, precision }: Distortion) -> Payload {
     let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
-    let mut update = Parcel::from_payload(payload, limits).expect("a client sends what it has encoded");
+    let mut update = Record::from_payload(payload, limits).expect("a client sends what it has encoded");
     update.tensors.scale(factor);
     update.to_payload(precision)
 }
@@ -119,11 +119,11 @@ mod tests {
     fn an_update_under_way_is_multiplied_and_nothing_else() {
         let mut tensors = ParamSet::new();
         tensors.insert("w", Array::new([2], vec![1.5, -2.0]).expect("two values"));
-        let update = Parcel { tensors, scalars: vec![7] };
+        let update = Record { tensors, scalars: vec![7] };
         for precision in [Precision::F32, Precision::F16] {
             let distortion = Distortion { factor: -3.0, precision };
             let sent = distorted(&update.to_payload(precision), distortion);
-            let found = Parcel::from_payload(&sent, Limits::default()).expect("a parcel");
+            let found = Record::from_payload(&sent, Limits::default()).expect("a record");
             assert_eq!(found.tensors.get("w").expect("there").values(), [-4.5, 6.0]);
             assert_eq!(found.scalars, [7]);
             assert_eq!(sent.len(), update.to_bytes(precision).len());

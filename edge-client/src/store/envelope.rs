@@ -38,7 +38,7 @@ const MAX_HEAD: usize = 512;
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A trained update: head `(Held, TrainReport)`, body a parcel.
+    /// A trained update: head `(Held, TrainReport)`, body a record.
     Update,
     /// What the algorithm keeps between rounds: head `RunId`, body the algorithm's own bytes.
     Local,
@@ -147,7 +147,7 @@ fn lengths(fixed: &[u8; FIXED], kind: Kind, path: &Path) -> Result<(usize, u64),
     if head > MAX_HEAD {
         return Err(OpenError::Damaged(format!("announces a head of {head} bytes")));
     }
-    // No reader takes a longer parcel, so none was written.
+    // No reader takes a longer record, so none was written.
     if body > Limits::default().max_bytes {
         return Err(OpenError::Damaged(too_long(body)));
     }

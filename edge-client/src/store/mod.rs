@@ -70,7 +70,7 @@ pub trait Store: Send {
     /// The update without a receipt that an earlier process, or this one, has kept.
     fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError>;
 
-    /// The held update's payload, an encoded parcel. [`StoreError::NothingHeld`] if there is none.
+    /// The held update's payload, an encoded record. [`StoreError::NothingHeld`] if there is none.
     fn payload(&mut self) -> Result<Payload, StoreError>;
 
     /// Keeps an update and, unless it is `None`, what the algorithm keeps from this round to the next in

@@ -17,7 +17,7 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
     let mut params = ParamSet::new();
     params.insert("head.fc.weight", Array::zeros([2, 4]));
     params.insert("head.fc.bias", Array::zeros([2]));
-    let broadcast: Bytes = Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+    let broadcast: Bytes = Record { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
     let client = ClientId::from_bytes([5; 16]);
     let trained = |slices: u32, round: u32, data: View| {
         let mut spec = Box::new(spec.clone());
@@ -106,7 +106,7 @@ pub(crate) fn personal_run() -> (Box<RunSpec>, Bytes) {
 
 fn broadcast(spec: &RunSpec) -> Bytes {
     let params = spec.architecture.initialise(|name| spec.root_seed().derive(name).rng()).unwrap();
-    Parcel { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into()
+    Record { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into()
 }
 
 fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
@@ -123,7 +123,7 @@ fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
 
 /// What federated averaging keeps: nothing.
 fn kept() -> Vec<u8> {
-    Parcel::default().to_bytes(Precision::F32)
+    Record::default().to_bytes(Precision::F32)
 }
 
 pub(crate) const PERSONALISE: Work = Work { train: false, evaluate: false, personalise: true };
@@ -148,7 +148,7 @@ fn head_gate_and_split_stay_on_the_device() {
         &result.update.to_bytes(),
     ]
     .concat();
-    assert_eq!(result.update.to_bytes(), Parcel::default().to_bytes(Precision::F32));
+    assert_eq!(result.update.to_bytes(), Record::default().to_bytes(Precision::F32));
     let (weights, bias) = personal.model.gate.as_ref().unwrap().parts();
     let head = personal.model.local.iter().flat_map(|(_, array)| array.values());
     let values: Vec<f32> = head.chain(weights).copied().chain([bias]).filter(|&value| value != 0.0).collect();

@@ -11,12 +11,12 @@
 //! It withstands `f` wrong updates of `n >= 4 f + 3`: a wrong update that is close to the others as a whole cannot be far
 //! from them in one value either. Of two values equally close to the median the smaller is taken.
 
+use super::Template;
 use super::columns::{each_column, mean};
 use super::distances::Distances;
 use super::krum;
 use super::median::median;
 use super::stored::{StoredError, StoredUpdates};
-use crate::algorithm::Template;
 
 /// The least `n` for `f` wrong updates.
 pub(super) fn least(byzantine: u32) -> usize {

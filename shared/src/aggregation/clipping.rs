@@ -11,7 +11,7 @@
 
 use models::params::ParamSet;
 
-use crate::algorithm::Template;
+use super::Template;
 
 /// The bound M, and what it is about: the norm is of all parameters together. Statistics of normalisation layers are
 /// neither part of it nor clipped: they are no step, and their magnitudes are those of the data.

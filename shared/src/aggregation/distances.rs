@@ -1,7 +1,7 @@
 //! How far updates are apart.
 
+use super::Template;
 use super::stored::{Chunk, StoredError, StoredUpdates};
-use crate::algorithm::Template;
 
 /// Terms that are added side by side, so that the loop vectorises.
 const LANES: usize = 8;

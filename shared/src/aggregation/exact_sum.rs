@@ -13,7 +13,7 @@
 use models::params::{Array, ParamSet};
 use models::vectorised;
 
-use super::super::algorithm::Template;
+use super::Template;
 
 /// Values are rounded with the classic `x + 1.5 * 2^52` trick, which is exact below this magnitude and
 /// needs no float-to-integer instruction, so that the loop vectorises on every target.

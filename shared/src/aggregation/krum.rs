@@ -12,10 +12,10 @@
 //! It withstands `f` wrong updates of `n >= 2 f + 3`. Of equal scores the one that comes first in the order of the clients
 //! is taken.
 
+use super::Template;
 use super::columns::{each_column, mean};
 use super::distances::Distances;
 use super::stored::{StoredError, StoredUpdates};
-use crate::algorithm::Template;
 
 /// The least `n` for `f` wrong updates.
 pub(super) fn least(byzantine: u32) -> usize {

@@ -29,6 +29,7 @@ mod mixture;
 mod optimizer;
 mod rule;
 mod stored;
+mod template;
 mod trimmed_mean;
 mod weighted_sum;
 mod weights;
@@ -43,6 +44,7 @@ pub use mixture::{Mixture, NotAMixture};
 pub use optimizer::{Adagrad, Adam, ServerOptimizer, ServerSgd, Yogi};
 pub use rule::Rule;
 pub use stored::{Chunk, Contributor, StoredError, StoredUpdates};
+pub use template::Template;
 pub use weighted_sum::WeightedSum;
 pub use weights::Weights;
 

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Template;
 use super::stored::{StoredError, StoredUpdates};
 use super::{bulyan, krum, median, trimmed_mean};
-use crate::algorithm::Template;
 
 /// The aggregation rule: what the server makes of the updates of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

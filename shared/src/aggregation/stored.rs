@@ -1,7 +1,6 @@
 //! The updates of a round, kept on disk for rules that need them all.
 
 use crate::id::ClientId;
-use crate::message::TrainReport;
 
 /// The accepted updates of a closing round, read from where they are stored: a chunk of a tensor of all of them at a time,
 /// so that memory grows with the number of updates but not with the size of the model.
@@ -34,14 +33,12 @@ pub trait StoredUpdates {
 }
 
 /// Who sent a stored update.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contributor {
     /// Who trained it.
     pub client: ClientId,
     /// Its integer weight under the run's [`Weights`](super::Weights).
     pub weight: u64,
-    /// How the training went.
-    pub report: TrainReport,
 }
 
 /// The same values of all updates.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use models::params::ParamSet;
 
+use super::Template;
 use super::clipping::Clip;
 use super::exact_sum::{CHUNK, EmptySum, ExactSum, Scale};
 use super::weights::{MAX_LOSS, SMALL_LOSS, Weights, whole_loss};
-use crate::algorithm::Template;
 
 /// What the updates of a round fold into, whatever their weights: mergeable, and free of their order.
 ///

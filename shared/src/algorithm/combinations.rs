@@ -1,12 +1,12 @@
 //! What combines with what.
 //!
 //! Objective, weights, rule, server optimiser and buffers are chosen independently of each other, and an algorithm refuses
-//! what would make no sense with it, each with its reason ([`Algorithm::REFUSES`](super::Algorithm::REFUSES)). Whatever
+//! what would make no sense with it, each with its reason ([`Algorithm::INCOMPATIBLE`](super::Algorithm::INCOMPATIBLE)). Whatever
 //! is not refused works. This is the whole table, and a test walks through it:
 //!
 #![doc = include_str!("combinations.md")]
 //!
-//! The columns are the [`Choice`]s. Beside these, whatever the algorithm, a rule that withstands wrong updates counts all
+//! The columns are the [`Setting`]s. Beside these, whatever the algorithm, a rule that withstands wrong updates counts all
 //! clients alike and asks for uniform weights, matching knows no weights by loss and needs a network whose layers stand one
 //! after the other ([`Chain`](crate::aggregation::Chain)), no round may close with fewer updates than the rule needs
 //! ([`Rule::least`]), and late updates, which were learned from another model, are for the mean and the clipped mean alone.
@@ -18,7 +18,7 @@ use crate::spec::Training;
 
 /// Something that a configuration can choose and that not every algorithm goes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum Setting {
     /// Another number of local epochs than one.
     Epochs,
     /// Batches of less than all data.
@@ -54,11 +54,11 @@ pub enum Choice {
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
-pub type Refused = (Choice, &'static str);
+pub type Incompatible = (Setting, &'static str);
 
 /// What an algorithm is combined with.
 #[derive(Clone, Copy, Debug)]
-pub struct Axes<'a> {
+pub struct Settings<'a> {
     /// Local training.
     pub training: &'a Training,
     /// What becomes of updates.
@@ -73,7 +73,7 @@ pub struct Axes<'a> {
 
 /// A choice that was made and is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clash {
+pub struct Conflict {
     /// The full path of the key that makes the choice.
     pub key: &'static str,
     /// The key with its value.
@@ -82,7 +82,7 @@ pub struct Clash {
     pub reason: &'static str,
 }
 
-impl Choice {
+impl Setting {
     /// All of them.
     pub const ALL: [Self; 16] = [
         Self::Epochs,
@@ -105,8 +105,8 @@ impl Choice {
 
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
-    pub fn made(self, axes: &Axes<'_>) -> Option<(&'static str, String)> {
-        let Axes { training, aggregation, architecture, mixture, late } = axes;
+    pub fn made(self, settings: &Settings<'_>) -> Option<(&'static str, String)> {
+        let Settings { training, aggregation, architecture, mixture, late } = settings;
         let number = |key, value: f64| (key, format!("{key} = {value}"));
         let text = |key, value: &str| (key, format!("{key} = {value:?}"));
         let table = |key: &'static str| (key, format!("[{key}]"));
@@ -170,12 +170,12 @@ impl Choice {
 
 /// Which of the choices that were made are refused.
 #[must_use]
-pub fn clashes(refused: &[Refused], axes: &Axes<'_>) -> Vec<Clash> {
-    let clash = |&(choice, reason): &Refused| {
-        let (key, shown) = choice.made(axes)?;
-        Some(Clash { key, shown, reason })
+pub fn conflicts(refused: &[Incompatible], settings: &Settings<'_>) -> Vec<Conflict> {
+    let conflict = |&(choice, reason): &Incompatible| {
+        let (key, shown) = choice.made(settings)?;
+        Some(Conflict { key, shown, reason })
     };
-    refused.iter().filter_map(clash).collect()
+    refused.iter().filter_map(conflict).collect()
 }
 
 #[cfg(test)]
@@ -188,37 +188,37 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// Every way to make a choice, with the name of its column.
-    fn ways(choice: Choice) -> (&'static str, Vec<(Training, Aggregation)>) {
+    fn ways(choice: Setting) -> (&'static str, Vec<(Training, Aggregation)>) {
         let plain = Training { epochs: 1, batch: 0, ..RunSpec::example("fedavg").training };
         let mean = Aggregation::default();
         let server = |server| (plain, Aggregation { server, ..mean });
         let momentum = models::Sgd { momentum: 0.9, ..plain.sgd };
         match choice {
-            Choice::Epochs => ("epochs", [0, 2].map(|epochs| (Training { epochs, ..plain }, mean)).to_vec()),
-            Choice::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
-            Choice::Momentum => ("momentum", vec![(Training { sgd: momentum, ..plain }, mean)]),
-            Choice::Clip => ("clip", vec![(Training { clip: Some(1.0), ..plain }, mean)]),
-            Choice::Measured => {
+            Setting::Epochs => ("epochs", [0, 2].map(|epochs| (Training { epochs, ..plain }, mean)).to_vec()),
+            Setting::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
+            Setting::Momentum => ("momentum", vec![(Training { sgd: momentum, ..plain }, mean)]),
+            Setting::Clip => ("clip", vec![(Training { clip: Some(1.0), ..plain }, mean)]),
+            Setting::Measured => {
                 let measured = |alignment| Measures { alignment, drift: !alignment };
                 let one = |measure| (Training { measure, ..plain }, mean);
                 ("measured", [true, false].map(measured).map(one).to_vec())
             }
             // The mixture and what becomes of late updates are those of the whole test.
-            Choice::Late => ("late", vec![(plain, mean)]),
-            Choice::Mixed => ("server-mix", vec![(plain, mean)]),
+            Setting::Late => ("late", vec![(plain, mean)]),
+            Setting::Mixed => ("server-mix", vec![(plain, mean)]),
             // The network is that of the whole test.
-            Choice::Bare => ("bare", vec![(plain, mean)]),
-            Choice::UniformWeights => {
+            Setting::Bare => ("bare", vec![(plain, mean)]),
+            Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
-            Choice::LossWeights => {
+            Setting::LossWeights => {
                 ("loss-weights", vec![(plain, Aggregation { weights: Weights::Loss, ..mean })])
             }
-            Choice::ServerSgd => {
+            Setting::ServerSgd => {
                 let sgd = |rate, momentum| server(ServerOptimizer::Sgd(ServerSgd { rate, momentum }));
                 ("server-sgd", vec![sgd(0.5, 0.0), sgd(1.0, 0.9), sgd(0.5, 0.9)])
             }
-            Choice::AdaptiveServer => (
+            Setting::AdaptiveServer => (
                 "adaptive-server",
                 vec![
                     server(ServerOptimizer::Adagrad(Adagrad::default())),
@@ -226,16 +226,16 @@ mod tests {
                     server(ServerOptimizer::Yogi(Yogi::default())),
                 ],
             ),
-            Choice::Robust => {
+            Setting::Robust => {
                 let robust = Rule::ALL.into_iter().filter(Rule::counts_alike);
                 ("robust", robust.map(|rule| (plain, Aggregation { rule, ..mean })).collect())
             }
-            Choice::Matched => ("fedma", vec![(plain, Aggregation { rule: Rule::Fedma {}, ..mean })]),
-            Choice::ClippedMean => {
+            Setting::Matched => ("fedma", vec![(plain, Aggregation { rule: Rule::Fedma {}, ..mean })]),
+            Setting::ClippedMean => {
                 let rule = Rule::ClippedMean { bound: 1.0 };
                 ("clipped-mean", vec![(plain, Aggregation { rule, ..mean })])
             }
-            Choice::LocalBuffers => {
+            Setting::LocalBuffers => {
                 ("local-buffers", vec![(plain, Aggregation { buffers: Buffers::Local, ..mean })])
             }
         }
@@ -269,29 +269,29 @@ mod tests {
         for name in registry::names() {
             let spec = registry::specify(name, toml::Table::new()).expect(name);
             let algorithm = registry::build(&spec).expect(name);
-            for choice in Choice::ALL {
+            for choice in Setting::ALL {
                 let (column, ways) = ways(choice);
                 let combines = table.remove(&(name.to_owned(), column.to_owned()));
                 let combines = combines.unwrap_or_else(|| panic!("no cell for {name} and {column}"));
                 for (training, aggregation) in ways {
-                    let architecture = if choice == Choice::Bare { "linear" } else { "mlp-2nn" };
+                    let architecture = if choice == Setting::Bare { "linear" } else { "mlp-2nn" };
                     let architecture = Architecture::by_name(architecture, &[1, 2, 2], 2).expect("built in");
-                    let axes = Axes {
+                    let settings = Settings {
                         training: &training,
                         aggregation: &aggregation,
                         architecture: Some(&architecture),
-                        mixture: if choice == Choice::Mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS },
-                        late: choice == Choice::Late,
+                        mixture: if choice == Setting::Mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS },
+                        late: choice == Setting::Late,
                     };
-                    let (key, shown) = choice.made(&axes).expect("made");
+                    let (key, shown) = choice.made(&settings).expect("made");
                     let made: Vec<_> =
-                        Choice::ALL.iter().filter(|other| other.made(&axes).is_some()).collect();
+                        Setting::ALL.iter().filter(|other| other.made(&settings).is_some()).collect();
                     assert_eq!(made, [&choice], "one choice at a time");
-                    let clashes = algorithm.clashes(&axes);
-                    assert_eq!(clashes.is_empty(), combines, "{name} and {shown}: {clashes:?}");
-                    for clash in clashes {
-                        assert_eq!((clash.key, &clash.shown), (key, &shown));
-                        assert!(clash.reason.contains(name), "{}", clash.reason);
+                    let conflicts = algorithm.conflicts(&settings);
+                    assert_eq!(conflicts.is_empty(), combines, "{name} and {shown}: {conflicts:?}");
+                    for conflict in conflicts {
+                        assert_eq!((conflict.key, &conflict.shown), (key, &shown));
+                        assert!(conflict.reason.contains(name), "{}", conflict.reason);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! The one place where an algorithm's types are erased.
 //!
 //! Nothing above this file is generic over the algorithm: drivers hold an [`ErasedAlgorithm`] and move
-//! [`Parcel`]s, [`Global`]s and [`Partial`]s. The two boxes are opened only by the algorithm that made them.
+//! [`Record`]s, [`Global`]s and [`Partial`]s. The two boxes are opened only by the algorithm that made them.
 
 use std::any::Any;
 
@@ -9,12 +9,13 @@ use models::Architecture;
 use models::params::ParamSet;
 
 use super::{
-    AggregateError, Algorithm, Answering, Axes, Clash, Client, Contribution, Round, TrainError, combinations,
+    AggregateError, Algorithm, Answering, Client, Conflict, Contribution, Round, Settings, TrainError,
+    combinations,
 };
 use crate::aggregation::StoredUpdates;
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
-use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::record::{Record, RecordError, ToRecord};
 use crate::spec::{DataSpec, RunSpec, Training};
 
 /// An algorithm's server state.
@@ -26,42 +27,42 @@ pub struct Partial(Box<dyn Any + Send>);
 /// What a client's training leaves behind.
 pub struct Trained {
     /// Goes to the server.
-    pub update: Parcel,
+    pub update: Record,
     /// Stays on the device for its next round; `None` if the algorithm keeps nothing.
-    pub local: Option<Parcel>,
+    pub local: Option<Record>,
 }
 
 /// [`Algorithm`] without its types. Implemented for every algorithm, by hand for none.
 pub trait ErasedAlgorithm: Send + Sync {
     /// [`Algorithm::NAME`].
     fn name(&self) -> &'static str;
-    /// What of these makes no sense with it ([`Algorithm::REFUSES`]).
-    fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash>;
-    /// [`Algorithm::suits`].
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
+    /// What of these makes no sense with it ([`Algorithm::INCOMPATIBLE`]).
+    fn conflicts(&self, settings: &Settings<'_>) -> Vec<Conflict>;
+    /// [`Algorithm::check_data`].
+    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
     /// [`Algorithm::network`].
     fn network(&self, configured: Architecture) -> Result<Architecture, String>;
     /// [`Algorithm::init`].
     fn init(&self, params: ParamSet) -> Global;
     /// The server state from its checkpoint.
-    fn restore(&self, checkpoint: Parcel) -> Result<Global, ParcelError>;
+    fn restore(&self, checkpoint: Record) -> Result<Global, RecordError>;
     /// The server state as a checkpoint.
-    fn store(&self, global: Global) -> Parcel;
+    fn store(&self, global: Global) -> Record;
     /// [`Algorithm::published`].
     fn published<'a>(&self, global: &'a Global) -> &'a ParamSet;
     /// [`Algorithm::broadcast`].
-    fn broadcast(&self, global: &Global) -> Parcel;
+    fn broadcast(&self, global: &Global) -> Record;
     /// [`Algorithm::train`]. `local` is what the client's previous round left.
     fn train(
         &self,
         client: &mut Client<'_>,
-        received: Parcel,
-        local: Option<Parcel>,
+        received: Record,
+        local: Option<Record>,
     ) -> Result<Trained, TrainError>;
     /// [`Algorithm::used`], with the buffers that stay on the device.
-    fn used(&self, received: Parcel, local: Option<Parcel>) -> Result<ParamSet, TrainError>;
+    fn used(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError>;
     /// Decodes an update and runs [`Algorithm::check`]; believes nothing else.
-    fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection>;
+    fn check(&self, round: &Round<'_>, update: Record) -> Result<Checked, Rejection>;
     /// [`Algorithm::begin`].
     fn begin(&self, round: &Round<'_>) -> Partial;
     /// [`Algorithm::fold`].
@@ -124,12 +125,12 @@ where
         A::NAME
     }
 
-    fn clashes(&self, axes: &Axes<'_>) -> Vec<Clash> {
-        combinations::clashes(A::REFUSES, axes)
+    fn conflicts(&self, settings: &Settings<'_>) -> Vec<Conflict> {
+        combinations::conflicts(A::INCOMPATIBLE, settings)
     }
 
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        Algorithm::suits(self, data, training)
+    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        Algorithm::check_data(self, data, training)
     }
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
@@ -140,39 +141,39 @@ where
         Global(Box::new(Algorithm::init(self, params)))
     }
 
-    fn restore(&self, checkpoint: Parcel) -> Result<Global, ParcelError> {
-        Ok(Global(Box::new(A::Global::unpack(checkpoint)?)))
+    fn restore(&self, checkpoint: Record) -> Result<Global, RecordError> {
+        Ok(Global(Box::new(A::Global::from_record(checkpoint)?)))
     }
 
-    fn store(&self, global: Global) -> Parcel {
-        global.0.downcast::<A::Global>().expect(FOREIGN).pack()
+    fn store(&self, global: Global) -> Record {
+        global.0.downcast::<A::Global>().expect(FOREIGN).into_record()
     }
 
     fn published<'a>(&self, global: &'a Global) -> &'a ParamSet {
         Algorithm::published(self, global.0.downcast_ref().expect(FOREIGN))
     }
 
-    fn broadcast(&self, global: &Global) -> Parcel {
-        Algorithm::broadcast(self, global.0.downcast_ref().expect(FOREIGN)).pack()
+    fn broadcast(&self, global: &Global) -> Record {
+        Algorithm::broadcast(self, global.0.downcast_ref().expect(FOREIGN)).into_record()
     }
 
     fn train(
         &self,
         client: &mut Client<'_>,
-        received: Parcel,
-        local: Option<Parcel>,
+        received: Record,
+        local: Option<Record>,
     ) -> Result<Trained, TrainError> {
         let received = unpack_broadcast::<A>(received)?;
         let (mut state, buffers) = unpack_local::<A>(local)?;
         client.restore_buffers(buffers);
-        let update = Algorithm::train(self, client, received, &mut state)?.pack();
-        let mut local = state.pack();
+        let update = Algorithm::train(self, client, received, &mut state)?.into_record();
+        let mut local = state.into_record();
         local.tensors.insert_under(BUFFERS, client.take_buffers());
-        let local = Some(local).filter(|parcel| *parcel != Parcel::default());
+        let local = Some(local).filter(|record| *record != Record::default());
         Ok(Trained { update, local })
     }
 
-    fn used(&self, received: Parcel, local: Option<Parcel>) -> Result<ParamSet, TrainError> {
+    fn used(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError> {
         let received = unpack_broadcast::<A>(received)?;
         let (state, buffers) = unpack_local::<A>(local)?;
         let mut model = Algorithm::used(self, &received, &state).ok_or(TrainError::NoModel)?.clone();
@@ -180,9 +181,9 @@ where
         Ok(model)
     }
 
-    fn check(&self, round: &Round<'_>, update: Parcel) -> Result<Checked, Rejection> {
-        let update =
-            A::Update::unpack(update).map_err(|error| Rejection::Malformed { reason: reason(&error) })?;
+    fn check(&self, round: &Round<'_>, update: Record) -> Result<Checked, Rejection> {
+        let update = A::Update::from_record(update)
+            .map_err(|error| Rejection::Malformed { reason: reason(&error) })?;
         Algorithm::check(self, round, &update)?;
         Ok(Checked(Box::new(update)))
     }
@@ -269,18 +270,18 @@ where
     }
 }
 
-fn unpack_broadcast<A: Algorithm>(received: Parcel) -> Result<A::Broadcast, TrainError> {
-    A::Broadcast::unpack(received).map_err(|error| TrainError::Broadcast(error.to_string()))
+fn unpack_broadcast<A: Algorithm>(received: Record) -> Result<A::Broadcast, TrainError> {
+    A::Broadcast::from_record(received).map_err(|error| TrainError::Broadcast(error.to_string()))
 }
 
 /// What the algorithm keeps on the client, and the client's own buffers.
-fn unpack_local<A: Algorithm>(local: Option<Parcel>) -> Result<(A::Local, ParamSet), TrainError> {
+fn unpack_local<A: Algorithm>(local: Option<Record>) -> Result<(A::Local, ParamSet), TrainError> {
     let mut kept = local.unwrap_or_default();
     let buffers = kept.tensors.take_under(BUFFERS);
-    if kept == Parcel::default() {
+    if kept == Record::default() {
         return Ok((A::Local::default(), buffers));
     }
-    let state = A::Local::unpack(kept).map_err(|error| TrainError::Local(error.to_string()))?;
+    let state = A::Local::from_record(kept).map_err(|error| TrainError::Local(error.to_string()))?;
     Ok((state, buffers))
 }
 

@@ -27,11 +27,11 @@ use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 use serde::{Deserialize, Serialize};
 
-use super::{AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, TrainError};
+use super::{AggregateError, Algorithm, Client, Contribution, Incompatible, Round, Setting, TrainError};
 use crate::aggregation::EmptySum;
 use crate::id::ClientId;
 use crate::message::Rejection;
-use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::record::{Record, RecordError, ToRecord};
 
 /// One-shot learning with prototypes, whose models are fused when they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,14 +111,14 @@ pub struct Invitation {
     pub members: BTreeSet<ClientId>,
 }
 
-impl Portable for Invitation {
-    fn pack(self) -> Parcel {
-        Parcel::with_scalars(self.start, &self.members)
+impl ToRecord for Invitation {
+    fn into_record(self) -> Record {
+        Record::with_scalars(self.start, &self.members)
     }
 
-    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
-        let members = parcel.scalars("the members of an ensemble")?;
-        Ok(Self { start: parcel.tensors, members })
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        let members = record.scalars("the members of an ensemble")?;
+        Ok(Self { start: record.tensors, members })
     }
 }
 
@@ -134,19 +134,19 @@ pub enum Membership {
 /// The scalars of [`Membership::Old`].
 const OLD: &[u8] = b"member";
 
-impl Portable for Membership {
-    fn pack(self) -> Parcel {
+impl ToRecord for Membership {
+    fn into_record(self) -> Record {
         match self {
-            Self::New(tensors) => Parcel { tensors, scalars: Vec::new() },
-            Self::Old => Parcel { tensors: ParamSet::new(), scalars: OLD.to_vec() },
+            Self::New(tensors) => Record { tensors, scalars: Vec::new() },
+            Self::Old => Record { tensors: ParamSet::new(), scalars: OLD.to_vec() },
         }
     }
 
-    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
-        match (parcel.scalars.as_slice(), parcel.tensors.is_empty()) {
-            ([], _) => Ok(Self::New(parcel.tensors)),
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        match (record.scalars.as_slice(), record.tensors.is_empty()) {
+            ([], _) => Ok(Self::New(record.tensors)),
             (OLD, true) => Ok(Self::Old),
-            _ => Err(ParcelError::Scalars { expected: "a model or of a member of the ensemble" }),
+            _ => Err(RecordError::Scalars { expected: "a model or of a member of the ensemble" }),
         }
     }
 }
@@ -163,26 +163,26 @@ const SIDE_BY_SIDE: &str =
 
 impl Algorithm for Fafi {
     const NAME: &'static str = "fafi";
-    const REFUSES: &'static [Refused] = &[
+    const INCOMPATIBLE: &'static [Incompatible] = &[
         (
-            Choice::Bare,
+            Setting::Bare,
             "fafi fuses representations, which are the samples themselves where nothing is learned below the last layer: \
              use a model with hidden layers",
         ),
-        (Choice::UniformWeights, SIDE_BY_SIDE),
-        (Choice::LossWeights, SIDE_BY_SIDE),
-        (Choice::ServerSgd, SIDE_BY_SIDE),
-        (Choice::AdaptiveServer, SIDE_BY_SIDE),
-        (Choice::Robust, SIDE_BY_SIDE),
-        (Choice::Matched, SIDE_BY_SIDE),
-        (Choice::ClippedMean, SIDE_BY_SIDE),
-        (Choice::Mixed, "fafi has no model that the server's could be mixed with: leave [server] out"),
+        (Setting::UniformWeights, SIDE_BY_SIDE),
+        (Setting::LossWeights, SIDE_BY_SIDE),
+        (Setting::ServerSgd, SIDE_BY_SIDE),
+        (Setting::AdaptiveServer, SIDE_BY_SIDE),
+        (Setting::Robust, SIDE_BY_SIDE),
+        (Setting::Matched, SIDE_BY_SIDE),
+        (Setting::ClippedMean, SIDE_BY_SIDE),
+        (Setting::Mixed, "fafi has no model that the server's could be mixed with: leave [server] out"),
         (
-            Choice::LocalBuffers,
+            Setting::LocalBuffers,
             "in fafi every member is used with its own statistics, which have to be sent: leave update.buffers out",
         ),
         (
-            Choice::Late,
+            Setting::Late,
             "fafi sets models side by side, and one that comes in a later round is as good as any: leave round.late.keep out",
         ),
     ];
@@ -380,11 +380,11 @@ mod tests {
         let mut tensors = ParamSet::new();
         tensors.insert("w", models::Array::zeros([1]));
         for sent in [Membership::New(tensors.clone()), Membership::Old] {
-            assert_eq!(Membership::unpack(sent.clone().pack()).unwrap(), sent);
+            assert_eq!(Membership::from_record(sent.clone().into_record()).unwrap(), sent);
         }
-        let both = Parcel { tensors, scalars: OLD.to_vec() };
-        assert!(Membership::unpack(both).is_err());
-        assert!(Membership::unpack(Parcel { scalars: vec![1], ..Parcel::default() }).is_err());
+        let both = Record { tensors, scalars: OLD.to_vec() };
+        assert!(Membership::from_record(both).is_err());
+        assert!(Membership::from_record(Record { scalars: vec![1], ..Record::default() }).is_err());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Client, Objective, TrainError};
 
-/// Federated averaging. Its knobs (E, B, the rate, the weights p) are axes of the configuration.
+/// Federated averaging. Its knobs (E, B, the rate, the weights p) are settings of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FedAvg {}

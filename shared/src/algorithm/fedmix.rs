@@ -17,7 +17,7 @@
 //!
 //! The weights of the terms are not published; with `lambda_2 >= 1` predictions collapsed to one in our trials.
 //!
-//! What the server trains, sigma, and the mix are axes of their own
+//! What the server trains, sigma, and the mix are settings of their own
 //! ([`Mixture`](crate::aggregation::Mixture)): they go with every objective, and this one goes without them.
 //!
 //! The loss that is reported is `L_u`, so a client whose samples stay behind the gate reports a small one. Beside it: the share
@@ -117,7 +117,7 @@ impl Objective for FedMix {
         Ok(())
     }
 
-    fn suits(&self, data: &DataSpec, _training: &Training) -> Result<(), String> {
+    fn check_data(&self, data: &DataSpec, _training: &Training) -> Result<(), String> {
         let run = &data.preparation;
         let [first, second] = self.perturbations;
         let all = [self.perturbation(run, first), self.perturbation(run, second), self.copy(run)];
@@ -127,7 +127,7 @@ impl Objective for FedMix {
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
         let spec = client.spec();
         // A server is not believed that this is so.
-        self.suits(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
+        self.check_data(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
         let (run, classes) = (&spec.data.preparation, spec.architecture.classes);
         let [pi_1, pi_2] = self.perturbations.map(|which| self.perturbation(run, which));
         let (copy, input) = (self.copy(run), &spec.architecture.input);

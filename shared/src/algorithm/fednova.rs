@@ -16,10 +16,9 @@ use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, Template,
-    TrainError,
+    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Setting, TrainError,
 };
-use crate::aggregation::WeightedSum;
+use crate::aggregation::{Template, WeightedSum};
 use crate::message::Rejection;
 use crate::spec::Training;
 
@@ -45,16 +44,16 @@ pub struct Sums {
 
 impl Algorithm for FedNova {
     const NAME: &'static str = "fednova";
-    const REFUSES: &'static [Refused] = &[
+    const INCOMPATIBLE: &'static [Incompatible] = &[
         (
-            Choice::LossWeights,
+            Setting::LossWeights,
             "fednova weighs the numbers of steps as it weighs models, one by one as they arrive, and weights by loss are \
              known only when all are there: weigh by samples or uniformly",
         ),
-        (Choice::Robust, "fednova is a way to average, and a robust rule is another: use the mean"),
-        (Choice::Matched, "fednova is a way to average, and matching is another: use the mean"),
+        (Setting::Robust, "fednova is a way to average, and a robust rule is another: use the mean"),
+        (Setting::Matched, "fednova is a way to average, and matching is another: use the mean"),
         (
-            Choice::ClippedMean,
+            Setting::ClippedMean,
             "fednova makes updates comparable by their steps, and clipping by their norm: use one of them",
         ),
     ];

@@ -12,7 +12,7 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, Client, Objective, Refused, Round, ServerModel, TrainError};
+use super::{Client, Incompatible, Objective, Round, ServerModel, Setting, TrainError};
 
 /// Federated SGD. The server's rate eta is `training.optimizer.sgd.rate`, and along `-eta g` it steps as its optimiser
 /// says. Statistics of normalisation layers are averaged as in FedAvg.
@@ -22,28 +22,28 @@ pub struct FedSgd {}
 
 impl Objective for FedSgd {
     const NAME: &'static str = "fedsgd";
-    const REFUSES: &'static [Refused] = &[
-        (Choice::Epochs, "fedsgd takes one step per round, so training.epochs must be 1"),
+    const INCOMPATIBLE: &'static [Incompatible] = &[
+        (Setting::Epochs, "fedsgd takes one step per round, so training.epochs must be 1"),
         (
-            Choice::Batches,
+            Setting::Batches,
             "fedsgd takes the gradient over all local data, so training.batch must be 0 (full batch)",
         ),
-        (Choice::Momentum, "fedsgd has no local steps for momentum to act on, so it must be 0"),
+        (Setting::Momentum, "fedsgd has no local steps for momentum to act on, so it must be 0"),
         (
-            Choice::Clip,
+            Setting::Clip,
             "fedsgd has no local steps whose gradients could be shortened: leave training.clip out",
         ),
         (
-            Choice::Measured,
+            Setting::Measured,
             "in fedsgd no client trains a model that could be compared with the global one: leave training.measure out",
         ),
         (
-            Choice::LossWeights,
+            Setting::LossWeights,
             "the losses of fedsgd are all those of one model and say nothing about who has learned: weigh by samples or \
              uniformly",
         ),
         (
-            Choice::Matched,
+            Setting::Matched,
             "the gradients of fedsgd are all those of one model, whose units are in the same places: take the mean",
         ),
     ];

@@ -10,7 +10,7 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, TrainError};
+use super::{AggregateError, Algorithm, Client, Contribution, Incompatible, Round, Setting, TrainError};
 use crate::aggregation::EmptySum;
 use crate::message::Rejection;
 
@@ -23,23 +23,23 @@ const ALONE: &str = "in local every client is alone and nothing is aggregated: l
 
 impl Algorithm for Local {
     const NAME: &'static str = "local";
-    const REFUSES: &'static [Refused] = &[
-        (Choice::UniformWeights, ALONE),
-        (Choice::LossWeights, ALONE),
-        (Choice::ServerSgd, ALONE),
-        (Choice::AdaptiveServer, ALONE),
-        (Choice::Robust, ALONE),
-        (Choice::Matched, ALONE),
-        (Choice::ClippedMean, ALONE),
+    const INCOMPATIBLE: &'static [Incompatible] = &[
+        (Setting::UniformWeights, ALONE),
+        (Setting::LossWeights, ALONE),
+        (Setting::ServerSgd, ALONE),
+        (Setting::AdaptiveServer, ALONE),
+        (Setting::Robust, ALONE),
+        (Setting::Matched, ALONE),
+        (Setting::ClippedMean, ALONE),
         (
-            Choice::Mixed,
+            Setting::Mixed,
             "in local every client is alone, and there is no model to mix: leave server.mix and data.labelled out",
         ),
         (
-            Choice::LocalBuffers,
+            Setting::LocalBuffers,
             "in local the whole model stays on the device and is sent to be tested alone: leave update.buffers out",
         ),
-        (Choice::Late, "in local every client is alone, and nobody is late: leave round.late.keep out"),
+        (Setting::Late, "in local every client is alone, and nobody is late: leave round.late.keep out"),
     ];
     /// `w_0`.
     type Global = ParamSet;

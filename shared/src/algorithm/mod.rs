@@ -6,7 +6,7 @@
 //! [registry](registry::ALGORITHMS); the registry's tests then cover it.
 //!
 //! Most algorithms differ from federated averaging at the client alone. Such a one is an [`Objective`]: one method. Its
-//! server half is that of [`aggregation`](crate::aggregation), whose axes it combines with as [`combinations`] says.
+//! server half is that of [`aggregation`](crate::aggregation), whose settings it combines with as [`combinations`] says.
 //!
 //! # A complete algorithm
 //!
@@ -64,8 +64,7 @@
 //! }
 //!
 //! // Two clients with 1 and 3 samples and mean labels 4 and 8, folded in any order, average to 7.
-//! # use shared::aggregation::{Scale, Weights};
-//! # use shared::algorithm::Template;
+//! # use shared::aggregation::{Scale, Template, Weights};
 //! # use shared::id::ClientId;
 //! # use shared::message::TrainReport;
 //! # let one = |v: f32| { let mut p = ParamSet::new(); p.insert("mean", Array::new(vec![1], vec![v]).unwrap()); p };
@@ -112,11 +111,11 @@ use serde::de::DeserializeOwned;
 
 use crate::aggregation::{EmptySum, NotAChain, StoredError, StoredUpdates};
 use crate::message::Rejection;
-use crate::parcel::Portable;
+use crate::record::ToRecord;
 use crate::spec::{DataSpec, LabelsAt, RunSpec, Training};
 
 pub use client::{Client, Drawn, Workbench};
-pub use combinations::{Axes, Choice, Clash, Refused};
+pub use combinations::{Conflict, Incompatible, Setting, Settings};
 pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
 pub use fafi::{Answering, Fafi, Fusion};
 pub use fedavg::FedAvg;
@@ -128,7 +127,7 @@ pub use fedsgd::FedSgd;
 pub use local::Local;
 pub use moon::Moon;
 pub use objective::Objective;
-pub use round::{Contribution, Round, Template};
+pub use round::{Contribution, Round};
 pub use scaffold::Scaffold;
 pub use server_model::ServerModel;
 pub use train_error::TrainError;
@@ -141,20 +140,20 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Its name in the configuration: `[algorithm.NAME]`.
     const NAME: &'static str;
     /// What it makes no sense with.
-    const REFUSES: &'static [Refused] = &[];
+    const INCOMPATIBLE: &'static [Incompatible] = &[];
 
     /// Whether the server's own training on labelled samples is a step of it, in place of something that is mixed in: before
     /// the first round and at the end of each, from [`published`](Self::published).
     const SUPERVISED: bool = false;
 
     /// Kept by the server between rounds; checkpointed.
-    type Global: Portable + Send + 'static;
+    type Global: ToRecord + Send + 'static;
     /// Kept by the client between rounds; never leaves the device.
-    type Local: Portable + Default;
+    type Local: ToRecord + Default;
     /// Server to client, the same for the whole cohort: it is encoded once, however many clients there are.
-    type Broadcast: Portable;
+    type Broadcast: ToRecord;
     /// Client to server.
-    type Update: Portable;
+    type Update: ToRecord;
     /// What a set of updates folds into: mergeable, and free of their order.
     type Partial: Send + 'static;
 
@@ -165,7 +164,7 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// Refuses samples that clients cannot learn from under it, with the reason and what to do instead. Most algorithms learn
     /// from labels, which a device does not have whose labels are at the server.
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         needs_labels(Self::NAME, data, training)
     }
 

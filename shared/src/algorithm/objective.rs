@@ -5,11 +5,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    AggregateError, Algorithm, Client, Contribution, Refused, Round, ServerModel, TrainError, needs_labels,
+    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, TrainError,
+    needs_labels,
 };
 use crate::aggregation::{StoredUpdates, WeightedSum};
 use crate::message::Rejection;
-use crate::parcel::Portable;
+use crate::record::ToRecord;
 use crate::spec::{DataSpec, RunSpec, Training};
 
 /// What a client learns for: the client's half of an algorithm whose server averages.
@@ -28,18 +29,18 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Its name in the configuration: `[algorithm.NAME]`.
     const NAME: &'static str;
     /// What it makes no sense with.
-    const REFUSES: &'static [Refused] = &[];
+    const INCOMPATIBLE: &'static [Incompatible] = &[];
 
     /// Kept by the client between rounds; never leaves the device.
-    type Local: Portable + Default;
+    type Local: ToRecord + Default;
 
     /// As [`Algorithm::validate`].
     fn validate(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// As [`Algorithm::suits`].
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+    /// As [`Algorithm::check_data`].
+    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         needs_labels(Self::NAME, data, training)
     }
 
@@ -61,7 +62,7 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
 
 impl<O: Objective> Algorithm for O {
     const NAME: &'static str = O::NAME;
-    const REFUSES: &'static [Refused] = O::REFUSES;
+    const INCOMPATIBLE: &'static [Incompatible] = O::INCOMPATIBLE;
     type Global = ServerModel;
     type Local = O::Local;
     /// `w_t`.
@@ -75,8 +76,8 @@ impl<O: Objective> Algorithm for O {
         Objective::validate(self)
     }
 
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        Objective::suits(self, data, training)
+    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+        Objective::check_data(self, data, training)
     }
 
     fn init(&self, params: ParamSet) -> ServerModel {

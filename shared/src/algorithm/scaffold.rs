@@ -22,12 +22,11 @@ use models::params::{Array, ParamSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Choice, Client, Contribution, Refused, Round, ServerModel, Template,
-    TrainError,
+    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Setting, TrainError,
 };
-use crate::aggregation::{ExactSum, WeightedSum};
+use crate::aggregation::{ExactSum, Template, WeightedSum};
 use crate::message::Rejection;
-use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::record::{Record, RecordError, ToRecord};
 
 /// Prefix of the names of control variates, where they stand beside a model. No part of a model begins so.
 const CONTROL: &str = "control.";
@@ -62,36 +61,36 @@ pub struct Sums {
 
 impl Algorithm for Scaffold {
     const NAME: &'static str = "scaffold";
-    const REFUSES: &'static [Refused] = &[
+    const INCOMPATIBLE: &'static [Incompatible] = &[
         (
-            Choice::Mixed,
+            Setting::Mixed,
             "scaffold's control variates stand for the steps that lead to its model, and not for what that is mixed with: leave \
              server.mix and data.labelled out",
         ),
         (
-            Choice::Momentum,
+            Setting::Momentum,
             "scaffold takes (w_t - w_k) / (tau eta) for the mean gradient of the local steps, which it is not with \
              momentum: set it to 0",
         ),
         (
-            Choice::AdaptiveServer,
+            Setting::AdaptiveServer,
             "scaffold corrects the drift from plain averaging: use aggregation.server.sgd",
         ),
         (
-            Choice::Robust,
+            Setting::Robust,
             "scaffold averages control variates with the models, and what a robust rule makes of models is not their mean: \
              use the mean",
         ),
         (
-            Choice::Matched,
+            Setting::Matched,
             "scaffold's control variates belong to units where they are, and matching moves them: use the mean",
         ),
         (
-            Choice::ClippedMean,
+            Setting::ClippedMean,
             "scaffold's control variates belong to models that are not clipped: use the mean, or training.clip",
         ),
         (
-            Choice::Late,
+            Setting::Late,
             "scaffold moves its control variates with the model, and a late update holds what was true of another one: leave \
              round.late.keep out",
         ),
@@ -143,7 +142,7 @@ impl Algorithm for Scaffold {
         if steps > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
         }
-        let sent = control.pack().sent(client.spec().precision.update);
+        let sent = control.into_record().sent(client.spec().precision.update);
         let control = sent.map_err(|error| TrainError::Local(error.to_string()))?.tensors;
         if c_k.is_empty() {
             *c_k = control.clone();
@@ -236,33 +235,33 @@ fn fill(set: &mut ParamSet, template: &Template) {
 }
 
 /// The model under its own names, the control variate beside it.
-impl<T: Portable> Portable for Controlled<T> {
-    fn pack(self) -> Parcel {
-        let mut parcel = self.model.pack();
-        parcel.tensors.insert_under(CONTROL, self.control);
-        parcel
+impl<T: ToRecord> ToRecord for Controlled<T> {
+    fn into_record(self) -> Record {
+        let mut record = self.model.into_record();
+        record.tensors.insert_under(CONTROL, self.control);
+        record
     }
 
-    fn unpack(mut parcel: Parcel) -> Result<Self, ParcelError> {
-        let control = parcel.tensors.take_under(CONTROL);
-        Ok(Self { model: T::unpack(parcel)?, control })
+    fn from_record(mut record: Record) -> Result<Self, RecordError> {
+        let control = record.tensors.take_under(CONTROL);
+        Ok(Self { model: T::from_record(record)?, control })
     }
 }
 
 /// As `at`, and K as a scalar once there is one.
-impl Portable for Centre {
-    fn pack(self) -> Parcel {
-        let tensors = self.at.pack().tensors;
+impl ToRecord for Centre {
+    fn into_record(self) -> Record {
+        let tensors = self.at.into_record().tensors;
         match self.clients {
-            0 => Parcel { tensors, scalars: Vec::new() },
-            clients => Parcel::with_scalars(tensors, &clients),
+            0 => Record { tensors, scalars: Vec::new() },
+            clients => Record::with_scalars(tensors, &clients),
         }
     }
 
-    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+    fn from_record(record: Record) -> Result<Self, RecordError> {
         const EXPECTED: &str = "the number of clients that a control variate is a mean over";
-        let clients = if parcel.scalars.is_empty() { 0 } else { parcel.scalars(EXPECTED)? };
-        let at = Controlled::unpack(Parcel { tensors: parcel.tensors, scalars: Vec::new() })?;
+        let clients = if record.scalars.is_empty() { 0 } else { record.scalars(EXPECTED)? };
+        let at = Controlled::from_record(Record { tensors: record.tensors, scalars: Vec::new() })?;
         Ok(Self { at, clients })
     }
 }

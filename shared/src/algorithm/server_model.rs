@@ -6,7 +6,7 @@ use models::params::{Array, ParamSet};
 
 use super::{AggregateError, Round};
 use crate::aggregation::{Chain, Matching, Rule, ServerOptimizer, StoredUpdates, WeightedSum};
-use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::record::{Record, RecordError, ToRecord};
 
 /// Prefixes of the moments' names in a checkpoint. No part of a model begins so.
 const FIRST: &str = "server.first-moment.";
@@ -121,16 +121,16 @@ fn moment<'a>(
 }
 
 /// The model under its own names, the moments beside it.
-impl Portable for ServerModel {
-    fn pack(self) -> Parcel {
+impl ToRecord for ServerModel {
+    fn into_record(self) -> Record {
         let mut tensors = self.w;
         tensors.insert_under(FIRST, self.first);
         tensors.insert_under(SECOND, self.second);
-        Parcel { tensors, scalars: Vec::new() }
+        Record { tensors, scalars: Vec::new() }
     }
 
-    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
-        let mut w = ParamSet::unpack(parcel)?;
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        let mut w = ParamSet::from_record(record)?;
         let (first, second) = (w.take_under(FIRST), w.take_under(SECOND));
         Ok(Self { w, first, second })
     }

@@ -40,7 +40,7 @@ pub enum Rejection {
         /// The round that is open.
         current: u32,
     },
-    /// The payload is not a parcel.
+    /// The payload is not a record.
     #[error("the payload does not decode: {reason}")]
     Malformed {
         /// What the decoder says.

@@ -61,7 +61,7 @@ fn moments_survive_the_round_in_the_checkpoint() {
                 Federation { locals: federation.locals.clone(), ..Federation::new(&adaptive, &shares) };
             (copy.state, copy.number) = (federation.state.clone(), federation.number);
             let updates = copy.updates();
-            let state = Parcel { tensors: w.clone(), scalars: Vec::new() };
+            let state = Record { tensors: w.clone(), scalars: Vec::new() };
             let delta = plain.published(&plain.close(&state, &updates, number)).difference(&w).unwrap();
             let moments = first.iter_mut().zip(&mut second);
             for (((_, w), (_, delta)), (first, second)) in w.iter_mut().zip(&delta).zip(moments) {
@@ -165,7 +165,7 @@ fn buffers_are_averaged_plainly_whatever_the_server_does() {
         let total: f64 = shares.iter().map(|share| share.len() as f64).sum();
         let expected = |index: usize| -> f64 {
             let terms = updates.iter().zip(&shares);
-            let term = |((update, _), share): (&(Parcel, TrainReport), &View)| {
+            let term = |((update, _), share): (&(Record, TrainReport), &View)| {
                 share.len() as f64 / total * f64::from(update.tensors.get(MEAN).unwrap().values()[index])
             };
             terms.map(term).sum()
@@ -192,9 +192,9 @@ fn local_buffers_stay_on_the_device_and_go_on_there() {
         for round in 1..=2 {
             let updates = federation.updates();
             assert!(updates.iter().all(|(update, _)| !update.tensors.names().any(|name| name == MEAN)));
-            let kept: Vec<Parcel> = federation.locals.iter().flatten().cloned().collect();
+            let kept: Vec<Record> = federation.locals.iter().flatten().cloned().collect();
             assert_eq!(kept.len(), shares.len());
-            let own = |local: &Parcel| local.tensors.get(&format!("client.buffers.{MEAN}")).unwrap().clone();
+            let own = |local: &Record| local.tensors.get(&format!("client.buffers.{MEAN}")).unwrap().clone();
             let own: Vec<Array> = kept.iter().map(own).collect();
             assert_ne!(own[0], own[1], "each client has its own");
             means.push(own);

@@ -3,7 +3,7 @@
 use super::*;
 use shared::algorithm::fafi::{Invitation, Membership};
 use shared::data::Augmentation;
-use shared::parcel::Portable;
+use shared::record::ToRecord;
 
 /// Images of 4x4 pixels whose class is their brighter half, a network with a hidden layer, and an augmentation.
 fn run(table: &str) -> RunSpec {
@@ -42,7 +42,7 @@ fn accuracy(spec: &RunSpec, params: &ParamSet, data: &View) -> f64 {
 }
 
 fn learned(spec: &RunSpec, data: &View) -> ParamSet {
-    let Membership::New(delta) = Membership::unpack(first_update(spec, data)).unwrap() else {
+    let Membership::New(delta) = Membership::from_record(first_update(spec, data)).unwrap() else {
         panic!("nobody is a member yet");
     };
     let mut params = initial(spec);
@@ -117,12 +117,12 @@ fn members_are_not_trained_again_and_others_join_them() {
     let updates: Vec<_> = (0..2).map(|index| federation.train(index)).collect();
     federation.number = 1;
     federation.state = federation.server.close(&federation.state, &updates, 1);
-    let members = |state: &Parcel| Invitation::unpack(state.clone()).unwrap().members;
+    let members = |state: &Record| Invitation::from_record(state.clone()).unwrap().members;
     assert_eq!(members(&federation.state), [client_id(0), client_id(1)].into());
     let again = federation.updates();
     for (index, (update, report)) in again.iter().enumerate() {
         let is_new = index == 2;
-        assert_eq!(matches!(Membership::unpack(update.clone()), Ok(Membership::New(_))), is_new);
+        assert_eq!(matches!(Membership::from_record(update.clone()), Ok(Membership::New(_))), is_new);
         assert_eq!(report.steps > 0, is_new);
     }
     assert!(again[0].0.to_bytes(Precision::F32).len() < 100, "a word, and no model");

@@ -22,7 +22,7 @@ fn shares() -> Vec<View> {
 }
 
 /// What the server has between rounds: sigma, psi, and the helpers' psi by tag.
-fn parts(state: &Parcel) -> (ParamSet, ParamSet, Vec<ParamSet>) {
+fn parts(state: &Record) -> (ParamSet, ParamSet, Vec<ParamSet>) {
     let mut tensors = state.tensors.clone();
     let (sigma, psi) = (tensors.take_under("sigma."), tensors.take_under("psi."));
     let mut helpers = Vec::new();

@@ -2,7 +2,7 @@
 
 use models::{Backend, Batch, Learner, Network, ParamSet, Sgd, pseudo_label};
 use shared::aggregation::Mixture;
-use shared::algorithm::{Axes, registry};
+use shared::algorithm::{Settings, registry};
 use shared::data::{Augmentation, Preparation, View};
 use shared::message::{Metric, TrainReport};
 use shared::seed::Seed;
@@ -163,8 +163,8 @@ fn views_are_drawn_from_the_seed_of_the_client_and_the_round() {
         let mut monitor = |_| std::ops::ControlFlow::Continue(());
         let (backend, seed) = (Backend::cpu(), client_seed(spec, 1, client_id(0)));
         let mut client = shared::algorithm::Client::new(spec, 1, seed, &data, &backend, &mut monitor);
-        let parcel = shared::parcel::Parcel { tensors: start.clone(), scalars: Vec::new() };
-        registry::build(&spec.algorithm).unwrap().train(&mut client, parcel, None).unwrap().update
+        let record = shared::record::Record { tensors: start.clone(), scalars: Vec::new() };
+        registry::build(&spec.algorithm).unwrap().train(&mut client, record, None).unwrap().update
     };
     assert_ne!(of(&spec), of(&other));
 }
@@ -174,14 +174,14 @@ fn whatever_does_not_refuse_a_mixture_has_a_model_to_mix() {
     for name in registry::names() {
         let spec = specified(name, "");
         let algorithm = registry::build(&spec.algorithm).unwrap();
-        let axes = Axes {
+        let settings = Settings {
             training: &Training { batch: 0, ..spec.training },
             aggregation: &spec.aggregation,
             architecture: None,
             mixture: Mixture::PUBLISHED,
             late: false,
         };
-        let refused = algorithm.clashes(&axes).iter().any(|clash| clash.key == "server.mix");
+        let refused = algorithm.conflicts(&settings).iter().any(|conflict| conflict.key == "server.mix");
         let mut global = algorithm.init(initial(&spec));
         let published = algorithm.published(&global).clone();
         let mixed = algorithm.mixed(&mut global).map(std::mem::take);
@@ -195,7 +195,7 @@ fn samples_and_labels_that_do_not_suit_are_refused_with_a_way_out() {
         let mut spec = specified(algorithm, "");
         change(&mut spec);
         let built = registry::build(&spec.algorithm).unwrap();
-        built.suits(&spec.data, &spec.training).err().unwrap_or_default()
+        built.check_data(&spec.data, &spec.training).err().unwrap_or_default()
     };
     assert_eq!(refused("fedmix", &|spec| spec.data.labels = LabelsAt::Server), "");
     let features = refused("fedmix", &|spec| spec.data.shape = vec![13]);

@@ -76,12 +76,12 @@ fn average(spec: &RunSpec, models: &[(ParamSet, u64)]) -> ParamSet {
     let shares: Vec<View> = models.iter().map(|(_, samples)| view(*samples as usize, 1)).collect();
     let server = Server::new(spec, &shares);
     let w = initial(spec);
-    let updates: Vec<(Parcel, TrainReport)> = models
+    let updates: Vec<(Record, TrainReport)> = models
         .iter()
         .map(|(model, samples)| {
             let tensors = model.clone().difference(&w).unwrap();
             let report = TrainReport { samples: *samples, ..TrainReport::default() };
-            (Parcel { tensors, scalars: Vec::new() }, report)
+            (Record { tensors, scalars: Vec::new() }, report)
         })
         .collect();
     server.published(&server.close(&server.algorithm.store(server.algorithm.init(w)), &updates, 1))

@@ -22,16 +22,14 @@ use std::sync::Arc;
 use models::{Array, Backend, Batch, Learner, Limits, ParamSet, Precision, Sgd};
 use shared::aggregation::{
     Adagrad, Adam, Aggregation, Buffers, Chunk, Contributor, Rule, Scale, ServerOptimizer, ServerSgd,
-    StoredError, StoredUpdates, Weights, Yogi,
+    StoredError, StoredUpdates, Template, Weights, Yogi,
 };
-use shared::algorithm::{
-    Checked, Client, ErasedAlgorithm, Partial, Round, Template, TrainError, Trained, registry,
-};
+use shared::algorithm::{Checked, Client, ErasedAlgorithm, Partial, Round, TrainError, Trained, registry};
 use shared::data::{Dataset, View};
 use shared::frame;
 use shared::id::ClientId;
 use shared::message::{Progress, Rejection, ToClient, TrainReport, Verdict};
-use shared::parcel::Parcel;
+use shared::record::Record;
 use shared::seed::{Seed, shuffle};
 use shared::spec::{RunSpec, Training, WirePrecision};
 
@@ -98,8 +96,8 @@ fn train_monitored(
     round: u32,
     index: usize,
     data: &View,
-    broadcast: Parcel,
-    local: Option<Parcel>,
+    broadcast: Record,
+    local: Option<Record>,
     monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(Trained, TrainReport), TrainError> {
     let backend = Backend::cpu();
@@ -111,10 +109,10 @@ fn train_monitored(
     Ok((trained, TrainReport { samples, steps, loss, metrics, ..TrainReport::default() }))
 }
 
-/// What is left of a parcel that crossed the wire.
-fn wire(parcel: &Parcel, precision: Precision) -> Parcel {
-    let bytes = parcel.to_bytes(precision);
-    Parcel::read_from(&mut bytes.as_slice(), Limits::default()).unwrap()
+/// What is left of a record that crossed the wire.
+fn wire(record: &Record, precision: Precision) -> Record {
+    let bytes = record.to_bytes(precision);
+    Record::read_from(&mut bytes.as_slice(), Limits::default()).unwrap()
 }
 
 /// The server's side of one round.
@@ -146,17 +144,17 @@ impl<'a> Server<'a> {
         Round { number, spec: self.spec, template: &self.template, scale: self.scale, clients: self.clients }
     }
 
-    fn check(&self, update: &Parcel) -> Result<Checked, Rejection> {
+    fn check(&self, update: &Record) -> Result<Checked, Rejection> {
         self.algorithm.check(&self.round(1), update.clone())
     }
 
-    fn fold(&self, partial: &mut Partial, index: usize, update: &Parcel, report: TrainReport) {
+    fn fold(&self, partial: &mut Partial, index: usize, update: &Record, report: TrainReport) {
         let weight = self.spec.aggregation.weights.of(report.samples);
         self.algorithm.fold(partial, client_id(index), weight, report, self.check(update).unwrap());
     }
 
     /// The state after a round of these updates, in this order.
-    fn close(&self, state: &Parcel, updates: &[(Parcel, TrainReport)], number: u32) -> Parcel {
+    fn close(&self, state: &Record, updates: &[(Record, TrainReport)], number: u32) -> Record {
         let round = self.round(number);
         let mut global = self.algorithm.restore(state.clone()).unwrap();
         if self.algorithm.needs_every_update(self.spec) {
@@ -173,7 +171,7 @@ impl<'a> Server<'a> {
     }
 
     /// The state after a round that came to nothing although these updates were accepted.
-    fn close_void(&self, state: &Parcel, updates: &[(Parcel, TrainReport)], number: u32) -> Parcel {
+    fn close_void(&self, state: &Record, updates: &[(Record, TrainReport)], number: u32) -> Record {
         let round = self.round(number);
         let mut global = self.algorithm.restore(state.clone()).unwrap();
         let mut partial = self.algorithm.begin(&round);
@@ -184,23 +182,22 @@ impl<'a> Server<'a> {
         self.algorithm.store(global)
     }
 
-    fn published(&self, state: &Parcel) -> ParamSet {
+    fn published(&self, state: &Record) -> ParamSet {
         self.algorithm.published(&self.algorithm.restore(state.clone()).unwrap()).clone()
     }
 }
 
 /// Stored updates that are not on a disk, in chunks of three values.
 struct InMemory<'a> {
-    updates: &'a [(Parcel, TrainReport)],
+    updates: &'a [(Record, TrainReport)],
     contributors: Vec<Contributor>,
 }
 
 impl<'a> InMemory<'a> {
-    fn new(spec: &RunSpec, updates: &'a [(Parcel, TrainReport)]) -> Self {
-        let contributor = |(index, (_, report)): (usize, &(Parcel, TrainReport))| Contributor {
+    fn new(spec: &RunSpec, updates: &'a [(Record, TrainReport)]) -> Self {
+        let contributor = |(index, (_, report)): (usize, &(Record, TrainReport))| Contributor {
             client: client_id(index),
             weight: spec.aggregation.weights.of(report.samples),
-            report: *report,
         };
         Self { updates, contributors: updates.iter().enumerate().map(contributor).collect() }
     }
@@ -215,7 +212,7 @@ impl StoredUpdates for InMemory<'_> {
         for (tensor, array) in &self.updates[0].0.tensors {
             for start in (0..array.len()).step_by(3) {
                 let end = (start + 3).min(array.len());
-                let row = |(update, _): &(Parcel, TrainReport)| {
+                let row = |(update, _): &(Record, TrainReport)| {
                     update.tensors.get(tensor).unwrap().values()[start..end].to_vec()
                 };
                 let rows: Vec<Vec<f32>> = self.updates.iter().map(row).collect();
@@ -236,8 +233,8 @@ struct Federation<'a> {
     spec: &'a RunSpec,
     shares: &'a [View],
     server: Server<'a>,
-    state: Parcel,
-    locals: Vec<Option<Parcel>>,
+    state: Record,
+    locals: Vec<Option<Record>>,
     /// Rounds that are over.
     number: u32,
 }
@@ -249,13 +246,13 @@ impl<'a> Federation<'a> {
         Self { spec, shares, server, state, locals: vec![None; shares.len()], number: 0 }
     }
 
-    fn broadcast(&self) -> Parcel {
+    fn broadcast(&self) -> Record {
         let global = self.server.algorithm.restore(self.state.clone()).unwrap();
         wire(&self.server.algorithm.broadcast(&global), self.spec.precision.broadcast)
     }
 
     /// What client `index` sends in the next round. What it keeps is kept.
-    fn train(&mut self, index: usize) -> (Parcel, TrainReport) {
+    fn train(&mut self, index: usize) -> (Record, TrainReport) {
         let (broadcast, local) = (self.broadcast(), self.locals[index].clone());
         let (spec, share, mut monitor) = (self.spec, &self.shares[index], |_| ControlFlow::Continue(()));
         let (trained, report) =
@@ -265,7 +262,7 @@ impl<'a> Federation<'a> {
     }
 
     /// Everybody's updates of the next round.
-    fn updates(&mut self) -> Vec<(Parcel, TrainReport)> {
+    fn updates(&mut self) -> Vec<(Record, TrainReport)> {
         (0..self.shares.len()).map(|index| self.train(index)).collect()
     }
 
@@ -285,7 +282,7 @@ fn federate(spec: &RunSpec, shares: &[View], rounds: u32) -> Vec<ParamSet> {
 }
 
 /// The update of one client with this data in the first round.
-fn first_update(spec: &RunSpec, data: &View) -> Parcel {
+fn first_update(spec: &RunSpec, data: &View) -> Record {
     Federation::new(spec, std::slice::from_ref(data)).train(0).0
 }
 

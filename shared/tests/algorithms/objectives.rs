@@ -93,7 +93,7 @@ fn who_comes_later_is_corrected_by_the_servers_control_variate_alone() {
     assert!(c.max_abs() > 1e-3);
     // One step: w - eta (g + c), and FedAvg's from there is w - eta g.
     let mut fedavg = Federation::new(&plain, &shares);
-    (fedavg.state, fedavg.number) = (Parcel { tensors: w, scalars: Vec::new() }, 1);
+    (fedavg.state, fedavg.number) = (Record { tensors: w, scalars: Vec::new() }, 1);
     let mut expected = fedavg.train(1).0.tensors;
     expected.add_scaled(-settings.sgd.rate as f32, &c).unwrap();
     let found = federation.train(1).0.tensors.select("head.");
@@ -105,8 +105,8 @@ fn control_variates_are_those_of_option_two() {
     let spec = with(&spec("scaffold"), training(2, 4));
     let shares = shares();
     let mut federation = Federation::new(&spec, &shares);
-    let control = |parcel: &Parcel| -> ParamSet {
-        let own = parcel.tensors.select("control.");
+    let control = |record: &Record| -> ParamSet {
+        let own = record.tensors.select("control.");
         own.into_iter().map(|(name, array)| (name["control.".len()..].to_owned(), array)).collect()
     };
     let updates = federation.updates();

@@ -3,12 +3,12 @@
 use super::*;
 
 /// An honest client's update.
-fn update(spec: &RunSpec) -> Parcel {
+fn update(spec: &RunSpec) -> Record {
     first_update(spec, &view(3, 1))
 }
 
 /// The same with its tensors changed.
-fn changed(update: &Parcel, change: impl FnOnce(&mut ParamSet)) -> Parcel {
+fn changed(update: &Record, change: impl FnOnce(&mut ParamSet)) -> Record {
     let mut changed = update.clone();
     change(&mut changed.tensors);
     changed
@@ -98,8 +98,8 @@ fn an_update_with_scalars_is_malformed() {
         let spec = spec(name);
         let server = Server::new(&spec, &[view(3, 1)]);
         let honest = update(&spec);
-        let parcel = Parcel { scalars: [honest.scalars, vec![1]].concat(), ..honest };
-        let rejection = server.algorithm.check(&server.round(1), parcel).err();
+        let record = Record { scalars: [honest.scalars, vec![1]].concat(), ..honest };
+        let rejection = server.algorithm.check(&server.round(1), record).err();
         assert!(matches!(rejection, Some(Rejection::Malformed { .. })), "{name}: {rejection:?}");
     }
 }

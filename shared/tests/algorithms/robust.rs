@@ -16,9 +16,9 @@ fn vector(values: &[f32]) -> ParamSet {
 
 /// What a rule makes of these updates, which come in the order of their clients.
 fn outcome(rule: Rule, vectors: &[Vec<f32>]) -> Vec<f32> {
-    let updates: Vec<(Parcel, TrainReport)> = vectors
+    let updates: Vec<(Record, TrainReport)> = vectors
         .iter()
-        .map(|values| (Parcel { tensors: vector(values), scalars: Vec::new() }, TrainReport::default()))
+        .map(|values| (Record { tensors: vector(values), scalars: Vec::new() }, TrainReport::default()))
         .collect();
     let mut stored = InMemory::new(&RunSpec::example("fedavg"), &updates);
     let template = Template::of(&updates[0].0.tensors);
@@ -233,10 +233,10 @@ fn statistics_of_normalisation_layers_are_neither_measured_nor_clipped() {
     .unwrap();
 
     // Krum goes by the parameters: the second is closest to its neighbours, however far its statistics are.
-    let updates: Vec<(Parcel, TrainReport)> = [(0.0, 1.0), (1.0, 900.0), (1.5, 1.0), (3.0, 1.0), (50.0, 1.0)]
+    let updates: Vec<(Record, TrainReport)> = [(0.0, 1.0), (1.0, 900.0), (1.5, 1.0), (3.0, 1.0), (50.0, 1.0)]
         .iter()
         .map(|&(value, statistic)| {
-            (Parcel { tensors: update(value, statistic), scalars: Vec::new() }, TrainReport::default())
+            (Record { tensors: update(value, statistic), scalars: Vec::new() }, TrainReport::default())
         })
         .collect();
     let mut stored = InMemory::new(&RunSpec::example("fedavg"), &updates);

@@ -11,8 +11,8 @@ use shared::frame;
 use shared::frame::HEADER_LEN;
 use shared::id::ClientId;
 use shared::message::Work;
-use shared::parcel::Parcel;
 use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
+use shared::record::Record;
 use shared::seed::Seed;
 use shared::spec::RunSpec;
 
@@ -88,7 +88,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .architecture
             .initialise(|tensor| Seed::root(1).derive(tensor).rng())
             .expect("a valid network");
-        let broadcast: Parcel = algorithm.broadcast(&algorithm.init(params));
+        let broadcast: Record = algorithm.broadcast(&algorithm.init(params));
         let spec = frame::encode(&spec, 0).split_off(HEADER_LEN);
         let length = u16::try_from(spec.len()).expect("a message").to_le_bytes();
         let works: Range<u8> = 0..8;

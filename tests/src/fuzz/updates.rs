@@ -3,12 +3,12 @@
 use std::sync::OnceLock;
 
 use models::{Limits, Precision};
-use shared::aggregation::Scale;
+use shared::aggregation::{Scale, Template};
 use shared::algorithm::registry::{self, ALGORITHMS};
-use shared::algorithm::{ErasedAlgorithm, Round, Template};
+use shared::algorithm::{ErasedAlgorithm, Round};
 use shared::id::ClientId;
 use shared::message::TrainReport;
-use shared::parcel::Parcel;
+use shared::record::Record;
 use shared::seed::Seed;
 use shared::spec::RunSpec;
 
@@ -23,7 +23,7 @@ struct Federation {
     template: Template,
     scale: Scale,
     /// The server's state, as a checkpoint.
-    state: Parcel,
+    state: Record,
 }
 
 impl Federation {
@@ -64,12 +64,12 @@ pub fn run(bytes: &[u8]) -> Seen {
     let federation = &federations[usize::from(first >> 1) % federations.len()];
     let Federation { algorithm, .. } = federation;
     let limits = Limits { max_bytes: rest.len() as u64, ..Limits::default() };
-    let parcel = match Parcel::read_from(&mut rest, limits) {
-        Ok(parcel) => parcel,
+    let record = match Record::read_from(&mut rest, limits) {
+        Ok(record) => record,
         Err(error) => return Seen::of(&error),
     };
     if first & 1 == 1 {
-        let restored = algorithm.restore(parcel);
+        let restored = algorithm.restore(record);
         return match restored {
             Ok(global) => {
                 let _ = algorithm.store(global);
@@ -79,7 +79,7 @@ pub fn run(bytes: &[u8]) -> Seen {
         };
     }
     let round = federation.round();
-    let checked = match algorithm.check(&round, parcel) {
+    let checked = match algorithm.check(&round, record) {
         Ok(checked) => checked,
         Err(rejection) => return Seen::of(&rejection),
     };
@@ -99,10 +99,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
     for (number, federation) in (0_u8..).zip(federations()) {
         let Federation { algorithm, state, .. } = federation;
         let global = algorithm.restore(state.clone()).expect("an own checkpoint");
-        let seed = |first: u8, parcel: &Parcel| [&[first][..], &parcel.to_bytes(Precision::F32)].concat();
+        let seed = |first: u8, record: &Record| [&[first][..], &record.to_bytes(Precision::F32)].concat();
         seeds.push(seed(number << 1 | 1, state));
         seeds.push(seed(number << 1, &algorithm.broadcast(&global)));
-        let bare = Parcel { tensors: algorithm.published(&global).clone(), scalars: Vec::new() };
+        let bare = Record { tensors: algorithm.published(&global).clone(), scalars: Vec::new() };
         seeds.push(seed(number << 1, &bare));
     }
     seeds

@@ -7,7 +7,7 @@ use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use models::{Array, ParamSet, Precision};
 use shared::frame::{self, HEADER_LEN, Header, MAX_MESSAGE};
 use shared::message::{Discard, Progress, Refusal, Rejection, ToClient, ToServer, Verdict};
-use shared::parcel::Parcel;
+use shared::record::Record;
 use shared::ticket::TicketSecret;
 
 use super::{SAMPLES, SHAPE, assert_finished, honest, hosted, stranger, stranger_key};
@@ -160,12 +160,12 @@ async fn who_does_not_fit_is_refused_with_the_reason() {
 }
 
 /// An update that fits the model and changes nothing.
-fn nothing(broadcast: &Parcel) -> ParamSet {
+fn nothing(broadcast: &Record) -> ParamSet {
     broadcast.tensors.zeros_like()
 }
 
 fn bytes(tensors: ParamSet) -> Vec<u8> {
-    Parcel { tensors, scalars: Vec::new() }.to_bytes(Precision::F32)
+    Record { tensors, scalars: Vec::new() }.to_bytes(Precision::F32)
 }
 
 const WEIGHT: &str = "head.fc.weight";

@@ -313,11 +313,11 @@ fn the_reasons_name_rejections_too() {
     fruitless(&mut bench, 1..=2);
     bench.opened(3);
     bench.uploads(1, 3, report(1));
-    bench.folded(1, 3, Err(Rejection::Malformed { reason: "not a parcel".to_owned() }));
+    bench.folded(1, 3, Err(Rejection::Malformed { reason: "not a record".to_owned() }));
     let end = bench.closed(3);
     let Some(Action::Alarm { reasons, .. }) = end.last() else { panic!("{end:?}") };
     assert_eq!(
         reasons[..],
-        [format!("{}: rejected: the payload does not decode: not a parcel", client(1).short())]
+        [format!("{}: rejected: the payload does not decode: not a record", client(1).short())]
     );
 }

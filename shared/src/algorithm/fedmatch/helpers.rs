@@ -7,7 +7,7 @@ use models::{Batch, Mode, ModelError, Network, pseudo_label};
 
 use crate::algorithm::{Client, TrainError};
 use crate::id::ClientId;
-use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::record::{Record, RecordError, ToRecord};
 use crate::seed::{Seed, standard_normal};
 use crate::spec::RunSpec;
 
@@ -117,28 +117,28 @@ impl Candidates {
 }
 
 /// The helpers' tensors under their tags, and the round.
-impl Portable for Bank {
-    fn pack(self) -> Parcel {
+impl ToRecord for Bank {
+    fn into_record(self) -> Record {
         let mut tensors = ParamSet::new();
         for (tag, psi) in self.psi {
             tensors.insert_under(&format!("{HELPER}{tag:016x}."), psi);
         }
-        if tensors.is_empty() { Parcel::default() } else { Parcel::with_scalars(tensors, &self.round) }
+        if tensors.is_empty() { Record::default() } else { Record::with_scalars(tensors, &self.round) }
     }
 
-    fn unpack(parcel: Parcel) -> Result<Self, ParcelError> {
+    fn from_record(record: Record) -> Result<Self, RecordError> {
         const EXPECTED: &str = "a bank of helpers";
-        if parcel == Parcel::default() {
+        if record == Record::default() {
             return Ok(Self::default());
         }
-        let round = parcel.scalars(EXPECTED)?;
-        let (mut tensors, mut psi) = (parcel.tensors, BTreeMap::new());
+        let round = record.scalars(EXPECTED)?;
+        let (mut tensors, mut psi) = (record.tensors, BTreeMap::new());
         while !tensors.is_empty() {
             let first = tensors.names().next().and_then(|name| name.get(..HELPER.len() + 17));
             let prefix = first.unwrap_or_default().to_owned();
             let digits = prefix.strip_prefix(HELPER).and_then(|rest| rest.strip_suffix('.'));
             let tag = digits.and_then(|digits| Tag::from_str_radix(digits, 16).ok());
-            psi.insert(tag.ok_or(ParcelError::Scalars { expected: EXPECTED })?, tensors.take_under(&prefix));
+            psi.insert(tag.ok_or(RecordError::Scalars { expected: EXPECTED })?, tensors.take_under(&prefix));
         }
         Ok(Self { round, psi })
     }
@@ -210,16 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn banks_leave_as_parcels_and_nothing_else_is_taken_for_one() {
+    fn banks_leave_as_records_and_nothing_else_is_taken_for_one() {
         let psi = BTreeMap::from([(7, set(1.0)), (u64::MAX, set(2.0))]);
         for bank in [Bank::default(), Bank { round: 3, psi }] {
-            assert_eq!(Bank::unpack(bank.clone().pack()).expect("a bank"), bank);
+            assert_eq!(Bank::from_record(bank.clone().into_record()).expect("a bank"), bank);
         }
         for name in ["helper.w", "helper.00000000000000zz.w", "w", "helper.é0000000000000000.w"] {
             let mut tensors = ParamSet::new();
             tensors.insert(name, Array::zeros([1]));
-            assert!(Bank::unpack(Parcel::with_scalars(tensors.clone(), &3_u32)).is_err(), "{name}");
-            assert!(Bank::unpack(Parcel { tensors, scalars: Vec::new() }).is_err(), "{name}");
+            assert!(Bank::from_record(Record::with_scalars(tensors.clone(), &3_u32)).is_err(), "{name}");
+            assert!(Bank::from_record(Record { tensors, scalars: Vec::new() }).is_err(), "{name}");
         }
     }
 }

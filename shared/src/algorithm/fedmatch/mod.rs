@@ -48,7 +48,8 @@ use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
-    AggregateError, Algorithm, Choice, Client, Contribution, Drawn, Refused, Round, ServerModel, TrainError,
+    AggregateError, Algorithm, Client, Contribution, Drawn, Incompatible, Round, ServerModel, Setting,
+    TrainError,
 };
 use crate::aggregation::WeightedSum;
 use crate::data::Preparation;
@@ -113,21 +114,21 @@ pub struct Folded {
 
 impl Algorithm for FedMatch {
     const NAME: &'static str = "fedmatch";
-    const REFUSES: &'static [Refused] = &[
+    const INCOMPATIBLE: &'static [Incompatible] = &[
         (
-            Choice::Mixed,
+            Setting::Mixed,
             "fedmatch adds what its server has trained to what its clients have, and mixes nothing: leave server.mix out",
         ),
         (
-            Choice::Robust,
+            Setting::Robust,
             "fedmatch gives clients each other's models, also those that a robust rule would not believe: use the mean",
         ),
         (
-            Choice::Matched,
+            Setting::Matched,
             "fedmatch's clients train a part of a model, whose units do nothing without the server's: use the mean",
         ),
         (
-            Choice::Late,
+            Setting::Late,
             "fedmatch keeps its clients together by the models of the round, and a late update comes from another one: leave \
              round.late.keep out",
         ),
@@ -178,7 +179,7 @@ impl Algorithm for FedMatch {
     }
 
     /// A device needs no labels, but images; and the pull towards sigma must not overshoot.
-    fn suits(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
+    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         let pull = 2.0 * self.lambda_l2 * training.sgd.rate;
         if pull > 1.0 && training.epochs > 0 {
             return Err(format!(
@@ -224,7 +225,7 @@ impl Algorithm for FedMatch {
     ) -> Result<ParamSet, TrainError> {
         let spec = client.spec();
         // A server is not believed that this is so.
-        self.suits(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
+        self.check_data(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
         let (architecture, backend) = (&spec.architecture, client.device());
         let (input, classes) = (&architecture.input, architecture.classes);
         let image = FixedImage::of(spec)?;

@@ -4,7 +4,7 @@ use models::params::{Mismatch, ParamSet};
 
 use super::helpers::Bank;
 use crate::algorithm::ServerModel;
-use crate::parcel::{Parcel, ParcelError, Portable};
+use crate::record::{Record, RecordError, ToRecord};
 
 /// Prefixes of the names of the parts, where they leave the algorithm. No part of a model begins so.
 const SIGMA: &str = "sigma.";
@@ -49,18 +49,18 @@ impl<T: Held> Parts<T> {
     }
 }
 
-impl<T: Portable + Held> Portable for Parts<T> {
-    fn pack(self) -> Parcel {
-        let mut parcel = self.bank.pack();
-        parcel.tensors.insert_under(SIGMA, self.sigma);
-        parcel.tensors.insert_under(PSI, self.psi.pack().tensors);
-        parcel
+impl<T: ToRecord + Held> ToRecord for Parts<T> {
+    fn into_record(self) -> Record {
+        let mut record = self.bank.into_record();
+        record.tensors.insert_under(SIGMA, self.sigma);
+        record.tensors.insert_under(PSI, self.psi.into_record().tensors);
+        record
     }
 
-    fn unpack(mut parcel: Parcel) -> Result<Self, ParcelError> {
-        let sigma = parcel.tensors.take_under(SIGMA);
-        let psi = T::unpack(Parcel { tensors: parcel.tensors.take_under(PSI), scalars: Vec::new() })?;
-        let mut parts = Self { sigma, psi, theta: ParamSet::new(), bank: Bank::unpack(parcel)? };
+    fn from_record(mut record: Record) -> Result<Self, RecordError> {
+        let sigma = record.tensors.take_under(SIGMA);
+        let psi = T::from_record(Record { tensors: record.tensors.take_under(PSI), scalars: Vec::new() })?;
+        let mut parts = Self { sigma, psi, theta: ParamSet::new(), bank: Bank::from_record(record)? };
         parts.join()?;
         Ok(parts)
     }

@@ -41,7 +41,7 @@ use models::params::ParamSet;
 use models::{Network, model_contrast};
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, Client, Objective, Refused, TrainError};
+use super::{Client, Incompatible, Objective, Setting, TrainError};
 use frozen::Frozen;
 
 /// Bytes that a client keeps at most of the representations by each of the two frozen models: of 32 thousand samples, where
@@ -66,8 +66,8 @@ impl Default for Moon {
 
 impl Objective for Moon {
     const NAME: &'static str = "moon";
-    const REFUSES: &'static [Refused] = &[(
-        Choice::Bare,
+    const INCOMPATIBLE: &'static [Incompatible] = &[(
+        Setting::Bare,
         "moon compares representations, which are the samples themselves where nothing is learned below the head, and equal \
          under all models: use a model with hidden layers in its extractor or projection",
     )];

@@ -3,14 +3,17 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`config`] | TOML and overrides, checked once, to what the program runs on |
+//! | [`round`] | plain facts of a round: policy, counts, records |
 //! | [`coordinator`] | the protocol state machine: no I/O, no clock |
 //! | [`driver`] | does the machine's I/O: peers, durable steps, time |
 //! | [`enrolment`] | which devices may take part: keys, tickets, approval, revocation |
 //! | [`run`] | a run on disk: opening, accepting, closing; checkpoints; evaluation |
 //! | [`ensemble`] | models of many clients side by side: their file, and what they say together |
-//! | [`database`] | what happened and who is known, in SQLite: for whoever asks |
-//! | [`files`] | the file operations that durable steps consist of |
-//! | [`quic`] | the real transport |
+//! | [`history`] | the record of the runs that were served, in the database |
+//! | [`database`] | the SQLite database: connection, schema, migrations |
+//! | [`storage`] | the file operations that durable steps consist of |
+//! | [`peer`] | the seam of transports: what passes between driver and peers |
+//! | [`transport`] | the real transport: QUIC |
 //! | [`data`] | the data sets that a configuration names |
 //! | [`attack`] | attacks on simulated federations |
 //! | [`start`] | which directory a run gets, and whether it begins or continues |
@@ -31,11 +34,14 @@ pub mod database;
 pub mod driver;
 pub mod enrolment;
 pub mod ensemble;
-pub mod files;
-pub mod quic;
+pub mod history;
+pub mod peer;
 pub mod report;
+pub mod round;
 pub mod run;
 pub mod serve;
 #[cfg(feature = "simulate")]
 pub mod simulate;
 pub mod start;
+pub mod storage;
+pub mod transport;

@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 
 use crate::coordinator::{Outcome, Resume};
 use crate::driver::{Ended, Latecomers, Notice, drive};
-use crate::files::{Disk, FileLayer as _, write_durably};
-use crate::quic::Listener;
-use crate::quic::identity::ServerIdentity;
 use crate::run::{Run, RunError};
+use crate::storage::{Disk, FileLayer as _, write_durably};
+use crate::transport::Listener;
+use crate::transport::identity::ServerIdentity;
 
 /// Where devices find the run, written for scripts once connections are taken.
 #[derive(Clone, Debug, Serialize)]

@@ -14,10 +14,10 @@ use shared::id::RunId;
 use crate::config::{Config, Raw};
 use crate::coordinator::Resume;
 use crate::data;
-use crate::files::{FileLayer, create_dir_durably};
-use crate::quic::ListenError;
 use crate::run::directory::{RunDirectory, newest_checkpoint};
 use crate::run::{Run, RunError, damaged, disk};
+use crate::storage::{FileLayer, create_dir_durably};
+use crate::transport::ListenError;
 
 /// A run that is ready to go on, locked against other processes.
 pub struct Started {

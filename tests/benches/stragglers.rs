@@ -66,7 +66,7 @@ fn policy(name: &str, rounds: u32, overrides: &[&str]) {
     }
     world.run_until_end(world.now() + Duration::from_secs(3600));
     let records = world.records();
-    let sum = |count: fn(&aggregator::report::RoundRecord) -> usize| records.iter().map(count).sum::<usize>();
+    let sum = |count: fn(&aggregator::round::RoundRecord) -> usize| records.iter().map(count).sum::<usize>();
     let accuracy = records.last().and_then(|record| record.accuracy).unwrap_or(0.0);
     println!(
         "{name:<26} {:>9.1} s {:>9} {:>6} {:>10} {:>8.1} % {:>12}",

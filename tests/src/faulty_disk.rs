@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aggregator::files::{Disk, DurableFile, FileLayer, private};
+use aggregator::storage::{Disk, DurableFile, FileLayer, private};
 
 use cache::{Cache, Entry};
 

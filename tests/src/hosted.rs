@@ -9,13 +9,13 @@ use std::time::Duration;
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::driver::Notice;
 use aggregator::enrolment::{Admission, Register};
-use aggregator::files::Disk;
-use aggregator::quic::Listener;
-use aggregator::quic::identity::ServerIdentity;
-use aggregator::report::RoundRecord;
+use aggregator::round::RoundRecord;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::serve::{Served, serve};
+use aggregator::storage::Disk;
+use aggregator::transport::Listener;
+use aggregator::transport::identity::ServerIdentity;
 use models::ParamSet;
 use tokio::sync::watch;
 

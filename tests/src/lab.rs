@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use aggregator::report::{RoundRecord, jsonl};
+use aggregator::round::{RoundRecord, jsonl};
 use serde_json::Value;
 use shared::data::{Samples, Split, idx};
 use shared::id::ClientId;

@@ -9,13 +9,14 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::{
-    Action, Coordinator, Event, Known, Opening, Outcome, PeerId, Resume, Tally, UploadId,
+    Action, Coordinator, Event, Known, Opening, Outcome, PeerId, Resume, UploadId,
 };
 use aggregator::database::Database;
-use aggregator::database::runs::{Book, BookError, Health};
-use aggregator::files::FileLayer;
+use aggregator::history::{Health, RoundLog, RoundLogError};
+use aggregator::round::Tally;
 use aggregator::run::{Broadcast, Run, RunError, Traffic, Upload};
 use aggregator::start::{StartError, start_on};
+use aggregator::storage::FileLayer;
 use bytes::Bytes;
 use shared::frame;
 use shared::id::ClientId;
@@ -103,10 +104,11 @@ impl Server {
     }
 
     /// Enters the run in a database, as the program does.
-    pub fn enter(&mut self, database: &Database) -> Result<(), BookError> {
+    pub fn enter(&mut self, database: &Database) -> Result<(), RoundLogError> {
         let health = Health::default();
-        let book = Book::begin(database.clone(), &self.run, &self.continued, health, SystemTime::now())?;
-        self.run.keep_book(book);
+        let mut log =
+            RoundLog::begin(database.clone(), &self.run, &self.continued, health, SystemTime::now())?;
+        self.run.on_closed(move |round| log.enter(round));
         Ok(())
     }
 

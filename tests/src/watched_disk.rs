@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
 
-use aggregator::files::{Disk, DurableFile, FileLayer};
+use aggregator::storage::{Disk, DurableFile, FileLayer};
 
 /// The operating system's files, after `watch` has been told the operation's name and its path. If it gives an error,
 /// the operation fails with it.

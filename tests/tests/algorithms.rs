@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
-use aggregator::files::Disk;
+use aggregator::data::TestSet;
+use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
-use aggregator::run::{Run, TestSet};
 use aggregator::simulate::{Transport, simulate};
+use aggregator::storage::Disk;
 use federation_tests::device::Device;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;

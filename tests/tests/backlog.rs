@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use aggregator::driver::{FromPeer, ToPeer};
 use aggregator::enrolment::{Admission, Register};
-use aggregator::quic::Listener;
-use aggregator::quic::identity::ServerIdentity;
-use aggregator::quic::limits::UNHEARD;
+use aggregator::peer::{FromPeer, ToPeer};
+use aggregator::transport::Listener;
+use aggregator::transport::identity::ServerIdentity;
+use aggregator::transport::limits::UNHEARD;
 use federation_tests::keys::device_key;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::scenario::Scenario;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
 use aggregator::database::Database;
-use aggregator::report::RoundRecord;
+use aggregator::round::RoundRecord;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Process, until};

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
+use aggregator::data::TestSet;
 use aggregator::ensemble::{Bundle, leave_out};
-use aggregator::files::Disk;
+use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
-use aggregator::run::{Run, TestSet};
 use aggregator::simulate::{Transport, simulate};
+use aggregator::storage::Disk;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;

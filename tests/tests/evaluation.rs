@@ -8,12 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Opening, Outcome, Resume, Tally};
-use aggregator::files::Disk;
-use aggregator::report::RoundRecord;
+use aggregator::coordinator::{Opening, Outcome, Resume};
+use aggregator::data::TestSet;
+use aggregator::round::{RoundRecord, Tally};
 use aggregator::run::directory::RunDirectory;
-use aggregator::run::{Run, TestSet, Traffic};
+use aggregator::run::{Run, Traffic};
 use aggregator::simulate::{Transport, simulate};
+use aggregator::storage::Disk;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use aggregator::report::jsonl;
+use aggregator::round::jsonl;
 use federation_tests::process::{Ended, Process};
 use federation_tests::programs::programs;
 

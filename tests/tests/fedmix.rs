@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::data;
-use aggregator::files::Disk;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{SimulateError, Transport, simulate};
+use aggregator::storage::Disk;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;

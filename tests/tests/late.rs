@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Opening, Outcome, Owed, Resume, Tally};
-use aggregator::files::Disk;
-use aggregator::report::WaitedFor;
+use aggregator::coordinator::{Opening, Outcome, Owed, Resume};
+use aggregator::round::{Tally, WaitedFor};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
+use aggregator::storage::Disk;
 use federation_tests::lab::Lab;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;

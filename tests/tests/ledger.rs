@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
 use aggregator::coordinator::{PeerId, Resume};
-use aggregator::driver::{FromPeer, ToPeer, drive};
+use aggregator::driver::drive;
+use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, RunError};
 use federation_tests::process::until;

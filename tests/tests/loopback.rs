@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, PeerId, Resume};
-use aggregator::driver::{FromPeer, Notice, ToPeer, drive};
-use aggregator::files::Disk;
+use aggregator::driver::{Notice, drive};
+use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::Run;
 use aggregator::run::directory::{RunDirectory, upload_of};
 use aggregator::simulate::{Transport, simulate};
+use aggregator::storage::Disk;
 use federation_tests::scenario::Scenario;
 use models::ParamSet;
 use shared::message::ToClient;

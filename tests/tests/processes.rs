@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use aggregator::report::RoundRecord;
+use aggregator::round::RoundRecord;
 use edge_client::session::Outcome;
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, WaitingFor};
-use aggregator::files::Disk;
-use aggregator::report::jsonl;
+use aggregator::round::jsonl;
 use aggregator::run::{Run, RunError};
+use aggregator::storage::Disk;
 use federation_tests::scenario::Scenario;
 use federation_tests::server::Server;
 use federation_tests::weather::Weather;

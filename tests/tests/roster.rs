@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aggregator::config::Config;
 use aggregator::coordinator::{Event, Outcome, PeerId};
-use aggregator::files::Disk;
+use aggregator::storage::Disk;
 use federation_tests::raw_peer::{hello, update_header};
 use federation_tests::scenario::Scenario;
 use federation_tests::server::Server;

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::Resume;
-use aggregator::files::{Disk, FileLayer};
-use aggregator::quic::identity::ServerIdentity;
 use aggregator::start::{StartError, Started, completed, start_on};
+use aggregator::storage::{Disk, FileLayer};
+use aggregator::transport::identity::ServerIdentity;
 use federation_tests::faulty_disk::{FaultyDisk, Loss};
 use federation_tests::scenario::Scenario;
 use federation_tests::watched_disk::WatchedDisk;

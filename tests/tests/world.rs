@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
-use aggregator::report::{WaitedFor, jsonl};
+use aggregator::round::{WaitedFor, jsonl};
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::schedule::Schedule;

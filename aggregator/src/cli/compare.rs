@@ -25,8 +25,8 @@ use crate::compare::progress::Progress;
 use crate::compare::results::{Rounds, lines};
 use crate::compare::runs::{Spread, Step, recorded, work};
 use crate::compare::table::{csv, table};
-use crate::files::{Disk, FileLayer as _, create_dir_durably, write_durably};
 use crate::report::units::{counted, percent, seconds};
+use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {

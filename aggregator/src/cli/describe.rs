@@ -10,8 +10,8 @@ use shared::data::Split;
 use super::exit::Failure;
 use super::{ConfigArgs, terminal};
 use crate::data;
-use crate::files::{Disk, write_durably};
 use crate::report::description::{Description, page, text};
+use crate::storage::{Disk, write_durably};
 
 #[derive(Debug, Args)]
 pub(super) struct DescribeArgs {

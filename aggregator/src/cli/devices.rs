@@ -6,12 +6,11 @@ use std::time::SystemTime;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::LabArgs;
 use super::exit::Failure;
-use super::terminal;
-use crate::database::devices::{Device, Standing};
+use super::{LabArgs, terminal};
 use crate::database::{Database, DatabaseError, moment};
 use crate::driver::printable;
+use crate::enrolment::{Device, Standing};
 use crate::report::units::seconds;
 
 /// Digits of an id that are enough to name a device, if they name one alone.

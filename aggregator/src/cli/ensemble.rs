@@ -11,7 +11,7 @@ use shared::id::ClientId;
 use super::exit::Failure;
 use super::terminal;
 use crate::ensemble::{Bundle, extend, leave_out};
-use crate::files::Disk;
+use crate::storage::Disk;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum EnsembleCommand {

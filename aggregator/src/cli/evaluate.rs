@@ -12,8 +12,8 @@ use shared::data::{Split, View};
 use super::exit::Failure;
 use super::usable::{BATCH, FusionName, Usable, no_fusion};
 use super::{ConfigArgs, terminal};
+use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
-use crate::run::TestSet;
 
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {

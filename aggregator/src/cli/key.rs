@@ -5,12 +5,11 @@ use std::time::{Duration, SystemTime};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::LabArgs;
 use super::exit::Failure;
-use super::terminal;
 use super::ticket::lasting;
-use crate::quic::identity::{IdentityError, ServerIdentity};
+use super::{LabArgs, terminal};
 use crate::report::units::seconds;
+use crate::transport::identity::{IdentityError, ServerIdentity};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeyCommand {

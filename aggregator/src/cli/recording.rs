@@ -6,16 +6,16 @@ use super::exit::Failure;
 use super::terminal::Display;
 use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
-use crate::database::runs::{Book, BookError, Health, Presence, Recorder};
 use crate::driver::Notice;
-use crate::files::patient::Shortage;
+use crate::history::{Health, Presence, Recorder, RoundLog, RoundLogError};
 use crate::run::Run;
+use crate::storage::patient::Shortage;
 
-impl From<BookError> for Failure {
-    fn from(error: BookError) -> Self {
+impl From<RoundLogError> for Failure {
+    fn from(error: RoundLogError) -> Self {
         match error {
-            BookError::Database(error) => Self::environment(error),
-            BookError::Run(error) => error.into(),
+            RoundLogError::Database(error) => Self::environment(error),
+            RoundLogError::Run(error) => error.into(),
         }
     }
 }
@@ -39,7 +39,8 @@ impl Recording {
         let presence = Presence::of(run.directory())
             .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
         let health = Health::default();
-        run.keep_book(Book::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?);
+        let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;
+        run.on_closed(move |round| log.enter(round));
         let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
         Ok(Self { recorder, health, shortage, _presence: presence })
     }

@@ -16,21 +16,21 @@ use super::{ConfigArgs, RunArgs};
 use crate::attack::Attackers;
 use crate::config::Config;
 use crate::coordinator::Outcome;
+use crate::data::TestSet;
 use crate::database::Database;
-use crate::database::devices::{Device, Issued, Listening};
-use crate::database::runs::StoredLeftOut;
-use crate::enrolment::{Admission, Policy, Register};
-use crate::files::descriptors::allow_all_descriptors;
-use crate::files::patient::Patient;
-#[cfg(feature = "simulate")]
-use crate::files::unsynced::Unsynced;
-use crate::files::{Disk, FileLayer};
-use crate::quic::Listener;
-use crate::quic::identity::ServerIdentity;
+use crate::enrolment::{Admission, Device, Issued, Listening, Policy, Register};
+use crate::history::StoredLeftOut;
 use crate::report::{Report, Summary, console, render};
-use crate::run::{Run, TestSet};
+use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::{StartError, Started, completed, start_on};
+use crate::storage::descriptors::allow_all_descriptors;
+use crate::storage::patient::Patient;
+#[cfg(feature = "simulate")]
+use crate::storage::unsynced::Unsynced;
+use crate::storage::{Disk, FileLayer};
+use crate::transport::Listener;
+use crate::transport::identity::ServerIdentity;
 
 impl ConfigArgs {
     /// The configuration, of a run that has no identity yet.

@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::exit::Failure;
 use super::terminal;
 use super::values::whole;
-use crate::database::runs::{
+use crate::database::{Database, FILE, moment};
+use crate::history::{
     Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun,
     WaitsFor, short,
 };
-use crate::database::{Database, FILE, moment};
 use crate::report::clock::{elapsed, utc};
 use crate::report::console;
 use crate::report::units::counted;

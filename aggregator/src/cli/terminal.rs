@@ -11,7 +11,8 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use super::exit::{AT_ONCE, Failure};
 use crate::driver::Notice;
-use crate::report::{RoundRecord, console, jsonl};
+use crate::report::console;
+use crate::round::{RoundRecord, jsonl};
 
 /// Diagnostics go to standard error; `RUST_LOG` overrides the flags.
 pub(super) fn log_to_stderr(verbose: u8) {

@@ -12,15 +12,13 @@ use serde_json::json;
 use shared::identity::PublicKey;
 use shared::ticket::{MAX_ADDRESS, MAX_ADDRESSES, Ticket, TicketSecret};
 
-use super::LabArgs;
-use super::addresses;
 use super::exit::Failure;
-use super::terminal;
 use super::values::whole;
-use crate::database::devices::{Issued, Listening};
+use super::{LabArgs, addresses, terminal};
 use crate::database::{Database, moment};
-use crate::quic::identity::ServerIdentity;
+use crate::enrolment::{Issued, Listening};
 use crate::report::units::seconds;
+use crate::transport::identity::ServerIdentity;
 
 /// Where `serve` listens unless it is told.
 const PORT: u16 = 4433;

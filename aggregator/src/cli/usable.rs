@@ -16,8 +16,8 @@ use super::exit::Failure;
 use crate::config::Source;
 use crate::data;
 use crate::ensemble::{Bundle, EnsembleError, MANIFEST_KEY};
-use crate::files::Disk;
 use crate::run::directory::RunDirectory;
+use crate::storage::Disk;
 
 /// Samples that are looked at together.
 pub(super) const BATCH: usize = 500;

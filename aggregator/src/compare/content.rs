@@ -12,7 +12,7 @@ use shared::data::{DataError, Dataset, Samples, Split};
 use super::plan::{Plan, Planned, Standing};
 use crate::config::{Config, Source};
 use crate::data;
-use crate::files::{FileLayer, write_durably};
+use crate::storage::{FileLayer, write_durably};
 
 /// Digests of the samples and labels that are used of both splits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

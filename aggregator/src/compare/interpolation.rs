@@ -15,7 +15,8 @@ use shared::data::{DataError, Split, View};
 use super::experiment::Interpolation;
 use super::plan::{Plan, Planned};
 use crate::data;
-use crate::run::{RunError, TestSet};
+use crate::data::TestSet;
+use crate::run::RunError;
 
 /// The mixtures of one pair of models.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -8,7 +8,7 @@ use super::personal::is_personal;
 use super::plan::{Plan, Planned};
 use super::results::{Line, measured};
 use crate::config::Config;
-use crate::report::of_a_model;
+use crate::round::of_a_model;
 
 /// The notes to these lines.
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {

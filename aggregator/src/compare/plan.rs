@@ -10,8 +10,8 @@ pub use super::experiment::Target;
 use super::experiment::{Experiment, ExperimentError, Point};
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw};
-use crate::files::{FileLayer, create_dir_durably};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
+use crate::storage::{FileLayer, create_dir_durably};
 
 /// Names of runs are names of folders.
 const LONGEST_NAME: usize = 60;

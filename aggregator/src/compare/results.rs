@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use super::plan::{Plan, Planned, Target};
 use super::troubles::Troubles;
-use crate::report::{RoundRecord, of_a_model};
-use crate::run::stopping;
+use crate::round::{RoundRecord, of_a_model, stopping};
 
 /// The rounds of every planned run that has any, in the order of the plan.
 pub type Rounds = Vec<Option<Vec<RoundRecord>>>;

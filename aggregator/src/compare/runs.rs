@@ -16,13 +16,14 @@ use super::content::Content;
 use super::plan::{Plan, Planned, Standing};
 use crate::coordinator::Outcome;
 use crate::data;
+use crate::data::TestSet;
 use crate::driver::Notice;
-use crate::files::unsynced::Unsynced;
-use crate::files::{Disk, FileLayer};
-use crate::report::{Report, RoundRecord, jsonl, render};
-use crate::run::TestSet;
+use crate::report::{Report, render};
+use crate::round::{RoundRecord, jsonl};
 use crate::simulate::{SimulateError, Transport, simulate};
 use crate::start::{StartError, start_on};
+use crate::storage::unsynced::Unsynced;
+use crate::storage::{Disk, FileLayer};
 
 /// Why a run of an experiment did not complete.
 #[derive(Debug, thiserror::Error)]

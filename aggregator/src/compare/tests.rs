@@ -8,7 +8,7 @@ use super::plan::tests::plan;
 use super::plan::{Plan, Planned};
 use super::results::{Line, Rounds, lines};
 use super::table;
-use crate::report::RoundRecord;
+use crate::round::RoundRecord;
 
 /// Two variants with three seeds; four rounds, of which the second and the last are tested.
 const RATES: &str = r#"

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::report::units::counted;
-use crate::report::{RoundRecord, WaitedFor};
+use crate::round::{RoundRecord, WaitedFor};
 
 /// What went wrong in a run. Updates that are refused cost their rounds nothing else, so a run with troubles is complete all the
 /// same.

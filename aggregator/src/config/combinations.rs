@@ -8,13 +8,11 @@ use shared::data::Partition;
 use shared::id::ClientId;
 
 use crate::attack::{Attack, Attackers};
+use crate::round::{Lateness, RoundPolicy, VOID_PAUSE};
 
 use super::findings::Findings;
 use super::places::Places;
-use super::{
-    ConfigError, DataSet, Lateness, Origin, Raw, RoundPolicy, SimulationTable, StopTable, TimeTable,
-    VOID_PAUSE,
-};
+use super::{ConfigError, DataSet, Origin, Raw, SimulationTable, StopTable, TimeTable};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);

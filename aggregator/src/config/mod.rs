@@ -4,7 +4,7 @@
 //!    ([`Raw::layered`]). Every layer is checked against [`keys::KEYS`], so that a mistake is reported with the
 //!    line or override it is in, the full key, what was given and what is accepted.
 //! 2. [`Config`] is what the program runs on. [`Config::validate`] refuses combinations that make no sense, with
-//!    the reason, and turns the rest into a [`RunSpec`](shared::spec::RunSpec), a [`RoundPolicy`], a [`DataPlan`]
+//!    the reason, and turns the rest into a [`RunSpec`](shared::spec::RunSpec), a [`RoundPolicy`](crate::round::RoundPolicy), a [`DataPlan`]
 //!    and an [`EvaluatePlan`].
 //!
 //! All mistakes are reported together ([`ConfigErrors`]): what a mistake is about is left at the layer below's value, the
@@ -60,7 +60,7 @@ pub(crate) use suggest::nearest as nearest_name;
 pub use data::{AugmentTable, DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
 pub use personal::{Methods, PersonalisationTable, Way};
-pub use plan::{DataPlan, EvaluatePlan, Lateness, RoundPolicy, ServerPlan, Source, StopPlan, VOID_PAUSE};
+pub use plan::{DataPlan, EvaluatePlan, ServerPlan, Source};
 pub use raw::{
     AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
     RunTable, ServerTable, SimulationTable, StopTable, TimeTable, TrainingTable, UpdateTable,

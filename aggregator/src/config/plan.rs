@@ -1,95 +1,11 @@
 //! What a validated configuration says, in the types that the program runs on.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use shared::aggregation::Mixture;
 use shared::data::{Partition, Reading};
-use shared::eligibility::Eligibility;
-use shared::message::Work;
-use shared::share;
 
 use super::DataSet;
-use crate::run::stopping::Criterion;
-
-/// When a round opens, whom it asks, and when it closes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RoundPolicy {
-    /// Fraction C of the clients in a cohort, in `[0, 1]`; 0 means one client.
-    pub fraction: f64,
-    /// Accepted updates without which a round does not close; at least 1.
-    pub min: usize,
-    /// Accepted updates after which a round closes at once; `None` waits for the cohort.
-    pub max: Option<usize>,
-    /// A round whose connected members have all answered waits this long for those that are not connected.
-    pub time_min: Duration,
-    /// A round closes after this with what it has, if that is at least [`Self::min`].
-    pub time_max: Duration,
-    /// Whether that cuts off connected members that are still at work. Without it, the time is theirs that are not connected.
-    pub cuts_short: bool,
-    /// Clients that must be connected before the first round; at least 1.
-    pub start: usize,
-    /// How long to wait for the known clients after a restart, and before the round that is for all of them.
-    pub regather: Duration,
-    /// A client without a sign of life for this long is lost.
-    pub lost_after: Duration,
-    /// The pause after a void round; it doubles with each further one in a row. Without it, devices that fail at once would use
-    /// up a run's rounds in no time.
-    pub void_pause: Duration,
-    /// What becomes of updates that come after their round; `None`: they are discarded.
-    pub late: Option<Lateness>,
-    /// What is asked of a device whenever it is to train.
-    pub eligibility: Eligibility,
-    /// Greatest absolute value of an acceptable update; finite and positive.
-    pub max_abs: f32,
-}
-
-/// [`RoundPolicy::void_pause`] among devices, of which something may change meanwhile.
-pub const VOID_PAUSE: Duration = Duration::from_secs(1);
-
-impl RoundPolicy {
-    /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (`McMahan` et al. 2017, Algorithm 1), and never
-    /// more than there are.
-    #[must_use]
-    pub fn cohort(&self, clients: usize) -> usize {
-        share::of(self.fraction, clients).max(1).min(clients)
-    }
-
-    /// The policy of a round with this work. One without training is for all clients: it waits for each of them, and is
-    /// content with whoever has answered when its time is over.
-    #[must_use]
-    pub fn of(self, work: Work) -> Self {
-        if work.train { self } else { Self { fraction: 1.0, min: 1, max: None, ..self } }
-    }
-}
-
-/// How late updates count.
-///
-/// An update `D_k` that was learned from the model of `tau` rounds before the open one counts in the open round as
-/// `s(tau) D_k` with `s(tau) = (1 + tau)^-a`. Together with [`RoundPolicy::max`] that is buffered asynchronous aggregation (`FedBuff`,
-/// Nguyen et al. 2022, Algorithm 1, with `K = max` and `a = 1/2`): a round is one filling of the buffer, clients at work are not
-/// called off when it is full, and whoever is free is asked again.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lateness {
-    /// An update that is later by more rounds is discarded; at least 1.
-    pub rounds: u32,
-    /// The power `a`, at least 0.
-    pub power: f64,
-}
-
-impl Lateness {
-    /// `s(tau)`, in `(0, 1]`.
-    #[must_use]
-    pub fn discount(&self, staleness: u32) -> f32 {
-        (1.0 + f64::from(staleness)).powf(-self.power) as f32
-    }
-
-    /// How late an update of `round` is in the open round; `None` if that is too late.
-    #[must_use]
-    pub fn staleness(&self, round: u32, open: u32) -> Option<u32> {
-        open.checked_sub(round).filter(|staleness| *staleness <= self.rounds)
-    }
-}
 
 /// What is learned from, and who has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,17 +63,6 @@ pub struct EvaluatePlan {
     pub batch: usize,
 }
 
-/// When training ends before all rounds are over.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StopPlan {
-    /// What models are compared by, and which is the best.
-    pub metric: Criterion,
-    /// A value that is good enough.
-    pub target: Option<f64>,
-    /// So many tests in a row without a better model are enough.
-    pub patience: Option<u32>,
-}
-
 impl EvaluatePlan {
     /// Whether the model is tested after round `round` of `rounds`, counted from 1: every so many rounds, and after
     /// the last one unless never.
@@ -170,39 +75,6 @@ impl EvaluatePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn policy(fraction: f64) -> RoundPolicy {
-        RoundPolicy {
-            fraction,
-            min: 1,
-            max: None,
-            time_min: Duration::ZERO,
-            time_max: Duration::from_secs(600),
-            cuts_short: true,
-            start: 1,
-            regather: Duration::from_secs(30),
-            lost_after: Duration::from_secs(15),
-            void_pause: VOID_PAUSE,
-            late: None,
-            eligibility: Eligibility::default(),
-            max_abs: 1000.0,
-        }
-    }
-
-    #[test]
-    fn cohorts_are_the_papers_and_survive_rounding() {
-        let cases = [(0.0, 100, 1), (0.1, 100, 10), (0.29, 100, 29), (0.35, 10, 3), (1.0, 7, 7), (0.5, 0, 0)];
-        for (fraction, clients, cohort) in cases {
-            assert_eq!(policy(fraction).cohort(clients), cohort, "{fraction} of {clients}");
-        }
-        // Every percentage of every federation up to 300 clients, against integers.
-        for percent in 0..=100_usize {
-            for clients in 1..=300 {
-                let exact = (percent * clients / 100).max(1);
-                assert_eq!(policy(percent as f64 / 100.0).cohort(clients), exact, "{percent} % of {clients}");
-            }
-        }
-    }
 
     #[test]
     fn evaluation_falls_on_multiples_and_the_last_round() {

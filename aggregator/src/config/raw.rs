@@ -14,7 +14,7 @@ use shared::spec::Measures;
 use super::personal::PersonalisationTable;
 use super::{AugmentTable, DataTable};
 use crate::attack::Attack;
-use crate::run::stopping::Criterion;
+use crate::round::stopping::Criterion;
 
 /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
 ///

@@ -10,12 +10,13 @@ use shared::id::{ClientId, RunId};
 use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, RunSpec, Training, WirePrecision};
 
 use crate::attack::Attackers;
+use crate::round::{RoundPolicy, StopPlan};
 
 use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
-    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, RoundPolicy, ServerPlan,
-    Source, StopPlan, model, personal,
+    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, ServerPlan, Source, model,
+    personal,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.

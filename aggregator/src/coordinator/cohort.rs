@@ -9,7 +9,7 @@ use shared::seed::sample_without_replacement;
 
 use super::open_round::{OpenRound, Otherwise};
 use super::{Action, Coordinator, Opening, State};
-use crate::report::WaitedFor;
+use crate::round::WaitedFor;
 
 impl Coordinator {
     /// Whether it said a short while ago that it was not in a state to train. To ask it costs it the model's way there.

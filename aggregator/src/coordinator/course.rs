@@ -7,7 +7,7 @@ use shared::message::ToClient;
 
 use super::open_round::Next;
 use super::{Action, Coordinator, Outcome, RESTARTED, State};
-use crate::report::WaitedFor;
+use crate::round::WaitedFor;
 
 /// From so many void rounds in a row on, the operator is told after each: something is wrong with all clients. Where no pause
 /// keeps them apart, ever more rarely.

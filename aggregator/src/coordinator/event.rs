@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, TrainReport, Work};
 
-use super::tally::Tally;
+use crate::round::Tally;
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -194,7 +194,7 @@ pub struct Known {
     pub roster: BTreeMap<ClientId, u64>,
 }
 
-/// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::config::Lateness)), a member
+/// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::round::Lateness)), a member
 /// whose update was not in when its round closed is *behind* for as long as that may count: it is not called off, and no cohort
 /// that is to train has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Updates of rounds that are over, where these count ([`Lateness`](crate::config::Lateness)).
+//! Updates of rounds that are over, where these count ([`Lateness`](crate::round::Lateness)).
 //!
 //! A member whose update was not in when its round closed *owes* it, and is *behind* for as long as that may count. It is not
 //! called off: no cohort that is to train has it, until its update is in or it says that there will be none. An update counts if

@@ -78,7 +78,6 @@ mod open_round;
 mod roster;
 mod state;
 mod status;
-mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -87,7 +86,7 @@ use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, Verdict};
 use shared::spec::RunSpec;
 
-use crate::config::RoundPolicy;
+use crate::round::RoundPolicy;
 use dismissed::Dismissed;
 use late::Waiting;
 use open_round::OpenRound;
@@ -100,8 +99,6 @@ pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, R
 pub use open_round::ASK_AGAIN;
 pub use roster::ROSTER;
 pub use status::{Doing, Status, WaitingFor, Working};
-pub use tally::Tally;
-pub(crate) use tally::is_zero;
 
 /// Stands for the reasons of a void round that was decided by an earlier process.
 const RESTARTED: &str =

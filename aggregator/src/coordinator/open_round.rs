@@ -10,7 +10,7 @@ use shared::id::ClientId;
 use shared::message::{Discard, Rejection, TrainReport, Verdict, Work};
 
 use super::{Opening, Owed, Reopened};
-use crate::config::RoundPolicy;
+use crate::round::RoundPolicy;
 
 pub(super) use closing::{Behind, Next, Otherwise};
 

@@ -1,9 +1,11 @@
 //! What a lab's aggregator remembers beside its runs' files: one `SQLite` database in the directory of its identity.
 //!
-//! | module | tables |
+//! | module | its tables |
 //! |---|---|
-//! | [`devices`] | `devices`, `tickets`: who may take part |
-//! | [`runs`] | `runs`, `rounds`, `arrivals`, `metrics`, `events`, `left_out`: what happened, for whoever asks |
+//! | [`enrolment`](crate::enrolment) | `devices`, `tickets`, `listening`: who may take part |
+//! | [`history`](crate::history) | `runs`, `rounds`, `arrivals`, `metrics`, `events`, `left_out`: the record of runs |
+//!
+//! This module has the connection, the schema and its migrations.
 //!
 //! Several processes use it at the same time: one that serves writes, and those that only look (`aggregator status`, say)
 //! read meanwhile, for which it keeps a write-ahead log (files of the same name with `-wal` and `-shm` behind it). A
@@ -14,9 +16,7 @@
 //! The files of a run (`runs/NAME/state`, `rounds.jsonl`) remain what the run continues from: a database that cannot
 //! be written, or is lost, costs no round.
 
-pub mod devices;
 mod error;
-pub mod runs;
 mod schema;
 
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::files::{Disk, FileLayer as _, create_dir_durably, private};
+use crate::storage::{Disk, FileLayer as _, create_dir_durably, private};
 use error::failed;
 
 pub use error::DatabaseError;

@@ -7,7 +7,11 @@ pub(super) const APPLICATION: i64 = 0x4645_4441;
 
 /// What leads from each version to the next: the first makes an empty file version 1. Ones that were released are never
 /// changed; new ones go last, and keep what is there.
-pub(super) const STEPS: &[&str] = &[super::runs::TABLES, super::devices::TABLES, super::runs::LEFT_OUT];
+pub(super) const STEPS: &[&str] = &[
+    include_str!("migrations/1_runs.sql"),
+    include_str!("migrations/2_devices.sql"),
+    include_str!("migrations/3_left_out.sql"),
+];
 
 /// The version that this program works with.
 #[expect(clippy::cast_possible_wrap, reason = "there are a few steps")]

@@ -3,7 +3,7 @@
 //!
 //! A device has been told when it has confirmed that, or has hung up at it, which is what devices do. That its connection is
 //! there says little: one whose device lost its network a moment ago looks the same until
-//! [`lost_after`](crate::config::RoundPolicy::lost_after) is over.
+//! [`lost_after`](crate::round::RoundPolicy::lost_after) is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,8 +12,9 @@ use shared::id::ClientId;
 use shared::message::{Refusal, ToClient, ToServer};
 use tokio::sync::{mpsc, watch};
 
-use super::{FromPeer, ToPeer, drop_upload};
+use super::drop_upload;
 use crate::coordinator::{Coordinator, PeerId};
+use crate::peer::{FromPeer, ToPeer};
 
 /// How long peers may take to hear the last messages of a run.
 const FAREWELL: Duration = Duration::from_secs(3);

@@ -5,11 +5,12 @@ use std::time::Instant;
 use shared::message::ToServer;
 use tracing::debug;
 
-use super::channels::{Arrived, FromPeer, Notice};
+use super::channels::{Arrived, Notice};
 use super::ledger::Done;
 use super::said::Worth;
 use super::{Driver, Known, name, printable};
 use crate::coordinator::{Event, MAX_SAMPLES, PeerId, UploadId};
+use crate::peer::FromPeer;
 use crate::report::units::training_samples;
 use crate::run::RunError;
 

@@ -7,8 +7,8 @@ use shared::id::ClientId;
 use shared::message::Rejection;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::coordinator::{Known, Opening, Tally};
-use crate::report::RoundRecord;
+use crate::coordinator::{Known, Opening};
+use crate::round::{RoundRecord, Tally};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 
 /// So many updates are accepted together at most: their receipts wait for the last of them.

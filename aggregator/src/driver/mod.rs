@@ -27,8 +27,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
-use crate::files::{Disk, FileLayer as _};
+use crate::peer::{FromPeer, ToPeer};
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
+use crate::storage::{Disk, FileLayer as _};
 use attention::Attention;
 use ledger::{Done, Job, keep_ledger};
 use left_out::LeftOut;
@@ -38,7 +39,7 @@ use strangers::Strangers;
 use turned_away::TurnedAway;
 use watched::Watched;
 
-pub use channels::{Arrived, FromPeer, Notice, ToPeer};
+pub use channels::{Arrived, Notice};
 pub use farewell::Latecomers;
 
 /// How often the status is told although nothing happened.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::Notice;
 use crate::coordinator::Event;
-use crate::files::FileLayer;
-use crate::files::patient::{free_bytes, is_full, no_room};
-use crate::files::spell::Spell;
 use crate::run::Run;
+use crate::storage::FileLayer;
+use crate::storage::patient::{free_bytes, is_full, no_room};
+use crate::storage::spell::Spell;
 
 /// After so long without a failure it is looked whether there is room again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -100,8 +100,8 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
-    use crate::files::Disk;
-    use crate::files::spell::CALM;
+    use crate::storage::Disk;
+    use crate::storage::spell::CALM;
 
     #[test]
     fn a_spool_with_room_for_small_updates_alone_is_not_told_of_each_time() {

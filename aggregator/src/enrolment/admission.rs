@@ -16,9 +16,9 @@ use tracing::warn;
 use super::Policy;
 use super::live::Live;
 use crate::coordinator::PeerId;
-use crate::database::devices::{Device, Seen, Standing, Weighed};
 use crate::database::{Database, DatabaseError};
-use crate::driver::ToPeer;
+use crate::enrolment::{Device, Seen, Standing, Weighed};
+use crate::peer::ToPeer;
 
 /// Who is known.
 #[derive(Debug)]

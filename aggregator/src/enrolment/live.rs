@@ -9,7 +9,7 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::coordinator::PeerId;
-use crate::driver::ToPeer;
+use crate::peer::ToPeer;
 
 /// Connections of one device at a time: the one that it uses, and the one before, which may not know yet that it is gone.
 const MOST: usize = 2;

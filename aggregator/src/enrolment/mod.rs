@@ -19,11 +19,16 @@
 //! less.
 
 mod admission;
+mod devices;
+mod listening;
 mod live;
 mod network;
+mod pending;
 mod policy;
 
 pub use admission::{Admission, Changes, Denied, Register};
+pub use devices::{Device, Issued, Seen, Standing, Weighed};
+pub use listening::Listening;
 pub(crate) use network::network;
 pub use policy::Policy;
 

@@ -9,8 +9,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::coordinator::PeerId;
 use crate::database::Database;
-use crate::database::devices::{Device, Standing};
-use crate::driver::ToPeer;
+use crate::peer::ToPeer;
 
 /// The device of this number is let in and connects; commands for it go to `commands`.
 fn comes(admission: &Admission, number: u8, commands: &mpsc::UnboundedSender<ToPeer>) -> ClientId {

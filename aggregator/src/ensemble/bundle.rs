@@ -10,7 +10,7 @@ use shared::algorithm::fafi::prototypes_of;
 
 use super::error::disk;
 use super::{EnsembleError, Manifest, Values};
-use crate::files::{FileLayer, Reading};
+use crate::storage::{FileLayer, Reading};
 
 /// The name of the fused prototypes. It comes after those of all members.
 pub(super) const PROTOTYPES: &str = "prototypes";

@@ -8,7 +8,7 @@ use shared::id::ClientId;
 use super::bundle::Bundle;
 use super::writing::{Origin, write};
 use super::{EnsembleError, Manifest, Member};
-use crate::files::FileLayer;
+use crate::storage::FileLayer;
 
 /// What an ensemble was extended by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use shared::id::ClientId;
 use super::bundle::Bundle;
 use super::writing::{Origin, write};
 use super::{EnsembleError, Member};
-use crate::files::FileLayer;
+use crate::storage::FileLayer;
 
 /// Writes to `path` the members of `bundle` but for those of these clients; gives how many are left. Nobody is trained again:
 /// the prototypes are the mean of everybody's who stays.

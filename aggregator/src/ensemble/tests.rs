@@ -13,7 +13,7 @@ use shared::seed::{Seed, below};
 use shared::spec::{DataSpec, RunSpec};
 
 use super::*;
-use crate::files::Disk;
+use crate::storage::Disk;
 
 const HEAD: &str = "head.out.weight";
 

@@ -8,7 +8,7 @@ use models::params::codec::{write_header, write_values};
 use super::bundle::{Bundle, Layout};
 use super::fusion::{MeanSum, summable};
 use super::{EnsembleError, Manifest, Member};
-use crate::files::{FileLayer, write_durably};
+use crate::storage::{FileLayer, write_durably};
 
 /// Takes a member's values: a tensor's name and the next few of it, tensors in the order of their names.
 pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;

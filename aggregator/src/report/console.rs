@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use super::Summary;
 use super::summary::Arrivals;
 use super::units::{bytes, counted, grouped, percent, seconds};
-use super::{RoundRecord, Summary, WaitedFor};
-use crate::run::stopping::Criterion;
+use crate::round::stopping::Criterion;
+use crate::round::{RoundRecord, WaitedFor};
 
 /// One round as an aligned line of at most `columns` characters, without the line break; `rounds` is how many are
 /// planned. What went other than well stands at its end, or where there is no room on lines of its own.

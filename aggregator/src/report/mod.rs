@@ -16,12 +16,9 @@ pub(crate) mod clock;
 pub mod console;
 pub mod description;
 pub mod html;
-pub mod jsonl;
 mod plots;
-mod record;
 pub mod summary;
 pub(crate) mod units;
 
 pub use html::{Report, render};
-pub use record::{RoundRecord, WaitedFor, of_a_model};
 pub use summary::Summary;

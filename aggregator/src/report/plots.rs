@@ -2,10 +2,10 @@
 
 use maud::Markup;
 
-use super::RoundRecord;
 use super::chart::{Axis, Bars, Floor, Line, Lines, Stack};
 use super::summary::Summary;
 use super::units::{self, bytes, percent, seconds};
+use crate::round::RoundRecord;
 
 fn points(rounds: &[RoundRecord], value: impl Fn(&RoundRecord) -> Option<f64>) -> Vec<(u32, f64)> {
     rounds.iter().filter_map(|round| Some((round.round, value(round)?))).collect()

@@ -1,6 +1,6 @@
 //! The figures of a run: derived from its rounds, never stored.
 
-use super::RoundRecord;
+use crate::round::RoundRecord;
 
 /// A run in figures.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -121,7 +121,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::WaitedFor;
+    use crate::round::WaitedFor;
 
     fn round(round: u32, accuracy: Option<f64>, seconds: f64) -> RoundRecord {
         RoundRecord {

@@ -10,8 +10,8 @@ use shared::record::Record;
 
 use super::error::disk;
 use super::{Run, RunError, Upload, update_file};
-use crate::files::Reading;
-use crate::files::patient::patiently;
+use crate::storage::Reading;
+use crate::storage::patient::patiently;
 
 impl Run {
     /// Step *accept* for updates that wait in the spool together: each that is believable is then part of the sums, and

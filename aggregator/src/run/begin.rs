@@ -9,9 +9,10 @@ use shared::seed::Seed;
 use super::directory::RunDirectory;
 use super::error::disk;
 use super::supervised::{DIVERGED, OwnLoss};
-use super::{Run, RunError, TestSet};
+use super::{Run, RunError};
 use crate::config::Config;
-use crate::files::{FileLayer, create_dir_durably, write_durably};
+use crate::data::TestSet;
+use crate::storage::{FileLayer, create_dir_durably, write_durably};
 
 impl Run {
     /// Begins a run in `directory`: writes the configuration and the initial model.
@@ -27,7 +28,7 @@ impl Run {
         create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
         // They may be there already, left by a process that was killed before it synced them.
         let root = run.directory.root();
-        for folder in [crate::files::parent(root), root] {
+        for folder in [crate::storage::parent(root), root] {
             files.sync_dir(folder).map_err(disk("sync", folder))?;
         }
         let path = run.directory.config();

@@ -9,7 +9,7 @@ use shared::record::Record;
 
 use super::error::disk;
 use super::{Run, RunError, SMALL, Traffic};
-use crate::files::patient::patiently;
+use crate::storage::patient::patiently;
 
 /// What a round's cohort is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Run {
     /// Not durable: it can be made again from the checkpoint.
     pub(super) fn write_broadcast(&self, round: u32, record: &Record) -> Result<u64, RunError> {
         let path = self.directory.broadcast(round);
-        let partial = crate::files::partial(&path);
+        let partial = crate::storage::partial(&path);
         let precision = self.config.spec.precision.broadcast;
         let write = || {
             let mut file = self.files.create(&partial)?;

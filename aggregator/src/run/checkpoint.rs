@@ -7,8 +7,8 @@ use shared::record::Record;
 use super::directory::round_in;
 use super::error::{damaged, disk};
 use super::{Run, RunError, SMALL};
-use crate::files::{Reading, append_durably, write_durably};
-use crate::report::jsonl;
+use crate::round::jsonl;
+use crate::storage::{Reading, append_durably, write_durably};
 
 impl Run {
     pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
@@ -25,8 +25,8 @@ impl Run {
             .map_err(disk("write", &path))
     }
 
-    /// Writes down what followed from closing the last round, unless that is done: its line, and last its checkpoint; then it
-    /// is entered in the book, which may fail. It is not tried twice: a line that is half-written can only be mended by continuing the run.
+    /// Writes the line and then the checkpoint of the round that was closed last, unless that is done, and hands the round on.
+    /// A failure is not retried: a line that is half-written can only be mended by continuing the run.
     pub(super) fn checkpoint(&mut self) -> Result<(), RunError> {
         let Some(round) = self.unsettled.take() else { return Ok(()) };
         let path = self.directory.rounds();
@@ -39,8 +39,8 @@ impl Run {
             self.resident = None;
         }
         // Before anything is removed that says whose updates they were.
-        if let Some(book) = &mut self.book {
-            book.closed(*round);
+        if let Some(on_closed) = &mut self.on_closed {
+            on_closed(*round);
         }
         Ok(())
     }

@@ -15,12 +15,11 @@ use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
-use super::{Run, RunError, SMALL, TestSet, Traffic, measured, stopping};
-use crate::config::StopPlan;
-use crate::coordinator::{Closing, Tally};
-use crate::database::runs::ClosedRound;
+use super::{Run, RunError, SMALL, Traffic, measured};
+use crate::coordinator::Closing;
+use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
-use crate::report::RoundRecord;
+use crate::round::{ClosedRound, RoundRecord, StopPlan, Tally, stopping};
 
 impl Run {
     /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the

@@ -8,7 +8,7 @@ use models::{Architecture, Backend, Batch, Network, ParamSet, predict, pseudo_la
 use shared::data::{Preparation, View};
 
 use super::RunError;
-use crate::report::RoundRecord;
+use crate::round::RoundRecord;
 
 /// So many samples are predicted, or [`OF_EACH_CLASS`] times the classes if that is more.
 const SAMPLES: usize = 256;

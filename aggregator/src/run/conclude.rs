@@ -8,7 +8,7 @@ use shared::spec::SAMPLES_KEY;
 
 use super::error::disk;
 use super::{Run, RunError};
-use crate::files::write_durably;
+use crate::storage::write_durably;
 
 impl Run {
     /// The model that would be published now.

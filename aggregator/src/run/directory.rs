@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use shared::id::ClientId;
 
-use crate::files::FileLayer;
+use crate::storage::FileLayer;
 
 /// Paths of one run.
 #[derive(Clone, Debug)]

@@ -14,11 +14,12 @@ use shared::id::ClientId;
 use shared::message::{TrainReport, reason};
 
 use super::error::disk;
-use super::{Run, RunError, TestSet, update_file};
+use super::{Run, RunError, update_file};
+use crate::data::TestSet;
 use crate::ensemble::{
     Bundle, EnsembleError, Manifest, Member, Origin, Question, Values, digest, is_sound, write,
 };
-use crate::files::{FileLayer, Reading};
+use crate::storage::{FileLayer, Reading};
 
 /// Values that are read of an update at once.
 const CHUNK: usize = 1 << 14;

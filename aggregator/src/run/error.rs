@@ -10,7 +10,7 @@ use shared::algorithm::{AggregateError, TrainError};
 use shared::data::DataError;
 use shared::record::RecordError;
 
-use crate::data::PlanError;
+use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
 
 /// Why a run cannot go on. Nothing that was accepted is lost: what is durable stays, and the same command
@@ -77,6 +77,17 @@ pub enum RunError {
     /// The algorithm is not of this build.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+}
+
+impl From<EvaluateError> for RunError {
+    fn from(error: EvaluateError) -> Self {
+        match error {
+            EvaluateError::Samples(error) => {
+                Self::Damaged { path: "the test set".into(), reason: error.to_string() }
+            }
+            EvaluateError::Model(error) => Self::Model(error),
+        }
+    }
 }
 
 impl RunError {

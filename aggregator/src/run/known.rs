@@ -11,7 +11,7 @@ use shared::id::ClientId;
 use super::error::disk;
 use super::{Run, RunError};
 use crate::coordinator::Known;
-use crate::files::write_durably;
+use crate::storage::write_durably;
 
 impl Run {
     /// Step *remember*: makes durable who is known.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shared::id::ClientId;
 use shared::message::{Metric, TrainReport, Work};
 
-use crate::report::RoundRecord;
+use crate::round::RoundRecord;
 
 /// Larger numbers are not measured by anybody, and their sums might not be finite.
 const LARGEST: f64 = 1e100;

@@ -62,12 +62,10 @@ mod conclude;
 pub mod directory;
 mod ensemble;
 mod error;
-mod evaluation;
 mod known;
 mod measured;
 mod opening;
 mod recovery;
-pub mod stopping;
 mod stored;
 mod supervised;
 pub(crate) mod update_file;
@@ -89,10 +87,9 @@ use shared::spec::RunSpec;
 
 use crate::config::Config;
 use crate::coordinator::Opening;
-use crate::data;
-use crate::database::runs::{Book, ClosedRound};
-use crate::files::FileLayer;
-use crate::report::RoundRecord;
+use crate::data::{self, TestSet};
+use crate::round::{ClosedRound, RoundRecord, stopping};
+use crate::storage::FileLayer;
 
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
@@ -101,7 +98,6 @@ use supervised::OwnTraining;
 
 pub use broadcast::Broadcast;
 pub use error::RunError;
-pub use evaluation::TestSet;
 pub use supervised::OwnProgress;
 pub use upload::Upload;
 
@@ -172,8 +168,8 @@ pub struct Run {
     settled: u32,
     /// A round that was closed again when the run was continued, until somebody is told.
     reclosed: Option<RoundRecord>,
-    /// Where closed rounds are entered for whoever asks, if anywhere.
-    book: Option<Box<Book>>,
+    /// Receives every closed round once its checkpoint is durable.
+    on_closed: Option<Box<dyn FnMut(ClosedRound) + Send>>,
 }
 
 impl Run {
@@ -206,7 +202,7 @@ impl Run {
             unsettled: None,
             settled: 0,
             reclosed: None,
-            book: None,
+            on_closed: None,
         })
     }
 
@@ -320,9 +316,10 @@ impl Run {
         &self.mended
     }
 
-    /// Closed rounds are entered in `book` from now on.
-    pub fn keep_book(&mut self, book: Book) {
-        self.book = Some(Box::new(book));
+    /// Hands every closed round to `receiver` from now on, once its checkpoint is durable and before the files are removed
+    /// that say whose updates it is made of.
+    pub fn on_closed(&mut self, receiver: impl FnMut(ClosedRound) + Send + 'static) {
+        self.on_closed = Some(Box::new(receiver));
     }
 
     /// Largest payload that an honest client sends.

@@ -11,8 +11,8 @@ use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening, Owed};
-use crate::files::patient::patiently;
-use crate::files::write_durably;
+use crate::storage::patient::patiently;
+use crate::storage::write_durably;
 
 /// The opening of a round, on disk.
 #[derive(Serialize, Deserialize)]

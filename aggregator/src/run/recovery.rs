@@ -10,11 +10,12 @@ use shared::message::{Rejection, UpdateHeader};
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
-use super::{Run, RunError, TestSet, measured, stopping};
+use super::{Run, RunError, measured};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, Owed, Reopened, Resume};
-use crate::files::{FileLayer, write_durably};
-use crate::report::{RoundRecord, jsonl};
+use crate::data::TestSet;
+use crate::round::{RoundRecord, jsonl, stopping};
+use crate::storage::{FileLayer, write_durably};
 
 impl Run {
     /// Continues the run in `directory` and says where it stands.

@@ -7,7 +7,7 @@ use shared::aggregation::{Chunk, Contributor, StoredError, StoredUpdates};
 use shared::message::reason;
 
 use super::update_file;
-use crate::files::{FileLayer, Reading};
+use crate::storage::{FileLayer, Reading};
 
 /// Values that are read of all updates together: 4 MiB of them, however many updates there are.
 const TOGETHER: usize = 1 << 20;
@@ -149,7 +149,7 @@ mod tests {
     use shared::record::Record;
 
     use super::*;
-    use crate::files::Disk;
+    use crate::storage::Disk;
 
     /// The value at a place of a tensor of an update.
     fn value(update: usize, tensor: &str, place: usize) -> f32 {

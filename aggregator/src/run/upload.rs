@@ -9,7 +9,7 @@ use shared::payload::Payload;
 
 use super::error::disk;
 use super::{Run, RunError, update_file};
-use crate::files::patient::patiently;
+use crate::storage::patient::patiently;
 
 /// A whole frame with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]

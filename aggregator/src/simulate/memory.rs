@@ -16,7 +16,7 @@ use shared::message::{ToClient, ToServer};
 use tokio::sync::mpsc;
 
 use crate::coordinator::PeerId;
-use crate::driver::{FromPeer, ToPeer};
+use crate::peer::{FromPeer, ToPeer};
 use crate::run::Upload;
 
 /// Connects simulated clients to the driver of the same process.

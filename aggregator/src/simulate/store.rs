@@ -175,8 +175,8 @@ fn remove(path: &Path) -> Result<(), StoreError> {
 }
 
 fn write(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    fs::create_dir_all(crate::files::parent(path))?;
-    let partial = crate::files::partial(path);
+    fs::create_dir_all(crate::storage::parent(path))?;
+    let partial = crate::storage::partial(path);
     let mut file = File::create(&partial)?;
     pieces.iter().try_for_each(|piece| file.write_all(piece))?;
     drop(file);

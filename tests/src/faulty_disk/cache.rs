@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use aggregator::files::parent;
+use aggregator::storage::parent;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::seed::Seed;

@@ -1,4 +1,4 @@
-use aggregator::files::write_durably;
+use aggregator::storage::write_durably;
 
 use super::*;
 

@@ -6,8 +6,8 @@ mod driver;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use aggregator::config::{Lateness, RoundPolicy};
 use aggregator::coordinator::{Event, PeerId};
+use aggregator::round::{Lateness, RoundPolicy};
 use arbitrary::{Arbitrary, Unstructured};
 use shared::frame;
 use shared::message::ToServer;

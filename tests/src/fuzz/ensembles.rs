@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use aggregator::ensemble::{Bundle, EnsembleError, Manifest, Member, Origin, Values, write};
-use aggregator::files::Disk;
+use aggregator::storage::Disk;
 use models::{Architecture, Array, ParamSet};
 use shared::algorithm::{Answering, Fusion, registry};
 use shared::id::ClientId;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use aggregator::quic::identity::ServerIdentity;
+use aggregator::transport::identity::ServerIdentity;
 use data_encoding::BASE32_NOPAD_NOCASE;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};

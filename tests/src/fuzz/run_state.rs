@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aggregator::coordinator::Coordinator;
-use aggregator::files::Disk;
-use aggregator::report::jsonl;
+use aggregator::round::jsonl;
 use aggregator::start::{StartError, start_on};
+use aggregator::storage::Disk;
 use shared::frame;
 
 use super::{Seen, scratch};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Event, Outcome, PeerId, Resume};
-use aggregator::files::Disk;
-use aggregator::report::{RoundRecord, jsonl};
+use aggregator::round::{RoundRecord, jsonl};
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
+use aggregator::storage::Disk;
 use models::ParamSet;
 use rand::RngExt as _;
 use shared::message::{ToClient, Verdict};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use aggregator::coordinator::Outcome;
-use aggregator::quic::limits::{STRANGERS, UPLOADS};
 use aggregator::run::directory::RunDirectory;
+use aggregator::transport::limits::{STRANGERS, UPLOADS};
 use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
 use federation_tests::keys::device_key;

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use aggregator::database::Database;
-use aggregator::database::devices::{Device, Standing, Weighed};
-use aggregator::driver::{FromPeer, ToPeer};
-use aggregator::enrolment::{Admission, Policy, Register};
-use aggregator::quic::Listener;
-use aggregator::quic::identity::ServerIdentity;
-use aggregator::quic::limits::UPLOADS;
+use aggregator::enrolment::{Admission, Device, Policy, Register, Standing, Weighed};
+use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::directory::upload_of;
+use aggregator::transport::Listener;
+use aggregator::transport::identity::ServerIdentity;
+use aggregator::transport::limits::UPLOADS;
 use federation_tests::process::{PATIENCE, until};
 use federation_tests::raw_peer::{RawPeer, update_header};
 use federation_tests::scenario::Scenario;

@@ -1,7 +1,7 @@
 //! Plans of small experiments.
 
 use super::*;
-use crate::files::Disk;
+use crate::storage::Disk;
 
 pub(in crate::compare) fn plan(text: &str, form: &str) -> Result<Plan, ExperimentError> {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -5,8 +5,7 @@ use std::time::Duration;
 use shared::id::ClientId;
 
 use super::{OpenRound, Stage};
-use crate::coordinator::Tally;
-use crate::report::WaitedFor;
+use crate::round::{Tally, WaitedFor};
 
 /// Clients that are still at work for an earlier round, and whose updates would count in this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

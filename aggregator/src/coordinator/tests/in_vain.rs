@@ -1,6 +1,6 @@
 //! Rounds that wait for clients that do not come back, while others could make another one.
 
-use crate::config::Lateness;
+use crate::round::Lateness;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Updates that come after their round.
 
-use crate::config::Lateness;
+use crate::round::Lateness;
 
 use super::*;
 

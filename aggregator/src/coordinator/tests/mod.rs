@@ -26,8 +26,7 @@ use shared::message::{
 };
 use shared::spec::RunSpec;
 
-use crate::config::{RoundPolicy, VOID_PAUSE};
-use crate::report::WaitedFor;
+use crate::round::{RoundPolicy, VOID_PAUSE, WaitedFor};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::config::Lateness;
+use crate::round::Lateness;
 
 use super::*;
 

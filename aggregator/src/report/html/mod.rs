@@ -15,8 +15,9 @@ mod tests;
 use maud::{Markup, html};
 
 use super::units::{bytes, counted, grouped, percent, seconds};
-use super::{RoundRecord, Summary, plots};
+use super::{Summary, plots};
 use crate::config::Config;
+use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
 pub(crate) use document::document;

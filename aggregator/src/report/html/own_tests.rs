@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use shared::message::Metric;
 
-use crate::report::RoundRecord;
 use crate::report::chart::{Strip, Strips, quartiles};
 use crate::report::units::counted;
+use crate::round::RoundRecord;
 
 /// The card with the clients' newest tests; `None` if there are none.
 pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {

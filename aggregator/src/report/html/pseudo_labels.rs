@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::report::RoundRecord;
 use crate::report::chart::{Axis, Floor, Line, Lines};
 use crate::report::units::percent;
+use crate::round::RoundRecord;
 
 /// What is drawn, by its name in a round's record.
 const SERIES: [(&str, &str, &str); 4] = [

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use crate::report::RoundRecord;
 use crate::report::units::{bytes, seconds};
+use crate::round::RoundRecord;
 
 /// One row for every round, folded away.
 pub(super) fn table(rounds: &[RoundRecord]) -> Markup {

@@ -8,8 +8,9 @@ use shared::schedule::Schedule;
 use shared::spec::{ClientEvaluation, LabelsAt, Training};
 
 use super::Report;
-use crate::config::{Config, Lateness, RoundPolicy, Source, StopPlan};
+use crate::config::{Config, Source};
 use crate::report::units::{counted, grouped};
+use crate::round::{Lateness, RoundPolicy, StopPlan};
 
 /// What was chosen, in words.
 pub(super) fn card(report: &Report<'_>) -> Markup {

@@ -4,7 +4,8 @@ use shared::id::RunId;
 
 use crate::config::{Config, Raw};
 use crate::report::units::counted;
-use crate::report::{Report, RoundRecord, WaitedFor, render};
+use crate::report::{Report, render};
+use crate::round::{RoundRecord, WaitedFor};
 
 fn config(overrides: &[&str]) -> Config {
     let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();

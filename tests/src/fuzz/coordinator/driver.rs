@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use aggregator::config::RoundPolicy;
 use aggregator::coordinator::{
-    Action, Closing, Coordinator, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, Tally,
-    UploadId,
+    Action, Closing, Coordinator, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId,
 };
+use aggregator::round::{RoundPolicy, Tally};
 use shared::frame;
 use shared::id::ClientId;
 use shared::message::{Held, Hello, Rejection, ToServer, TrainReport};

@@ -271,7 +271,7 @@ impl FileLayer for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::spell::CALM;
+    use crate::storage::spell::CALM;
 
     #[test]
     fn a_disk_with_room_for_one_step_and_none_for_the_next_is_not_told_of_each_time() {

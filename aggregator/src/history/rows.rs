@@ -3,7 +3,7 @@
 use rusqlite::{Result, Transaction, params};
 use shared::id::{ClientId, RunId};
 
-use crate::report::{RoundRecord, jsonl};
+use crate::round::{RoundRecord, jsonl};
 
 /// So many events of a run are kept, and some more until it is time to clear up.
 const EVENTS: i64 = 10_000;

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
 
-use crate::files::ownership::advice;
-use crate::files::{Disk, FileLayer, create_dir_durably, parent, partial};
 use crate::report::units::counted;
+use crate::storage::ownership::advice;
+use crate::storage::{Disk, FileLayer, create_dir_durably, parent, partial};
 
 /// The key that the server is known by.
 const CURRENT: &str = "server.key";

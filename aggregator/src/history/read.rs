@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Snapshot;
 use crate::database::{Database, DatabaseError};
-use crate::report::RoundRecord;
+use crate::round::RoundRecord;
 
 /// A run that was served. Moments are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize)]

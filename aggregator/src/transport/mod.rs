@@ -30,8 +30,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::{debug, warn};
 
 use crate::coordinator::PeerId;
-use crate::driver::FromPeer;
 use crate::enrolment::{Admission, Changes};
+use crate::peer::FromPeer;
 use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
 use identity::ServerIdentity;
 use limits::Limits;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::Transaction;
 use shared::id::{ClientId, RunId};
 
-use super::{Health, Snapshot, entries, left_out};
+use super::{Health, Snapshot, rows, skipped_samples};
 use crate::database::{Database, moment};
 use crate::driver::{Notice, printable};
 
@@ -44,7 +44,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to write about `run`, which a [`Book`](super::Book) has entered.
+    /// Begins to write about `run`, which a [`RoundLog`](super::RoundLog) has entered.
     #[must_use]
     pub fn start(database: Database, run: RunId, health: Health) -> Self {
         let (entries, queue) = mpsc::channel();
@@ -157,18 +157,18 @@ fn write(transaction: &Transaction<'_>, run: RunId, at: i64, entry: &Entry) -> r
     match entry {
         Entry::Status(snapshot) => {
             let json = serde_json::to_string(snapshot).expect("numbers, names and ids are JSON");
-            entries::status(transaction, run, &json, at)
+            rows::status(transaction, run, &json, at)
         }
-        Entry::Opened { round, cohort } => entries::opened(transaction, run, *round, *cohort, Some(at)),
+        Entry::Opened { round, cohort } => rows::opened(transaction, run, *round, *cohort, Some(at)),
         Entry::Arrived { round, client, verdict: "accepted", .. } => {
-            entries::accepted(transaction, run, *round, *client, Some(at))
+            rows::accepted(transaction, run, *round, *client, Some(at))
         }
         Entry::Arrived { round, client, verdict, reason } => {
-            entries::arrived(transaction, run, *round, *client, (verdict, reason), at)
+            rows::arrived(transaction, run, *round, *client, (verdict, reason), at)
         }
-        Entry::LeftOut { client, samples } => left_out::note(transaction, run, *client, *samples),
-        Entry::Said { alarm, text } => entries::event(transaction, run, *alarm, text, at),
-        Entry::Ended { outcome } => entries::ended(transaction, run, outcome, at),
+        Entry::LeftOut { client, samples } => skipped_samples::note(transaction, run, *client, *samples),
+        Entry::Said { alarm, text } => rows::event(transaction, run, *alarm, text, at),
+        Entry::Ended { outcome } => rows::ended(transaction, run, outcome, at),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The data sets that a configuration names.
 
+mod test_set;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use shared::data::{
 use shared::spec::LabelsAt;
 
 use crate::config::{Config, DataSet, Source};
-use crate::run::TestSet;
+
+pub use test_set::{EvaluateError, TestSet};
 
 /// Why there is no data. The operator's to mend.
 #[derive(Debug, thiserror::Error)]

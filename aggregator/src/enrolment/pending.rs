@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::Transaction;
 use shared::id::ClientId;
 
-use crate::enrolment::network;
+use super::network;
 
 /// So many wait at a time.
 const MOST: usize = 1000;

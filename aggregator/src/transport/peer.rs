@@ -16,15 +16,13 @@ use shared::ticket::TicketSecret;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
-use super::Gate;
 use super::limits::{Limits, UNHEARD};
-use super::outbox;
-use super::part;
 use super::partials::{Begun, Taken};
 use super::strangers::Stranger;
+use super::{Gate, outbox, part};
 use crate::coordinator::PeerId;
-use crate::driver::{FromPeer, ToPeer};
 use crate::enrolment::Denied;
+use crate::peer::{FromPeer, ToPeer};
 
 /// Why a connection was given up. All of these are the peer's doing, or the disk's.
 #[derive(Debug, thiserror::Error)]

@@ -6,24 +6,15 @@ use std::time::SystemTime;
 use rusqlite::{Connection, Transaction, params};
 use shared::id::{ClientId, RunId};
 
-use super::{Health, entries};
+use super::{Health, rows};
 use crate::coordinator::Resume;
 use crate::database::{Database, DatabaseError, moment};
-use crate::report::RoundRecord;
+use crate::round::ClosedRound;
 use crate::run::{Run, RunError};
-
-/// A round that was closed, and whose updates it is made of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClosedRound {
-    /// Its line.
-    pub record: RoundRecord,
-    /// Whose updates were accepted; empty if that cannot be had any more.
-    pub contributors: Vec<ClientId>,
-}
 
 /// The database as the thread sees it that makes a run's durable steps.
 #[derive(Debug)]
-pub struct Book {
+pub struct RoundLog {
     database: Database,
     run: RunId,
     health: Health,
@@ -49,7 +40,7 @@ impl Pending {
 
 /// Why a run's rounds cannot be entered when it starts.
 #[derive(Debug, thiserror::Error)]
-pub enum BookError {
+pub enum RoundLogError {
     /// The database.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -58,7 +49,7 @@ pub enum BookError {
     Run(#[from] RunError),
 }
 
-impl Book {
+impl RoundLog {
     /// Enters the run, and makes what is there of it agree with its files.
     ///
     /// Rounds that the files know and the database does not are entered. What the database says of later ones did not
@@ -69,7 +60,7 @@ impl Book {
         resume: &Resume,
         health: Health,
         now: SystemTime,
-    ) -> Result<Self, BookError> {
+    ) -> Result<Self, RoundLogError> {
         let (id, closed) = (run.spec().run, run.closed());
         let newest: Vec<ClientId> = run.contributors_of_last()?.into_iter().collect();
         let records = run.written_records()?;
@@ -87,9 +78,9 @@ impl Book {
             let entered = rounds_entered(transaction, id)?;
             for record in records.iter().filter(|record| record.round <= closed) {
                 if record.round == closed {
-                    entries::closed(transaction, id, record, &newest, None)?;
+                    rows::closed(transaction, id, record, &newest, None)?;
                 } else if !entered.contains(&record.round) {
-                    entries::closed(transaction, id, record, &[], None)?;
+                    rows::closed(transaction, id, record, &[], None)?;
                 }
             }
             forget_what_did_not_last(transaction, id, closed, resume)
@@ -99,12 +90,12 @@ impl Book {
 
     /// Enters a round that is closed and settled, with those that could not be entered before. It is tried again with the
     /// next round if the database cannot be written: the run does not wait for it.
-    pub(crate) fn closed(&mut self, round: ClosedRound) {
+    pub fn enter(&mut self, round: ClosedRound) {
         self.pending.push(round, moment(SystemTime::now()));
         let (run, pending) = (self.run, &self.pending);
         let written = self.database.write("enter a round in", |transaction| {
             pending.0.iter().try_for_each(|(round, at)| {
-                entries::closed(transaction, run, &round.record, &round.contributors, Some(*at))
+                rows::closed(transaction, run, &round.record, &round.contributors, Some(*at))
             })
         });
         self.health.note(&written);
@@ -138,7 +129,7 @@ fn forget_what_did_not_last(
         params![name, closed],
     )?;
     let Some(open) = open else { return Ok(()) };
-    entries::opened(transaction, run, newest, open.opening.cohort.len(), None)?;
+    rows::opened(transaction, run, newest, open.opening.cohort.len(), None)?;
     let said: Vec<String> = transaction
         .prepare("SELECT device FROM arrivals WHERE run = ?1 AND round = ?2 AND verdict = 'accepted'")?
         .query_map(params![name, newest], |row| row.get(0))?
@@ -150,12 +141,13 @@ fn forget_what_did_not_last(
             params![name, newest, device],
         )?;
     }
-    open.accepted.iter().try_for_each(|client| entries::accepted(transaction, run, newest, *client, None))
+    open.accepted.iter().try_for_each(|client| rows::accepted(transaction, run, newest, *client, None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::round::RoundRecord;
 
     #[test]
     fn of_a_database_that_stays_broken_the_newest_rounds_wait() {

@@ -4,8 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::StopPlan;
-use crate::report::RoundRecord;
+use super::RoundRecord;
 
 /// What models are compared by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +58,17 @@ impl Criterion {
         let round = if self.is_of_clients() { record.round - 1 } else { record.round };
         Some(Best { round, value: value.filter(|value| value.is_finite())? })
     }
+}
+
+/// When training ends before all rounds are over.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StopPlan {
+    /// What models are compared by, and which is the best.
+    pub metric: Criterion,
+    /// A value that is good enough.
+    pub target: Option<f64>,
+    /// So many tests in a row without a better model are enough.
+    pub patience: Option<u32>,
 }
 
 /// A round's model and what it is worth.

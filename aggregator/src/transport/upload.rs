@@ -20,10 +20,10 @@ use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
 use super::part::{self, Part};
 use super::partials::{Begun, Partials};
 use super::peer::{Peer, PeerError, within};
-use crate::driver::FromPeer;
-use crate::files::ownership::hand_over;
+use crate::peer::FromPeer;
 use crate::run::Upload;
 use crate::run::directory::upload_of;
+use crate::storage::ownership::hand_over;
 
 /// Bytes that are written to the spool at once.
 const CHUNK: usize = 128 << 10;

@@ -1,8 +1,5 @@
 //! Devices and tickets: who may take part.
 
-mod listening;
-mod waiting;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -14,13 +11,9 @@ use shared::identity::PublicKey;
 use shared::message::Refusal;
 use shared::ticket::TicketSecret;
 
-use super::{Database, DatabaseError, moment};
-use crate::enrolment::Policy;
-
-pub use listening::Listening;
-use waiting::make_room;
-
-pub(super) const TABLES: &str = include_str!("tables.sql");
+use super::Policy;
+use super::pending::make_room;
+use crate::database::{Database, DatabaseError, moment};
 
 /// The newest tickets, which are remembered whatever the clock says, so that one that has expired is told from one that never
 /// was.

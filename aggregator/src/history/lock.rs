@@ -4,8 +4,8 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::time::Duration;
 
-use crate::files::ownership::hand_over;
 use crate::run::directory::RunDirectory;
+use crate::storage::ownership::hand_over;
 
 /// Several may ask at the same time, and each holds the lock for a moment.
 const TRIES: u32 = 5;

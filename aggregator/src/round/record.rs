@@ -1,12 +1,12 @@
 //! One round in numbers.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
-use crate::coordinator::is_zero;
+use super::WaitedFor;
+use super::tally::is_zero;
 
 /// What one closed round did. One line of `rounds.jsonl`.
 ///
@@ -84,31 +84,11 @@ pub fn of_a_model(metric: &str) -> bool {
             .contains(&metric)
 }
 
-/// What a round waited for until it closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WaitedFor {
-    /// Every member of the cohort had answered, failed or been lost.
-    #[default]
-    Cohort,
-    /// `round.count.max` updates were in.
-    Count,
-    /// `round.time.min` was over, with enough updates in already.
-    MinTime,
-    /// `round.time.max` was over.
-    MaxTime,
-    /// `round.count.min` updates were in, after `round.time.max` was over.
-    MinCount,
-}
-
-impl fmt::Display for WaitedFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cohort => "the cohort",
-            Self::Count => "enough updates",
-            Self::MinTime => "the shortest time",
-            Self::MaxTime => "the time limit",
-            Self::MinCount => "the fewest updates",
-        })
-    }
+/// A round that was closed, and whose updates it is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClosedRound {
+    /// Its line.
+    pub record: RoundRecord,
+    /// Whose updates were accepted; empty if that cannot be had any more.
+    pub contributors: Vec<ClientId>,
 }

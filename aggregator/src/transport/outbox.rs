@@ -19,7 +19,7 @@ use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
 use super::part::digest;
 use super::peer::{Peer, PeerError, within};
 use super::strangers::Stranger;
-use crate::driver::{FromPeer, ToPeer};
+use crate::peer::{FromPeer, ToPeer};
 use crate::run::Broadcast;
 
 /// Bytes that are read from a broadcast's file at once.

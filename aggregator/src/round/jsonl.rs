@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::report::WaitedFor;
+    use crate::round::WaitedFor;
 
     fn record(round: u32, loss: Option<f64>) -> RoundRecord {
         RoundRecord {

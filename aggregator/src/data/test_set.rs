@@ -1,11 +1,21 @@
 //! Testing the global model on the aggregator's own test set.
 
-use models::{Architecture, Backend, Batch, Evaluation, Network, ParamSet, evaluate};
+use models::{Architecture, Backend, Batch, BatchError, Evaluation, ModelError, Network, ParamSet, evaluate};
 use rayon::prelude::*;
 use shared::data::{Preparation, Skipped, View};
 
-use super::RunError;
 use crate::ensemble::Question;
+
+/// Why a model cannot be tested.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluateError {
+    /// The test samples are not what the model takes.
+    #[error("the test samples do not fit the model: {0}")]
+    Samples(#[from] BatchError),
+    /// The model cannot be built, or fails on the samples.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
 
 /// A test set and how many of its samples are looked at at once.
 #[derive(Clone, Debug)]
@@ -47,14 +57,14 @@ impl TestSet {
         architecture: &Architecture,
         params: &ParamSet,
         backend: &Backend,
-    ) -> Result<Evaluation, RunError> {
+    ) -> Result<Evaluation, EvaluateError> {
         // Each worker has its own buffers; the parameters are shared.
         let order: Vec<usize> = (0..self.view.len()).collect();
         let parts = order
             .par_chunks(self.batch)
             .map_init(
                 || None,
-                |network, positions| -> Result<Evaluation, RunError> {
+                |network, positions| -> Result<Evaluation, EvaluateError> {
                     let network = match network {
                         Some(network) => network,
                         None => network.insert(Network::new(architecture, params, backend)?),
@@ -62,10 +72,7 @@ impl TestSet {
                     let (mut x, mut y) = (Vec::new(), Vec::new());
                     self.preparation.evaluation(&self.view, positions, &mut x, &mut y);
                     let shape = [&[positions.len()], &architecture.input[..]].concat();
-                    let batch = Batch::new(x, shape, y).map_err(|error| RunError::Damaged {
-                        path: "the test set".into(),
-                        reason: error.to_string(),
-                    })?;
+                    let batch = Batch::new(x, shape, y)?;
                     Ok(evaluate(network, [&batch])?)
                 },
             )

@@ -1,8 +1,8 @@
 //! What a round came to, in numbers.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-use crate::report::WaitedFor;
+use serde::{Deserialize, Serialize};
 
 /// A round's counts, as they are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Tally {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-pub(crate) fn is_zero(count: &usize) -> bool {
+pub(super) fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
@@ -42,5 +42,34 @@ impl Tally {
     #[must_use]
     pub fn of_whole(sampled: usize) -> Self {
         Self { sampled, accepted: sampled, waited_for: WaitedFor::Cohort, ..Self::default() }
+    }
+}
+
+/// What a round waited for until it closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitedFor {
+    /// Every member of the cohort had answered, failed or been lost.
+    #[default]
+    Cohort,
+    /// `round.count.max` updates were in.
+    Count,
+    /// `round.time.min` was over, with enough updates in already.
+    MinTime,
+    /// `round.time.max` was over.
+    MaxTime,
+    /// `round.count.min` updates were in, after `round.time.max` was over.
+    MinCount,
+}
+
+impl fmt::Display for WaitedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cohort => "the cohort",
+            Self::Count => "enough updates",
+            Self::MinTime => "the shortest time",
+            Self::MaxTime => "the time limit",
+            Self::MinCount => "the fewest updates",
+        })
     }
 }

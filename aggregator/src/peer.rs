@@ -1,0 +1,124 @@
+//! The seam of transports: what passes between the driver and the tasks that serve peers.
+//!
+//! The real transport, a simulation and tests all plug in here.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use shared::id::ClientId;
+use shared::message::{Refusal, ToClient, ToServer, UpdateHeader};
+use shared::protocol::Protocol;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::coordinator::PeerId;
+use crate::database::DatabaseError;
+use crate::run::{Broadcast, Upload};
+
+/// What a peer's task tells the driver.
+#[derive(Debug)]
+pub enum FromPeer {
+    /// A connection was made.
+    Connected {
+        /// Its number.
+        peer: PeerId,
+        /// Where commands for it go.
+        commands: mpsc::UnboundedSender<ToPeer>,
+    },
+    /// A message without payload arrived.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// What.
+        message: ToServer,
+        /// Bytes that it took on the wire.
+        bytes: u64,
+        /// Its place among the messages of this peer that wait to be heard, where there are only so many;
+        /// free for the next one when this is dropped.
+        place: Option<OwnedSemaphorePermit>,
+    },
+    /// It speaks a version that has no word for what the run asks of a device before it trains, and so was not asked.
+    Unconditional {
+        /// Which.
+        peer: PeerId,
+        /// The version.
+        protocol: Protocol,
+    },
+    /// An update arrived; its payload is unread.
+    Uploaded {
+        /// From whom.
+        peer: PeerId,
+        /// What accompanies it.
+        header: UpdateHeader,
+        /// The whole frame.
+        upload: Upload,
+        /// Its turn among uploads, where there are only so many at a time; over when this is dropped.
+        turn: Option<OwnedSemaphorePermit>,
+        /// Bytes that it took on the wire.
+        bytes: u64,
+    },
+    /// An update waits for its turn: the peer is alive although nothing is heard of it.
+    Waits {
+        /// Who waits.
+        peer: PeerId,
+    },
+    /// An update cannot be written to the spool: this machine is in the way, not the peer. The connection is
+    /// closed for it, so that the client offers the update again.
+    SpoolFailed {
+        /// Whose update.
+        peer: PeerId,
+        /// Where it was to be written.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Somebody may not take part.
+    Refused {
+        /// Its connection, which closes.
+        peer: PeerId,
+        /// Who it says it is.
+        client: ClientId,
+        /// Why, as it was told.
+        refusal: Refusal,
+    },
+    /// Whether a device may take part cannot be seen, which is this machine's fault: it is to come again.
+    Unknowable {
+        /// What the database says.
+        error: DatabaseError,
+    },
+    /// A device may not take part any more, connected or not. It may be one that nobody knows here.
+    Revoked {
+        /// Who.
+        client: ClientId,
+    },
+    /// Somebody was sent away because all places are taken; said once.
+    TurnedAway {
+        /// How many there are.
+        places: usize,
+    },
+    /// A handshake found no version of the protocol that both sides speak.
+    Foreign {
+        /// Where whoever speaks another one is.
+        address: IpAddr,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+        /// Why, for the operator.
+        reason: String,
+        /// Whether they parted in good order: the peer has received all that it was told up to [`ToPeer::Disconnect`], or has
+        /// hung up by itself. One whose network or process is gone does neither.
+        parted: bool,
+    },
+}
+
+/// What the driver tells a peer's task.
+#[derive(Clone, Debug)]
+pub enum ToPeer {
+    /// Send a message without payload.
+    Message(ToClient),
+    /// Send the task of a round.
+    Task(Broadcast),
+    /// Deliver what was sent, then close the connection.
+    Disconnect,
+}

@@ -1,0 +1,23 @@
+//! Plain facts of a round: its policy, its counts, its record.
+//!
+//! Nothing here does I/O, and nothing here imports from another folder of this crate: the state machine, the configuration,
+//! the run's files and the reports all rest on it.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `policy` | [`RoundPolicy`]: when a round opens, whom it asks, when it closes; [`Lateness`] |
+//! | `tally` | [`Tally`]: the counts of a round |
+//! | `record` | [`RoundRecord`]: one line of `rounds.jsonl`; [`ClosedRound`] |
+//! | [`jsonl`] | records as the text of `rounds.jsonl`, and back |
+//! | [`stopping`] | which model is the best, and when training ends early |
+
+pub mod jsonl;
+mod policy;
+mod record;
+pub mod stopping;
+mod tally;
+
+pub use policy::{Lateness, RoundPolicy, VOID_PAUSE};
+pub use record::{ClosedRound, RoundRecord, of_a_model};
+pub use stopping::StopPlan;
+pub use tally::{Tally, WaitedFor};

@@ -14,6 +14,7 @@ use super::usable::{BATCH, FusionName, Usable, no_fusion};
 use super::{ConfigArgs, terminal};
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
+use crate::run::RunError;
 
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
@@ -52,7 +53,7 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     };
     let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
     let tests = TestSet::new(view, usable.preparation(), BATCH);
-    let evaluation = tests.evaluate(architecture, params, &Backend::cpu())?;
+    let evaluation = tests.evaluate(architecture, params, &Backend::cpu()).map_err(RunError::from)?;
     if arguments.json {
         let json =
             serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;

@@ -110,7 +110,9 @@ pub fn mixtures(
         let tests = TestSet::new(view, preparation, config.evaluate.batch.max(500));
         let at = |theta: f64| -> Result<Mixed, MixError> {
             let mixture = mixed(&a, &b, theta).map_err(|error| MixError::Different(name.clone(), error))?;
-            let tested = tests.evaluate(&config.spec.architecture, &mixture, &Backend::cpu())?;
+            let tested = tests
+                .evaluate(&config.spec.architecture, &mixture, &Backend::cpu())
+                .map_err(RunError::from)?;
             Ok(Mixed { theta, loss: tested.loss, accuracy: tested.accuracy })
         };
         let steps = how.steps.max(2);

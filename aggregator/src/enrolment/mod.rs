@@ -25,12 +25,14 @@ mod live;
 mod network;
 mod pending;
 mod policy;
+mod tickets;
 
 pub use admission::{Admission, Changes, Denied, Register};
-pub use devices::{Device, Issued, Seen, Standing, Weighed};
+pub use devices::{Device, Seen, Standing, Weighed};
 pub use listening::Listening;
 pub(crate) use network::network;
 pub use policy::Policy;
+pub use tickets::Issued;
 
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ use shared::message::{
 };
 use shared::spec::RunSpec;
 
-use crate::round::{RoundPolicy, VOID_PAUSE, WaitedFor};
+use crate::round::{RoundPolicy, Tally, VOID_PAUSE, WaitedFor};
 
 use super::*;
 

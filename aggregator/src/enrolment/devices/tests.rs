@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use shared::identity::SecretKey;
 
+use super::super::Issued;
 use super::*;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`session`] | the protocol state machine: no I/O, no clock |
 //! | [`driver`] | does the machine's I/O: connection, training, store, time |
-//! | [`workshop`] | threads that train |
+//! | [`pool`] | threads that train |
 //! | [`work`] | one task: from the broadcast's bytes to the update's |
 //! | [`sensors`] | whether the device is in a state to train |
 //! | [`system`] | what the system tells of the device |
@@ -24,16 +24,15 @@ pub mod cli;
 pub mod doctor;
 pub mod driver;
 pub mod evaluate;
-mod interrupted;
-pub mod link;
 pub mod memory;
 pub mod personal;
+pub mod pool;
 pub mod predict;
 pub mod quic;
 pub mod sensors;
 pub mod session;
 pub mod store;
 pub mod system;
+pub mod task;
+pub mod transport;
 pub mod trust;
-pub mod work;
-pub mod workshop;

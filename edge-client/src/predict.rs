@@ -326,14 +326,14 @@ impl Answerer {
 }
 
 /// What is done with a batch of samples at these positions; it may break to end early.
-type Work<'a> = dyn FnMut(&[usize], &Batch) -> Result<ControlFlow<()>, PredictError> + 'a;
+type OnBatch<'a> = dyn FnMut(&[usize], &Batch) -> Result<ControlFlow<()>, PredictError> + 'a;
 
 /// Hands the samples of `data`, prepared for a network of this input, to `work` batch by batch.
 pub(crate) fn for_each_batch(
     preparation: &Preparation,
     input: &[usize],
     data: &View,
-    work: &mut Work<'_>,
+    work: &mut OnBatch<'_>,
 ) -> Result<(), PredictError> {
     if preparation.shape(data.shape()).ok().as_deref() != Some(input) {
         return Err(PredictError::Shape { expected: input.to_vec(), found: data.shape().to_vec() });

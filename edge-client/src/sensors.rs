@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use shared::eligibility::{Condition, Eligibility, Unready};
+use shared::eligibility::{Condition, Eligibility, Ineligible};
 
 use crate::doctor::disk::room;
 use crate::system::System;
@@ -34,7 +34,7 @@ impl Sensors {
     }
 
     /// Whether the device meets what a run asks for. Looks at nothing if that is nothing.
-    pub fn check(&self, asked: &Eligibility) -> Result<(), Unready> {
+    pub fn check(&self, asked: &Eligibility) -> Result<(), Ineligible> {
         match &self.system {
             Some(system) if *asked != Eligibility::default() => asked.judge(&self.condition(system)),
             _ => Ok(()),
@@ -146,9 +146,9 @@ mod tests {
         let (_root, sensors) = sensors(&[("sys/class/thermal/thermal_zone0/temp", "90000\n")]);
         assert_eq!(sensors.check(&Eligibility::default()), Ok(()));
         let cool = Eligibility { max_temperature: 80, ..Eligibility::default() };
-        assert_eq!(sensors.check(&cool), Err(Unready::Hot { celsius: 90, limit: 80 }));
+        assert_eq!(sensors.check(&cool), Err(Ineligible::Hot { celsius: 90, limit: 80 }));
         assert_eq!(Sensors::none().check(&cool), Ok(()));
         let roomy = Eligibility { min_disk: u32::MAX, ..Eligibility::default() };
-        assert!(matches!(sensors.check(&roomy), Err(Unready::Disk { .. })), "no disk is that large");
+        assert!(matches!(sensors.check(&roomy), Err(Ineligible::Disk { .. })), "no disk is that large");
     }
 }

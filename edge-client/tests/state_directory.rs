@@ -8,29 +8,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use edge_client::store::{DiskStore, KnownServer, MemoryStore, Store, StoreError};
 use shared::id::RunId;
-use shared::message::{Discard, Held, Rejection, TrainReport, Verdict};
+use shared::message::{Discard, Rejection, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 const RUN: RunId = RunId::from_bytes([7; 8]);
 
-fn held(round: u32) -> Held {
-    Held { run: RUN, round }
+fn held(round: u32) -> TaskId {
+    TaskId { run: RUN, round }
 }
 
 fn report(samples: u64) -> TrainReport {
     TrainReport { samples, steps: 3, loss: 0.5, duration: Duration::from_millis(1250), metrics: [None; 12] }
 }
 
-fn keep(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {
-    store.keep(held(round), &report(u64::from(round)), &payload(round), local).unwrap();
+fn save(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {
+    store.save(held(round), &report(u64::from(round)), &payload(round), local).unwrap();
 }
 
 fn accepted(store: &mut dyn Store) {
     store.forget(Some(&Verdict::Accepted)).unwrap();
 }
 
-fn local(store: &mut dyn Store) -> Option<Vec<u8>> {
-    store.local(RUN).unwrap()
+fn client_state(store: &mut dyn Store) -> Option<Vec<u8>> {
+    store.client_state(RUN).unwrap()
 }
 
 fn payload(round: u32) -> Payload {
@@ -40,55 +40,55 @@ fn payload(round: u32) -> Payload {
 /// What a store does, whatever it is made of.
 fn contract(store: &mut dyn Store) {
     let other = RunId::from_bytes([9; 8]);
-    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.pending().unwrap(), None);
     assert!(matches!(store.payload(), Err(StoreError::NothingHeld)));
-    assert_eq!(store.local(RUN).unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap(), None);
     accepted(store);
     store.forget(None).unwrap();
     store.sync_handle()().unwrap();
 
-    keep(store, 1, None);
-    assert_eq!(store.held().unwrap(), Some((held(1), report(1))));
+    save(store, 1, None);
+    assert_eq!(store.pending().unwrap(), Some((held(1), report(1))));
     assert_eq!(store.payload().unwrap(), payload(1));
-    assert_eq!(store.local(RUN).unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap(), None);
     let sync = store.sync_handle();
 
-    keep(store, 2, Some(b"two"));
-    assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
+    save(store, 2, Some(b"two"));
+    assert_eq!(store.pending().unwrap(), Some((held(2), report(2))));
     assert_eq!(store.payload().unwrap(), payload(2));
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
-    assert_eq!(store.local(other).unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.client_state(other).unwrap(), None);
 
     // Without new client state the old one stays; empty is not the same as none.
     accepted(store);
-    keep(store, 3, None);
-    assert_eq!(local(store).as_deref(), Some(&b"two"[..]));
+    save(store, 3, None);
+    assert_eq!(client_state(store).as_deref(), Some(&b"two"[..]));
     accepted(store);
-    assert_eq!(local(store).as_deref(), Some(&b"two"[..]));
-    keep(store, 4, Some(b""));
-    assert_eq!(local(store).as_deref(), Some(&b""[..]));
+    assert_eq!(client_state(store).as_deref(), Some(&b"two"[..]));
+    save(store, 4, Some(b""));
+    assert_eq!(client_state(store).as_deref(), Some(&b""[..]));
     accepted(store);
-    keep(store, 5, Some(b"five"));
+    save(store, 5, Some(b"five"));
     accepted(store);
-    assert_eq!(store.held().unwrap(), None);
+    assert_eq!(store.pending().unwrap(), None);
     assert!(matches!(store.payload(), Err(StoreError::NothingHeld)));
-    assert_eq!(local(store).as_deref(), Some(&b"five"[..]));
+    assert_eq!(client_state(store).as_deref(), Some(&b"five"[..]));
     accepted(store);
 
     // What goes with an update that does not count goes with it.
     let not_finite = Rejection::NotFinite { tensor: "w".to_owned() };
     let useless = [None, Some(Verdict::Discarded(Discard::Late)), Some(Verdict::Rejected(not_finite))];
     for verdict in useless {
-        keep(store, 6, Some(b"six"));
+        save(store, 6, Some(b"six"));
         store.forget(verdict.as_ref()).unwrap();
-        assert_eq!((store.held().unwrap(), local(store).as_deref()), (None, Some(&b"five"[..])));
+        assert_eq!((store.pending().unwrap(), client_state(store).as_deref()), (None, Some(&b"five"[..])));
     }
-    keep(store, 7, Some(b"seven"));
-    keep(store, 8, None);
-    assert_eq!(local(store).as_deref(), Some(&b"five"[..]), "nobody has said that it counts");
-    keep(store, 9, Some(b"nine"));
+    save(store, 7, Some(b"seven"));
+    save(store, 8, None);
+    assert_eq!(client_state(store).as_deref(), Some(&b"five"[..]), "nobody has said that it counts");
+    save(store, 9, Some(b"nine"));
     store.forget(Some(&Verdict::Discarded(Discard::Duplicate))).unwrap();
-    assert_eq!(local(store).as_deref(), Some(&b"nine"[..]));
+    assert_eq!(client_state(store).as_deref(), Some(&b"nine"[..]));
     // It was made for what is gone by now.
     std::thread::spawn(sync).join().unwrap().unwrap();
 }
@@ -108,23 +108,23 @@ fn everything_is_there_after_a_restart() {
     let client = store.client();
     let server = KnownServer::new(store.key().public(), vec!["lab:4433".to_owned()]);
     store.server().save(&server).unwrap();
-    keep(&mut store, 1, Some(b"one"));
+    save(&mut store, 1, Some(b"one"));
     accepted(&mut store);
-    keep(&mut store, 2, Some(b"two"));
+    save(&mut store, 2, Some(b"two"));
     drop(store);
 
     let mut store = DiskStore::open(&state).unwrap();
     assert_eq!(store.client(), client);
     assert_eq!(store.server().load().unwrap(), Some(server));
-    assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
+    assert_eq!(store.pending().unwrap(), Some((held(2), report(2))));
     assert_eq!(store.payload().unwrap(), payload(2));
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     accepted(&mut store);
     drop(store);
 
     let mut store = DiskStore::open(&state).unwrap();
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     // Nothing is left over that would fill a disk in time.
     let mut names: Vec<_> = fs::read_dir(&state)
         .unwrap()
@@ -148,9 +148,9 @@ fn two_processes_do_not_share_a_state_directory() {
 /// A state directory with client state "one" of an accepted update and an update of round 2 with client state "two" held.
 fn prepared(state: &Path) {
     let mut store = DiskStore::open(state).unwrap();
-    keep(&mut store, 1, Some(b"one"));
+    save(&mut store, 1, Some(b"one"));
     accepted(&mut store);
-    keep(&mut store, 2, Some(b"two"));
+    save(&mut store, 2, Some(b"two"));
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn a_damaged_update_is_trained_again_from_the_state_before_it() {
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
 
         let mut store = DiskStore::open(folder.path()).unwrap();
-        assert_eq!(store.held().unwrap(), None, "{file}");
-        assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]), "{file}");
-        keep(&mut store, 2, Some(b"again"));
-        assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"again"[..]), "{file}");
+        assert_eq!(store.pending().unwrap(), None, "{file}");
+        assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]), "{file}");
+        save(&mut store, 2, Some(b"again"));
+        assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"again"[..]), "{file}");
     }
 }
 
@@ -177,8 +177,8 @@ fn an_update_that_was_being_written_never_was() {
     // As if the process had been killed before the last step of keeping.
     fs::rename(folder.path().join("outbox"), folder.path().join("outbox.partial")).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]));
     assert!(!folder.path().join("outbox.partial").exists());
 }
 
@@ -190,15 +190,15 @@ fn forgetting_may_be_interrupted_after_each_step() {
     let (outbox, kept) = (folder.path().join("outbox"), folder.path().join(format!("runs/{RUN}/local")));
     fs::rename(outbox.join("local"), &kept).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), Some((held(2), report(2))));
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.pending().unwrap(), Some((held(2), report(2))));
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     drop(store);
 
     // The update is gone, its directory is not.
     fs::remove_file(outbox.join("update")).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     drop(store);
 
     // A power failure has kept the removal of the update and lost the move of the client state before it.
@@ -206,8 +206,8 @@ fn forgetting_may_be_interrupted_after_each_step() {
     prepared(folder.path());
     fs::remove_file(folder.path().join("outbox/update")).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     drop(store);
 
     // The same, and the client state is damaged: the one before it counts.
@@ -216,8 +216,8 @@ fn forgetting_may_be_interrupted_after_each_step() {
     fs::remove_file(folder.path().join("outbox/update")).unwrap();
     fs::write(folder.path().join("outbox/local"), b"FLL").unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]));
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn letting_go_of_what_does_not_count_may_be_interrupted_after_each_step() {
         store.forget(None).unwrap();
         drop(store);
         let mut store = DiskStore::open(folder.path()).unwrap();
-        assert_eq!(store.held().unwrap(), None, "{done}");
-        assert_eq!(local(&mut store).as_deref(), Some(&b"one"[..]), "{done}");
+        assert_eq!(store.pending().unwrap(), None, "{done}");
+        assert_eq!(client_state(&mut store).as_deref(), Some(&b"one"[..]), "{done}");
         assert!(!folder.path().join("outbox.partial").exists(), "{done}");
     }
 }
@@ -269,8 +269,8 @@ fn an_update_that_vanishes_while_it_is_held_is_an_error_and_then_forgotten() {
     let mut store = DiskStore::open(folder.path()).unwrap();
     fs::write(folder.path().join("outbox/update"), b"").unwrap();
     assert!(matches!(store.payload(), Err(StoreError::Lost { .. })));
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]));
 }
 
 #[test]
@@ -279,12 +279,12 @@ fn client_state_of_another_run_beside_an_update_is_damage() {
     prepared(folder.path());
     let elsewhere = tempfile::tempdir().unwrap();
     let mut other = DiskStore::open(elsewhere.path()).unwrap();
-    let of_other_run = Held { run: RunId::from_bytes([9; 8]), round: 2 };
-    other.keep(of_other_run, &report(2), &payload(2), Some(b"other")).unwrap();
+    let of_other_run = TaskId { run: RunId::from_bytes([9; 8]), round: 2 };
+    other.save(of_other_run, &report(2), &payload(2), Some(b"other")).unwrap();
     fs::copy(elsewhere.path().join("outbox/local"), folder.path().join("outbox/local")).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]));
 }
 
 #[test]
@@ -332,16 +332,16 @@ fn a_state_directory_below_a_file_is_the_users_to_mend() {
 fn what_cannot_be_written_is_an_error_and_nothing_kept_before_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
-    keep(&mut store, 1, Some(b"one"));
+    save(&mut store, 1, Some(b"one"));
     accepted(&mut store);
     // A file where the outbox would be written: what a full or read-only disk does, and root is not spared.
     fs::write(folder.path().join("outbox"), "").unwrap();
-    let error = store.keep(held(2), &report(2), &payload(2), None).unwrap_err();
+    let error = store.save(held(2), &report(2), &payload(2), None).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
-    assert_eq!(store.held().unwrap(), None);
-    assert_eq!(store.local(RUN).unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.pending().unwrap(), None);
+    assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]));
     fs::remove_file(folder.path().join("outbox")).unwrap();
-    keep(&mut store, 2, None);
+    save(&mut store, 2, None);
 }
 
 #[cfg(unix)]

@@ -20,24 +20,24 @@ pub struct Eligibility {
 
 impl Eligibility {
     /// Whether a device in this state trains.
-    pub fn judge(&self, condition: &Condition) -> Result<(), Unready> {
+    pub fn judge(&self, condition: &Condition) -> Result<(), Ineligible> {
         let &Condition { celsius, battery, memory, disk } = condition;
         if let Some(celsius) =
             celsius.filter(|found| self.max_temperature > 0 && *found > self.max_temperature)
         {
-            return Err(Unready::Hot { celsius, limit: self.max_temperature });
+            return Err(Ineligible::Hot { celsius, limit: self.max_temperature });
         }
         if self.mains && battery.is_some() {
-            return Err(Unready::Battery);
+            return Err(Ineligible::Battery);
         }
         if let Some(percent) = battery.filter(|percent| *percent < self.min_charge) {
-            return Err(Unready::Charge { percent, limit: self.min_charge });
+            return Err(Ineligible::Charge { percent, limit: self.min_charge });
         }
         if let Some(free) = memory.filter(|free| *free < self.min_memory) {
-            return Err(Unready::Memory { free, limit: self.min_memory });
+            return Err(Ineligible::Memory { free, limit: self.min_memory });
         }
         if let Some(free) = disk.filter(|free| *free < self.min_disk) {
-            return Err(Unready::Disk { free, limit: self.min_disk });
+            return Err(Ineligible::Disk { free, limit: self.min_disk });
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ pub struct Condition {
 
 /// Why a device does not train now. It is nobody's fault, and passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Unready {
+pub enum Ineligible {
     /// It is too hot.
     #[error("too hot: {celsius} degrees, at most {limit} are allowed")]
     Hot {
@@ -109,16 +109,16 @@ mod tests {
     fn bounds_themselves_are_within_bounds() {
         assert_eq!(ALL.judge(&FINE), Ok(()));
         let cases = [
-            (Condition { celsius: Some(71), ..FINE }, Unready::Hot { celsius: 71, limit: 70 }),
-            (Condition { battery: Some(29), ..FINE }, Unready::Charge { percent: 29, limit: 30 }),
-            (Condition { memory: Some(199), ..FINE }, Unready::Memory { free: 199, limit: 200 }),
-            (Condition { disk: Some(99), ..FINE }, Unready::Disk { free: 99, limit: 100 }),
+            (Condition { celsius: Some(71), ..FINE }, Ineligible::Hot { celsius: 71, limit: 70 }),
+            (Condition { battery: Some(29), ..FINE }, Ineligible::Charge { percent: 29, limit: 30 }),
+            (Condition { memory: Some(199), ..FINE }, Ineligible::Memory { free: 199, limit: 200 }),
+            (Condition { disk: Some(99), ..FINE }, Ineligible::Disk { free: 99, limit: 100 }),
         ];
         for (condition, reason) in cases {
             assert_eq!(ALL.judge(&condition), Err(reason));
         }
         let mains = Eligibility { mains: true, ..ALL };
-        assert_eq!(mains.judge(&FINE), Err(Unready::Battery));
+        assert_eq!(mains.judge(&FINE), Err(Ineligible::Battery));
         assert_eq!(mains.judge(&Condition { battery: None, ..FINE }), Ok(()));
     }
 

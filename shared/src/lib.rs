@@ -14,8 +14,8 @@
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment is |
-//! | [`ownership`] | whom files belong to that root makes among another user's |
-//! | [`vigil`] | whether a program gets on with its work |
+//! | [`chown`] | files that root creates are given to the owner of their directory |
+//! | [`watchdog`] | whether a program makes progress |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
 //! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
@@ -23,6 +23,7 @@
 pub mod aggregation;
 pub mod algorithm;
 pub mod calendar;
+pub mod chown;
 pub mod data;
 pub mod eligibility;
 pub mod evaluation;
@@ -30,7 +31,6 @@ pub mod frame;
 pub mod id;
 pub mod identity;
 pub mod message;
-pub mod ownership;
 pub mod payload;
 pub mod personalisation;
 pub mod protocol;
@@ -40,4 +40,4 @@ pub mod seed;
 pub mod share;
 pub mod spec;
 pub mod ticket;
-pub mod vigil;
+pub mod watchdog;

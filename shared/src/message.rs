@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::eligibility::{Eligibility, Unready};
+use crate::eligibility::{Eligibility, Ineligible};
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
 use crate::spec::RunSpec;
@@ -56,8 +56,8 @@ pub enum ToServer {
     /// Lets a device in that the server does not know yet: the one message that may come before the hello.
     Redeem(TicketSecret),
     /// A part of a task is here from an earlier connection: its rest is enough. Before the hello, like a ticket.
-    Partial(Partial),
-    /// The rest of an update whose first bytes the server [has](ToClient::Partial). *With payload.*
+    ResumePoint(ResumePoint),
+    /// The rest of an update whose first bytes the server [has](ToClient::ResumePoint). *With payload.*
     UpdateRest {
         /// As with the first part.
         header: UpdateHeader,
@@ -66,15 +66,15 @@ pub enum ToServer {
     },
     /// The client is not in a state to train in `round`, as the [conditions](ToClient::Conditions) ask for, and stays in the run.
     /// It may be asked again.
-    NotNow {
+    Ineligible {
         /// The round it was asked to train in.
         round: u32,
         /// What is in the way.
-        reason: Unready,
+        reason: Ineligible,
     },
     /// So many samples on the device cannot be used and are left out, as whoever runs it has allowed. After every welcome, also if
     /// there are none: there may have been some before. Which, and why, stays there: names of files are its owner's.
-    LeftOut {
+    SkippedSamples {
         /// Training samples. They are not among those of the hello.
         samples: u64,
     },
@@ -98,7 +98,7 @@ pub enum ToClient {
         /// The round.
         round: u32,
         /// What is to be done.
-        work: Work,
+        work: TaskKind,
     },
     /// What became of the update of `round`; the client may forget it. Before the welcome, if it has counted already and the client
     /// comes with it.
@@ -120,13 +120,13 @@ pub enum ToClient {
         key: PublicKey,
     },
     /// A part of the client's update is here from an earlier connection: its rest is enough. Before the welcome.
-    Partial(Partial),
-    /// The rest of a task whose first bytes the client [has](ToServer::Partial). *With payload.*
+    ResumePoint(ResumePoint),
+    /// The rest of a task whose first bytes the client [has](ToServer::ResumePoint). *With payload.*
     TaskRest {
         /// The round.
         round: u32,
         /// What is to be done.
-        work: Work,
+        work: TaskKind,
         /// Bytes of the payload that the client has.
         offset: u64,
     },
@@ -137,7 +137,7 @@ pub enum ToClient {
 
 /// The beginning of a payload that a connection did not bring to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Partial {
+pub struct ResumePoint {
     /// The round that it belongs to.
     pub round: u32,
     /// How much of it is there.
@@ -146,9 +146,9 @@ pub struct Partial {
     pub digest: [u8; 32],
 }
 
-impl Partial {
+impl ResumePoint {
     /// Fewer bytes are not worth a word.
-    pub const WORTH: usize = 256 << 10;
+    pub const MIN_BYTES: usize = 256 << 10;
 
     /// The beginning of a payload of `round`.
     #[must_use]
@@ -167,7 +167,7 @@ impl Partial {
 
 /// What a client is asked to do with the model that it is sent; any of these together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
+pub struct TaskKind {
     /// Train it and send what was learned. Without this the update is an empty payload, and its report is what counts.
     pub train: bool,
     /// Test it, as it was sent, on the device's own test samples.
@@ -176,7 +176,7 @@ pub struct Work {
     pub personalise: bool,
 }
 
-impl Work {
+impl TaskKind {
     /// Training alone.
     pub const TRAIN: Self = Self { train: true, evaluate: false, personalise: false };
 
@@ -198,7 +198,7 @@ impl Work {
     }
 }
 
-/// What a client's [`Work`] is about.
+/// What a client's [`TaskKind`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The model of all learns from the device's data.
@@ -223,12 +223,12 @@ pub struct Hello {
     /// Number of classes its labels are drawn from.
     pub classes: u32,
     /// The task that the device is still working on or has finished, so that it is not given again.
-    pub holds: Option<Held>,
+    pub holds: Option<TaskId>,
 }
 
 /// A task in a client's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct TaskId {
     /// The run it belongs to.
     pub run: RunId,
     /// The round it belongs to.

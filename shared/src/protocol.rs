@@ -63,9 +63,9 @@ impl ToServer {
             Self::Hello(_) | Self::Heartbeat(_) | Self::Update(_) | Self::Failed { .. } | Self::Goodbye => {
                 Protocol::V2
             }
-            Self::Redeem(_) | Self::Partial(_) | Self::UpdateRest { .. } => Protocol::V3,
-            Self::NotNow { .. } => Protocol::V4,
-            Self::LeftOut { .. } => Protocol::V5,
+            Self::Redeem(_) | Self::ResumePoint(_) | Self::UpdateRest { .. } => Protocol::V3,
+            Self::Ineligible { .. } => Protocol::V4,
+            Self::SkippedSamples { .. } => Protocol::V5,
         }
     }
 }
@@ -93,7 +93,7 @@ impl ToClient {
                 | Refusal::TicketExpired
                 | Refusal::TicketUsedUp => Protocol::V3,
             },
-            Self::ServerKey { .. } | Self::Partial(_) | Self::TaskRest { .. } => Protocol::V3,
+            Self::ServerKey { .. } | Self::ResumePoint(_) | Self::TaskRest { .. } => Protocol::V3,
             Self::Conditions(_) => Protocol::V4,
         }
     }

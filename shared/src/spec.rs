@@ -12,7 +12,7 @@ use crate::aggregation::Aggregation;
 use crate::data::partition::{shuffled, stream};
 use crate::data::{Labels, Preparation, Reading, View};
 use crate::id::{ClientId, RunId};
-use crate::message::Work;
+use crate::message::TaskKind;
 use crate::personalisation::Personalisation;
 use crate::schedule::Schedule;
 use crate::seed::Seed;
@@ -193,22 +193,22 @@ impl RunSpec {
     /// What clients are asked for in this round of training, counted from 1. The model that they are sent is that of the
     /// round before.
     #[must_use]
-    pub fn work_in(&self, round: u32) -> Work {
+    pub fn work_in(&self, round: u32) -> TaskKind {
         let due = |every: u32| every > 0 && round > 1 && (round - 1).is_multiple_of(every);
         let personalise = self.personalisation.as_ref().is_some_and(|settings| due(settings.every));
-        Work { train: true, evaluate: due(self.evaluation.every), personalise }
+        TaskKind { train: true, evaluate: due(self.evaluation.every), personalise }
     }
 
     /// What all clients are asked for with the last model, after the training; `None` if for nothing.
     #[must_use]
-    pub fn closing_work(&self) -> Option<Work> {
+    pub fn closing_work(&self) -> Option<TaskKind> {
         let (evaluate, personalise) = (self.evaluation.every > 0, self.personalisation.is_some());
-        Some(Work { train: false, evaluate, personalise }).filter(|work| work.tests())
+        Some(TaskKind { train: false, evaluate, personalise }).filter(|work| work.tests())
     }
 
     /// What the round after `closed` is for, if training ends with round `last`; `None` if there is none.
     #[must_use]
-    pub fn work_after(&self, closed: u32, last: u32) -> Option<Work> {
+    pub fn work_after(&self, closed: u32, last: u32) -> Option<TaskKind> {
         if closed < last {
             Some(self.work_in(closed + 1))
         } else {

@@ -15,13 +15,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
 use shared::data::{Augmentation, Edge, Normalisation, Preparation};
-use shared::eligibility::{Eligibility, Unready};
+use shared::eligibility::{Eligibility, Ineligible};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::identity::PublicKey;
 use shared::message::{
-    Discard, Fraction, Held, Hello, Metric, Metrics, Partial, Progress, Refusal, Rejection, ToClient,
-    ToServer, TrainReport, UpdateHeader, Verdict, Work,
+    Discard, Fraction, Hello, Metric, Metrics, Progress, Refusal, Rejection, ResumePoint, TaskId, TaskKind,
+    ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
 use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 use shared::schedule::Schedule;
@@ -46,7 +46,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         holds: None,
     };
     let holding =
-        Hello { holds: Some(Held { run: RunId::from_bytes(*b"01234567"), round: 300 }), ..hello.clone() };
+        Hello { holds: Some(TaskId { run: RunId::from_bytes(*b"01234567"), round: 300 }), ..hello.clone() };
     let report = TrainReport {
         samples: 600,
         steps: 300,
@@ -82,14 +82,26 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("update-personal", ToServer::Update(UpdateHeader { round: 4, report: personal })),
         ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
         ("goodbye", ToServer::Goodbye),
-        ("partial", ToServer::Partial(Partial { round: 300, bytes: 1 << 20, digest: [5; 32] })),
+        ("partial", ToServer::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),
         ("update-rest", ToServer::UpdateRest { header: UpdateHeader { round: 3, report }, offset: 1 << 20 }),
-        ("not-now-hot", ToServer::NotNow { round: 3, reason: Unready::Hot { celsius: 83, limit: 75 } }),
-        ("not-now-battery", ToServer::NotNow { round: 3, reason: Unready::Battery }),
-        ("not-now-charge", ToServer::NotNow { round: 3, reason: Unready::Charge { percent: 20, limit: 30 } }),
-        ("not-now-memory", ToServer::NotNow { round: 3, reason: Unready::Memory { free: 100, limit: 200 } }),
-        ("not-now-disk", ToServer::NotNow { round: 3, reason: Unready::Disk { free: 300, limit: 400 } }),
-        ("left-out", ToServer::LeftOut { samples: 300 }),
+        (
+            "not-now-hot",
+            ToServer::Ineligible { round: 3, reason: Ineligible::Hot { celsius: 83, limit: 75 } },
+        ),
+        ("not-now-battery", ToServer::Ineligible { round: 3, reason: Ineligible::Battery }),
+        (
+            "not-now-charge",
+            ToServer::Ineligible { round: 3, reason: Ineligible::Charge { percent: 20, limit: 30 } },
+        ),
+        (
+            "not-now-memory",
+            ToServer::Ineligible { round: 3, reason: Ineligible::Memory { free: 100, limit: 200 } },
+        ),
+        (
+            "not-now-disk",
+            ToServer::Ineligible { round: 3, reason: Ineligible::Disk { free: 300, limit: 400 } },
+        ),
+        ("left-out", ToServer::SkippedSamples { samples: 300 }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -171,10 +183,13 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("refused-replaced", ToClient::Refused(Refusal::Replaced)),
         ("refused-unlabelled", ToClient::Refused(Refusal::Unlabelled)),
         ("refused-protocol", ToClient::Refused(Refusal::Protocol(text("it said hello twice")))),
-        ("task", ToClient::Task { round: 300, work: Work::TRAIN }),
+        ("task", ToClient::Task { round: 300, work: TaskKind::TRAIN }),
         (
             "task-closing",
-            ToClient::Task { round: 301, work: Work { train: false, evaluate: true, personalise: false } },
+            ToClient::Task {
+                round: 301,
+                work: TaskKind { train: false, evaluate: true, personalise: false },
+            },
         ),
         ("receipt-accepted", receipt(Verdict::Accepted)),
         ("receipt-not-in-cohort", rejected(Rejection::NotInCohort { round: 3 })),
@@ -195,7 +210,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-late", discarded(Discard::Late)),
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
-        ("partial", ToClient::Partial(Partial { round: 300, bytes: 1 << 20, digest: [5; 32] })),
+        ("partial", ToClient::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),
         (
             "conditions",
             ToClient::Conditions(Eligibility {
@@ -206,7 +221,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
                 min_disk: 400,
             }),
         ),
-        ("task-rest", ToClient::TaskRest { round: 300, work: Work::TRAIN, offset: 1 << 20 }),
+        ("task-rest", ToClient::TaskRest { round: 300, work: TaskKind::TRAIN, offset: 1 << 20 }),
         ("server-key", ToClient::ServerKey { key: PublicKey::from_bytes([7; 32]) }),
         ("refused-identity", ToClient::Refused(Refusal::Identity { known: client })),
         ("refused-unknown", ToClient::Refused(Refusal::Unknown)),
@@ -293,10 +308,10 @@ fn every_variant_has_an_example() {
             ToServer::Failed { .. } => 3,
             ToServer::Goodbye => 4,
             ToServer::Redeem(_) => 5,
-            ToServer::Partial(_) => 6,
+            ToServer::ResumePoint(_) => 6,
             ToServer::UpdateRest { .. } => 7,
-            ToServer::NotNow { .. } => 8,
-            ToServer::LeftOut { .. } => 9,
+            ToServer::Ineligible { .. } => 8,
+            ToServer::SkippedSamples { .. } => 9,
         })
         .collect();
     assert_eq!(to_server, (0..=9).collect());
@@ -307,7 +322,7 @@ fn every_variant_has_an_example() {
             ToClient::Task { .. } => 1,
             ToClient::Finished { .. } => 2,
             ToClient::ServerKey { .. } => 27,
-            ToClient::Partial(_) => 28,
+            ToClient::ResumePoint(_) => 28,
             ToClient::TaskRest { .. } => 29,
             ToClient::Conditions(_) => 30,
             ToClient::Refused(refusal) => match refusal {

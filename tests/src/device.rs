@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use edge_client::session::{Action, Device as Identity, Event, Outcome, Session};
+use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use edge_client::store::{MemoryStore, Store as _};
-use edge_client::work::{self, Handle, Task, TestSamples};
+use edge_client::task::{self, Task, TaskHandle, TaskOutput, TestSamples};
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::{Held, ToServer};
+use shared::message::{TaskId, ToServer};
 
 /// What the device wants the world to do.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub enum Effect {
 pub struct Trained {
     /// Which life of the device trained it.
     pub life: u32,
-    held: Held,
-    result: Result<work::Result, String>,
+    held: TaskId,
+    result: Result<TaskOutput, String>,
 }
 
 impl Trained {
@@ -43,25 +43,25 @@ impl Trained {
 
 /// A device.
 pub struct Device {
-    identity: Identity,
+    identity: DeviceProfile,
     data: View,
     session: Option<Session>,
     store: MemoryStore,
     task: Option<Bytes>,
     /// What it has begun to train with, by round: the broadcast, and what it had kept.
     pub begun: Vec<(u32, Bytes, Option<Vec<u8>>)>,
-    running: Option<Held>,
+    running: Option<TaskId>,
     /// How many times it was started.
     pub life: u32,
     /// How its session ended, once it has.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<SessionEnd>,
 }
 
 impl Device {
     /// A device that is switched off.
     #[must_use]
     pub fn new(client: ClientId, data: View) -> Self {
-        let identity = Identity::of(client, &data, 0);
+        let identity = DeviceProfile::of(client, &data, 0);
         let store = MemoryStore::default();
         let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);
         Self { identity, data, session, store, task, begun, running, life: 0, outcome }
@@ -96,7 +96,7 @@ impl Device {
     /// # Panics
     /// Never: a store in memory does not fail.
     pub fn start(&mut self, now: Duration) -> Vec<Effect> {
-        let held = self.store.held().expect("memory does not fail");
+        let held = self.store.pending().expect("memory does not fail");
         self.session = Some(Session::new(self.identity.clone(), held, now));
         self.life += 1;
         self.act()
@@ -144,10 +144,10 @@ impl Device {
         let mut keeps = false;
         let outcome = trained.result.map(|result| {
             if let Some(personal) = &result.personal {
-                self.store.keep_personal(trained.held.run, personal).expect("memory does not fail");
+                self.store.save_personal(trained.held.run, personal).expect("memory does not fail");
             }
-            let work::Result { report, update, local, .. } = result;
-            self.store.keep(trained.held, &report, &update, local.as_deref()).expect("memory does not fail");
+            let TaskOutput { report, update, local, .. } = result;
+            self.store.save(trained.held, &report, &update, local.as_deref()).expect("memory does not fail");
             keeps = local.is_some();
             report
         });
@@ -165,10 +165,10 @@ impl Device {
                     effects.push(Effect::Deliver(ToServer::Update(header), Some(payload.to_bytes())));
                 }
                 Action::Train { round, work, spec } => {
-                    let held = Held { run: spec.run, round };
+                    let held = TaskId { run: spec.run, round };
                     self.running = Some(held);
                     let task = Task {
-                        local: self.store.local(spec.run).expect("memory does not fail"),
+                        local: self.store.client_state(spec.run).expect("memory does not fail"),
                         spec,
                         round,
                         work,
@@ -179,7 +179,7 @@ impl Device {
                         broadcast: self.task.take().expect("a task comes with its payload"),
                     };
                     self.begun.push((round, task.broadcast.clone(), task.local.clone()));
-                    let result = work::carry_out(&task, &Handle::default(), None)
+                    let result = task::run_task(&task, &TaskHandle::default(), None)
                         .map(|mut result| {
                             // Wall time has no place in a world with its own clock.
                             result.report.duration = Duration::ZERO;
@@ -192,7 +192,7 @@ impl Device {
                 Action::Forget { verdict, .. } => {
                     self.store.forget(verdict.as_ref()).expect("memory does not fail");
                 }
-                Action::Tell { .. } => {}
+                Action::NotifyVerdict { .. } => {}
                 Action::Disconnect => effects.push(Effect::Cut),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }

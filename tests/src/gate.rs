@@ -8,13 +8,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use edge_client::driver::{Notice, Participant, take_part};
+use edge_client::pool::TrainPool;
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
-use edge_client::session::Outcome;
+use edge_client::session::SessionEnd;
 use edge_client::store::MemoryStore;
+use edge_client::task::TestSamples;
 use edge_client::trust::Trust;
-use edge_client::work::TestSamples;
-use edge_client::workshop::Workshop;
 use models::Backend;
 use shared::data::View;
 use shared::identity::{PublicKey, SecretKey};
@@ -28,7 +28,7 @@ pub struct Gate {
     reached: Receiver<(u32, Sender<()>)>,
     receipts: Receiver<(u32, Verdict)>,
     signs: Receiver<Sign>,
-    ended: Receiver<Outcome>,
+    ended: Receiver<SessionEnd>,
     _leave: watch::Sender<bool>,
 }
 
@@ -68,15 +68,15 @@ impl Gate {
         let (tell, signs) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let (leave, left) = watch::channel(false);
-        let workshop = Workshop::of_one(1).expect("the system gives two threads");
+        let pool = TrainPool::single(1).expect("the system gives two threads");
         let participant = Participant {
             client: key.public().client(),
             data,
-            left_out: 0,
+            skipped: 0,
             tests: TestSamples::none(),
             sensors: Sensors::none(),
             backend: Backend::cpu(),
-            workshop: workshop.clone(),
+            pool: pool.clone(),
             at_rest: || {},
             alive: Some(Duration::from_millis(20)),
             progress: Some(Duration::from_millis(5)),
@@ -90,7 +90,7 @@ impl Gate {
                         let (open, opened) = mpsc::channel::<()>();
                         let _ = reach.send((round, open));
                         // The one worker takes jobs in turn: the training is queued behind this.
-                        workshop.submit(move |_| {
+                        pool.submit(move |_| {
                             let _ = opened.recv();
                         });
                     }
@@ -149,7 +149,7 @@ impl Gate {
     /// # Panics
     /// If it never is, or the client failed.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> SessionEnd {
         self.ended.recv_timeout(PATIENCE).expect("the held client comes to an end")
     }
 }

@@ -24,7 +24,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::{Partial, ToServer};
+use shared::message::{ResumePoint, ToServer};
 use shared::seed::Seed;
 
 use crate::device::{self, Device};
@@ -54,7 +54,7 @@ pub struct World {
     devices: Vec<Device>,
     clocks: Vec<Clock>,
     /// The beginnings of updates that connections did not bring to their end, as this life of the aggregator has them.
-    begun: BTreeMap<usize, (Partial, Bytes)>,
+    begun: BTreeMap<usize, (ResumePoint, Bytes)>,
     connections: BTreeMap<PeerId, Connection>,
     next_peer: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,

@@ -173,7 +173,7 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
     let directory = tempfile::tempdir().unwrap();
     let mut world = World::new(scenario, Weather::CALM, 0, directory.path());
     let outcome = world.run_until_end(LIMIT);
-    assert!(matches!(outcome, Some(Outcome::Fruitless { rounds: 2, .. })), "{outcome:?}");
+    assert!(matches!(outcome, Some(Outcome::NoProgress { rounds: 2, .. })), "{outcome:?}");
     assert_eq!(world.promised(1), 3);
     let (off, length) = control_variates(&world, 2).expect("all have begun");
     assert!(off < 1e-5 && length > 1e-3, "off by {off}, of {length}");

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use edge_client::session::Outcome;
+use edge_client::session::SessionEnd;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Ended, Process, run, until};
 use federation_tests::programs::programs;
@@ -226,7 +226,7 @@ fn a_device_that_is_revoked_while_it_is_away_is_refused_when_it_comes_back_and_w
         assert_eq!(held.round, round);
         held.open();
     }
-    assert_eq!(gate.outcome(), Outcome::Completed { rounds: 3 });
+    assert_eq!(gate.outcome(), SessionEnd::Completed { rounds: 3 });
     let ended = stays.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.text);
     // Nobody waits for it, in a round or in the end.

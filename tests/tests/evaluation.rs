@@ -21,7 +21,7 @@ use federation_tests::weather::Weather;
 use federation_tests::world::World;
 use models::ParamSet;
 use shared::id::ClientId;
-use shared::message::Work;
+use shared::message::TaskKind;
 use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -132,7 +132,7 @@ fn void_rounds_try_nobodys_patience_and_are_remembered() {
     for round in 1..=4 {
         let (cohort, roster) = (cohort.clone(), cohort.clone());
         let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-        run.open(&Opening { round, work: Work::TRAIN, cohort, roster, owed, counted }).unwrap();
+        run.open(&Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted }).unwrap();
         let record = run.close(round, &void, Traffic::default()).unwrap();
         assert!(record.void && record.accuracy.is_some(), "{record:?}");
         assert_eq!(run.ended(), None, "the model had no chance to grow better");

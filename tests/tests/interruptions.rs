@@ -17,7 +17,7 @@ use models::{Limits, Precision};
 use quinn::VarInt;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::id::ClientId;
-use shared::message::{Held, Hello, Partial, ToClient, ToServer, Verdict};
+use shared::message::{Hello, ResumePoint, TaskId, ToClient, ToServer, Verdict};
 use shared::protocol::Protocol;
 use shared::record::Record;
 
@@ -39,7 +39,7 @@ fn hosted(rounds: u32) -> (tempfile::TempDir, Hosted) {
 
 fn greeting(hosted: &Hosted, held: Option<u32>) -> Hello {
     let run = hosted.scenario().config.spec.run;
-    let holds = held.map(|round| Held { run, round });
+    let holds = held.map(|round| TaskId { run, round });
     Hello { holds, ..hello(hosted.client(1), 10, &[1, 28, 28], 10) }
 }
 
@@ -86,13 +86,13 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
     assert_eq!(round, 1);
     let payload = nothing(&broadcast);
     let part = payload.len() / 2;
-    assert!(part > Partial::WORTH);
+    assert!(part > ResumePoint::MIN_BYTES);
     let stream = begin(&directory, &peer, &payload, part).await;
 
     // The device is back before the server has noticed that it was gone: the older connection ends, its bytes count.
     let mut again = connect(&hosted).await;
     say(&mut again, ToServer::Hello(greeting(&hosted, Some(1)))).await;
-    let Ok(ToClient::Partial(partial)) = again.answer().await else { panic!("nothing is here") };
+    let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
     assert!(partial.bytes <= part as u64, "{partial:?}");
     let offset = partial.offset_in(1, &payload).expect("what is here is a beginning of the update");
     assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
@@ -129,7 +129,7 @@ async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
     let lab = Lab::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20", lost]);
     let mut server = lab.serve();
     let address = lab.address().parse().unwrap();
-    let greeting = |held: Option<Held>| Hello { holds: held, ..hello(lab.client(0), 20, &[1, 28, 28], 10) };
+    let greeting = |held: Option<TaskId>| Hello { holds: held, ..hello(lab.client(0), 20, &[1, 28, 28], 10) };
     let mut peer = RawPeer::connect(address, lab.key(), &device_key(0)).await;
     let spec = peer.join(greeting(None)).await;
     let (round, broadcast) = peer.task().await;
@@ -148,8 +148,8 @@ async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
     server = lab.serve();
 
     let mut again = RawPeer::connect(address, lab.key(), &device_key(0)).await;
-    say(&mut again, ToServer::Hello(greeting(Some(Held { run: spec.run, round })))).await;
-    let Ok(ToClient::Partial(partial)) = again.answer().await else { panic!("nothing is here") };
+    say(&mut again, ToServer::Hello(greeting(Some(TaskId { run: spec.run, round })))).await;
+    let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
     let offset = partial.offset_in(round, &payload).expect("what is here is a beginning of the update");
     assert_eq!(offset, part);
     assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
@@ -237,7 +237,7 @@ async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
         let stream = begin(&directory, &peer, &payload, half).await;
         let mut again = connect(&hosted).await;
         say(&mut again, ToServer::Hello(greeting(&hosted, Some(1)))).await;
-        let Ok(ToClient::Partial(partial)) = again.answer().await else { panic!("nothing is here") };
+        let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
         assert!(matches!(again.answer().await, Ok(ToClient::Welcome { .. })));
         drop(stream);
         let (mut header, mut offset, mut rest) = (update_header(1, 10), partial.bytes, payload.len() as u64);
@@ -279,7 +279,7 @@ async fn a_task_goes_on_where_its_connection_was_cut() {
         [(payload[..payload.len() - 100].to_vec(), 100), (vec![1; 300_000], payload.len())]
     {
         let mut again = connect(&hosted).await;
-        say(&mut again, ToServer::Partial(Partial::of(1, &beginning))).await;
+        say(&mut again, ToServer::ResumePoint(ResumePoint::of(1, &beginning))).await;
         again.join(greeting(&hosted, None)).await;
         let mut stream = again.connection.accept_uni().await.unwrap();
         let bytes = stream.read_to_end(64 << 20).await.unwrap();

@@ -20,7 +20,7 @@ use federation_tests::world::World;
 use models::{ParamSet, Precision};
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Metric, Rejection, ToServer, TrainReport, UpdateHeader, Verdict, Work};
+use shared::message::{Metric, Rejection, TaskKind, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::record::Record;
 
 fn client(n: u8) -> ClientId {
@@ -35,7 +35,7 @@ fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {
     let samples = |n: u8| (client(n), 10 * u64::from(n));
     Opening {
         round,
-        work: Work::TRAIN,
+        work: TaskKind::TRAIN,
         cohort: cohort.iter().map(|&n| samples(n)).collect(),
         roster: [1, 3].map(samples).into(),
         owed: owed(owing),

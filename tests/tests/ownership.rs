@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::database::Database;
 use aggregator::transport::identity::ServerIdentity;
-use shared::ownership::hand_over;
+use shared::chown::hand_over;
 
 /// Some user that is not root.
 const OTHER: u32 = 4242;

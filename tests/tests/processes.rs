@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use aggregator::round::RoundRecord;
-use edge_client::session::Outcome;
+use edge_client::session::SessionEnd;
 use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Process, run, until};
@@ -266,7 +266,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
     lost.kill();
     held.open();
     server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
-    assert_eq!(gate.outcome(), Outcome::Completed { rounds: 1 });
+    assert_eq!(gate.outcome(), SessionEnd::Completed { rounds: 1 });
     let back = lab.join(0).wait();
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
     assert_eq!(server.wait().code, Some(0), "and nobody is waited for any more");

@@ -170,7 +170,7 @@ fn the_traffic_of_a_killed_process_counts_what_is_durable() {
     world.kill_server();
     world.run_until(|_| true);
     let run = world.server().unwrap().run();
-    let broadcast = run.broadcast(2, shared::message::Work::TRAIN).unwrap();
+    let broadcast = run.broadcast(2, shared::message::TaskKind::TRAIN).unwrap();
     let earlier = run.earlier_traffic(&broadcast);
     assert_eq!((earlier.up, earlier.down), (bytes, 2 * broadcast.wire_bytes()));
     assert!(broadcast.wire_bytes() > broadcast.length && bytes > 0);

@@ -115,7 +115,7 @@ fn fruitful(fruitless: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("{} learned nothing: {}", counted(fruitless.len(), "run"), fruitless.join("; "));
-    Err(Failure::Fruitless(text))
+    Err(Failure::NoProgress(text))
 }
 
 /// Why what is there is not of the planned run; `None` if it is, or nothing is.
@@ -290,7 +290,7 @@ fn run_all(
         failed => {
             let mut text = format!("{} did not complete:", counted(failed, "run"));
             display.failures.iter().for_each(|failure| _ = write!(text, "\n  {failure}"));
-            Err(Failure::Fruitless(text))
+            Err(Failure::NoProgress(text))
         }
     }
 }

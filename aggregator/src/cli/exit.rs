@@ -25,7 +25,7 @@ pub enum Failure {
     Environment(String),
     /// The run ended without success.
     #[error("{0}")]
-    Fruitless(String),
+    NoProgress(String),
     /// The run is not over, and nobody serves it.
     #[error("{0}")]
     Idle(String),
@@ -49,10 +49,10 @@ impl Failure {
 
     /// A run that did not complete and was not stopped.
     pub(super) fn of_outcome(outcome: &Outcome) -> Option<Self> {
-        let Outcome::Fruitless { rounds, reasons } = outcome else { return None };
+        let Outcome::NoProgress { rounds, reasons } = outcome else { return None };
         // Much of it is what clients said.
         let reasons = printable_reasons(reasons);
-        Some(Self::Fruitless(format!(
+        Some(Self::NoProgress(format!(
             "the run ended: {rounds} rounds in a row had too few acceptable updates ({reasons})"
         )))
     }
@@ -98,7 +98,7 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
         Err(Failure::Internal(_)) => 1,
         Err(Failure::Configuration(_) | Failure::Usage(_)) => 2,
         Err(Failure::Environment(_)) => 3,
-        Err(Failure::Fruitless(_)) => 4,
+        Err(Failure::NoProgress(_)) => 4,
         Err(Failure::Idle(_)) => 5,
     })
 }
@@ -124,7 +124,7 @@ mod tests {
         let said = |devices: usize| {
             let reasons =
                 vec!["0123abcd: failed: training diverged: its loss is not a number".to_owned(); devices];
-            Failure::of_outcome(&Outcome::Fruitless { rounds: 3, reasons }).expect("no success").to_string()
+            Failure::of_outcome(&Outcome::NoProgress { rounds: 3, reasons }).expect("no success").to_string()
         };
         assert!(said(10).ends_with("is not a number; and 8 more)"), "{}", said(10));
         assert!(said(2).ends_with("is not a number)"), "{}", said(2));
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn what_clients_said_neither_steers_the_terminal_nor_fills_it() {
         let reasons = vec![format!("ab: failed: \u{1b}[2Jgone\n{}", "x".repeat(100_000)); 3];
-        let failure = Failure::of_outcome(&Outcome::Fruitless { rounds: 3, reasons }).expect("no success");
+        let failure = Failure::of_outcome(&Outcome::NoProgress { rounds: 3, reasons }).expect("no success");
         let text = failure.to_string();
         assert!(text.contains("ab: failed:  [2Jgone") && text.len() < 1000, "{} bytes", text.len());
         assert!(!text.chars().any(char::is_control), "{text:?}");

@@ -61,7 +61,7 @@ impl Recording {
         self.recorder.finish(match outcome {
             Some(Outcome::Completed) => "completed",
             Some(Outcome::Stopped) => "stopped",
-            Some(Outcome::Fruitless { .. }) => "fruitless",
+            Some(Outcome::NoProgress { .. }) => "fruitless",
             None => "failed",
         });
     }

@@ -180,7 +180,7 @@ pub(super) fn serve(
     let concluded = conclude(&mut run, &outcome, None, left_out, arguments.json);
     // Whatever is to be seen of the run is there by now.
     let time = match &concluded {
-        Ok(()) | Err(Failure::Fruitless(_)) => linger,
+        Ok(()) | Err(Failure::NoProgress(_)) => linger,
         Err(_) => Duration::ZERO,
     };
     if door.awaited() > 0 && !time.is_zero() {
@@ -196,7 +196,7 @@ pub(super) fn serve(
             () = Supervised::waits() => 0,
         }
     });
-    if untold > 0 && matches!(concluded, Ok(()) | Err(Failure::Fruitless(_))) {
+    if untold > 0 && matches!(concluded, Ok(()) | Err(Failure::NoProgress(_))) {
         terminal::tell(&format!(
             "{untold} known devices were not told that the run is over: they look for this server until they are stopped there, or \
              until it serves another run (a longer --linger gives them more time)"
@@ -287,7 +287,7 @@ fn conclude(
             run.closed(),
             run.spec().rounds
         )),
-        Outcome::Completed | Outcome::Fruitless { .. } => {
+        Outcome::Completed | Outcome::NoProgress { .. } => {
             if let Some(round) = run.ended() {
                 let planned = run.spec().rounds;
                 terminal::tell(&format!("training ended after round {round} of {planned}: [stop] was met"));

@@ -48,7 +48,7 @@ pub enum RunFailure {
     Aside(std::io::Error),
     /// It came to nothing.
     #[error("{0} rounds in a row had no acceptable update ({1})")]
-    Fruitless(u32, String),
+    NoProgress(u32, String),
     /// Another process took its directory meanwhile.
     #[error("its directory was taken meanwhile: {0}")]
     Taken(String),
@@ -238,8 +238,8 @@ fn run(
     match outcome {
         Outcome::Completed => Ok(true),
         Outcome::Stopped => Ok(false),
-        Outcome::Fruitless { rounds, reasons } => {
-            Err(RunFailure::Fruitless(rounds, crate::driver::printable_reasons(&reasons)))
+        Outcome::NoProgress { rounds, reasons } => {
+            Err(RunFailure::NoProgress(rounds, crate::driver::printable_reasons(&reasons)))
         }
     }
 }

@@ -51,7 +51,7 @@ impl Coordinator {
                     open.failed(client, reason);
                 }
             }
-            ToServer::NotNow { round, reason } => {
+            ToServer::Ineligible { round, reason } => {
                 self.owes_no_more(client, round);
                 if let Some(member) = self.members.get_mut(&client) {
                     member.unready = Some(now + ASK_AGAIN);
@@ -64,16 +64,16 @@ impl Coordinator {
                 self.forget(peer);
                 self.dismissed.insert(peer);
             }
-            ToServer::LeftOut { samples } if samples > MAX_SAMPLES => {
+            ToServer::SkippedSamples { samples } if samples > MAX_SAMPLES => {
                 let claim =
                     format!("it says that it leaves out {samples} samples, more than a device can have");
                 self.refuse(peer, Refusal::Protocol(claim));
                 self.forget(peer);
             }
             // It is for people.
-            ToServer::LeftOut { .. } => {}
+            ToServer::SkippedSamples { .. } => {}
             // The transport takes these, before the hello or with a payload.
-            ToServer::Redeem(_) | ToServer::Partial(_) | ToServer::UpdateRest { .. } => {
+            ToServer::Redeem(_) | ToServer::ResumePoint(_) | ToServer::UpdateRest { .. } => {
                 let what =
                     "it said after its hello what belongs before it, or without a payload what has one";
                 self.refuse(peer, Refusal::Protocol(what.to_owned()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::Work;
+use shared::message::TaskKind;
 use shared::seed::sample_without_replacement;
 
 use super::open_round::{OpenRound, Otherwise};
@@ -19,7 +19,7 @@ impl Coordinator {
 
     /// The connected clients among which a cohort for this work is drawn at `now`. To train: without those that are behind, and
     /// without those that rest, if that leaves `needed`.
-    pub(super) fn ready(&self, work: Work, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
+    pub(super) fn ready(&self, work: TaskKind, now: Duration, needed: usize) -> Vec<(ClientId, u64)> {
         if !work.train {
             return self.present().collect();
         }
@@ -28,7 +28,7 @@ impl Coordinator {
         if ready.len() >= needed.max(1) { ready } else { free }
     }
 
-    pub(super) fn open(&mut self, now: Duration, work: Work) {
+    pub(super) fn open(&mut self, now: Duration, work: TaskKind) {
         let number = self.closed + 1;
         let policy = self.policy.of(work);
         let present = self.ready(work, now, policy.min);

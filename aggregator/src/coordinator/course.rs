@@ -32,7 +32,7 @@ impl Coordinator {
             self.last = self.last.min(number);
         }
         if trained && self.is_fruitless() {
-            self.dismiss(Outcome::Fruitless { rounds: self.void + self.void_before, reasons });
+            self.dismiss(Outcome::NoProgress { rounds: self.void + self.void_before, reasons });
         } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
             let pause = self.pause();
             // Where nothing pauses there would be one at every moment.
@@ -78,7 +78,7 @@ impl Coordinator {
                 if self.closed >= self.last && self.is_fruitless() {
                     // An earlier process has closed its last round. There is nothing in its model to test.
                     let (rounds, reasons) = (self.void + self.void_before, vec![RESTARTED.to_owned()]);
-                    self.dismiss(Outcome::Fruitless { rounds, reasons });
+                    self.dismiss(Outcome::NoProgress { rounds, reasons });
                     return;
                 }
                 let connected = self.peers.len();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::{Rejection, ToClient, ToServer, TrainReport, Work};
+use shared::message::{Rejection, TaskKind, ToClient, ToServer, TrainReport};
 
 use crate::round::Tally;
 
@@ -162,7 +162,7 @@ pub struct Opening {
     /// Its number, from 1.
     pub round: u32,
     /// What its members are asked for.
-    pub work: Work,
+    pub work: TaskKind,
     /// The cohort with each member's declared number of samples.
     pub cohort: BTreeMap<ClientId, u64>,
     /// Every known client with its declared number of samples: the largest weight a replacement may bring,
@@ -213,7 +213,7 @@ pub enum Outcome {
     /// The operator stopped it; it can be continued.
     Stopped,
     /// All rounds are closed, and all were void.
-    Fruitless {
+    NoProgress {
         /// How many.
         rounds: u32,
         /// Why the last updates were not accepted.

@@ -5,9 +5,9 @@ mod closing;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shared::eligibility::Unready;
+use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{Discard, Rejection, TrainReport, Verdict, Work};
+use shared::message::{Discard, Rejection, TaskKind, TrainReport, Verdict};
 
 use super::{Opening, Owed, Reopened};
 use crate::round::RoundPolicy;
@@ -33,7 +33,7 @@ pub(super) enum Stage {
     /// The client says that it could not train, for this reason.
     Failed(String),
     /// The client is not in a state to train, for this reason: nobody's fault, and from this moment on it may be asked again.
-    NotNow(Unready, Duration),
+    NotNow(Ineligible, Duration),
     /// The round was decided without this update, before a restart.
     Missed,
     /// The client may not take part any more.
@@ -71,7 +71,7 @@ struct Late {
 #[derive(Debug)]
 pub(super) struct OpenRound {
     number: u32,
-    work: Work,
+    work: TaskKind,
     /// That of a round with this work.
     policy: RoundPolicy,
     roster: BTreeMap<ClientId, u64>,
@@ -305,7 +305,7 @@ impl OpenRound {
         }
     }
 
-    pub(super) fn not_now(&mut self, client: ClientId, reason: Unready, now: Duration) {
+    pub(super) fn not_now(&mut self, client: ClientId, reason: Ineligible, now: Duration) {
         if let Some(part) = self.parts.get_mut(&client)
             && part.stage == Stage::Asked
         {

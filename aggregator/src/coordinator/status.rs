@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use shared::eligibility::Unready;
+use shared::eligibility::Ineligible;
 use shared::id::ClientId;
 
 use super::open_round::{OpenRound, Stage};
@@ -100,7 +100,7 @@ pub enum Doing {
     /// Its update is being checked and written down.
     Checked,
     /// It is not in a state to train, for this reason: it is asked again if the round needs it.
-    NotNow(Unready),
+    NotNow(Ineligible),
 }
 
 impl Coordinator {

@@ -124,8 +124,8 @@ impl Driver {
                     notice(Notice::Remark(format!("{name} says hello with {samples} samples ({software})")));
                 }
             }
-            &ToServer::LeftOut { samples } => self.hear_left_out(peer, samples, notice),
-            ToServer::NotNow { round, reason } => {
+            &ToServer::SkippedSamples { samples } => self.hear_left_out(peer, samples, notice),
+            ToServer::Ineligible { round, reason } => {
                 let reason = reason.to_string();
                 let said = format!("does not train in round {round} now: {reason}");
                 self.hear_why(peer, *round, &said, Arrived::NotNow(&reason), notice);

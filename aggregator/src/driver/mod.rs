@@ -14,7 +14,7 @@ mod room;
 mod said;
 mod strangers;
 mod turned_away;
-mod watched;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -37,7 +37,7 @@ use room::Room;
 use said::{Said, Worth};
 use strangers::Strangers;
 use turned_away::TurnedAway;
-use watched::Watched;
+use watchdog::LedgerWatchdog;
 
 pub use channels::{Arrived, Notice};
 pub use farewell::Latecomers;
@@ -132,7 +132,7 @@ pub async fn drive(
         }
     }
     let outcome = driver.outcome.take();
-    let over = matches!(outcome, Some(Outcome::Completed | Outcome::Fruitless { .. }));
+    let over = matches!(outcome, Some(Outcome::Completed | Outcome::NoProgress { .. }));
     let rounds = over.then_some(driver.coordinator.trained());
     let commands = std::mem::take(&mut driver.commands);
     let mut latecomers = Latecomers::new(peers, commands, &driver.coordinator, rounds);
@@ -168,7 +168,7 @@ struct Known {
 struct Driver {
     coordinator: Coordinator,
     jobs: std::sync::mpsc::Sender<Job>,
-    ledger: Watched,
+    ledger: LedgerWatchdog,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
     known: BTreeMap<PeerId, Known>,
     uploads: BTreeMap<UploadId, Upload>,
@@ -201,7 +201,7 @@ impl Driver {
         Self {
             coordinator,
             jobs,
-            ledger: Watched::default(),
+            ledger: LedgerWatchdog::default(),
             commands: BTreeMap::new(),
             known: BTreeMap::new(),
             uploads: BTreeMap::new(),
@@ -348,7 +348,7 @@ impl Driver {
             notice(Notice::Remark(text));
         }
         // Waiting for room, nothing is stuck: ending the process would not help.
-        if self.ledger.gets_on(own) || self.room.is_paused() {
+        if self.ledger.advanced(own) || self.room.is_paused() {
             notice(Notice::Alive);
         }
         None

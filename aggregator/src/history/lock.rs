@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::run::directory::RunDirectory;
-use crate::storage::ownership::hand_over;
+use crate::storage::ownership::chown_like_parent;
 
 /// Several may ask at the same time, and each holds the lock for a moment.
 const TRIES: u32 = 5;
@@ -18,7 +18,7 @@ impl Presence {
     /// This process serves the run. Whoever just asks is waited for, which takes a moment.
     pub fn of(directory: &RunDirectory) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(directory.presence())?;
-        hand_over(&file, &directory.presence());
+        chown_like_parent(&file, &directory.presence());
         file.lock_shared()?;
         Ok(Self(file))
     }

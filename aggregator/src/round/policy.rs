@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shared::eligibility::Eligibility;
-use shared::message::Work;
+use shared::message::TaskKind;
 use shared::share;
 
 /// When a round opens, whom it asks, and when it closes.
@@ -52,7 +52,7 @@ impl RoundPolicy {
     /// The policy of a round with this work. One without training is for all clients: it waits for each of them, and is
     /// content with whoever has answered when its time is over.
     #[must_use]
-    pub fn of(self, work: Work) -> Self {
+    pub fn of(self, work: TaskKind) -> Self {
         if work.train { self } else { Self { fraction: 1.0, min: 1, max: None, ..self } }
     }
 }

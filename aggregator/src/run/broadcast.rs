@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use shared::frame;
-use shared::message::{ToClient, Work};
+use shared::message::{TaskKind, ToClient};
 use shared::record::Record;
 
 use super::error::disk;
@@ -17,7 +17,7 @@ pub struct Broadcast {
     /// The round.
     pub round: u32,
     /// What its cohort is asked for.
-    pub work: Work,
+    pub work: TaskKind,
     /// The file that holds it.
     pub path: PathBuf,
     /// Its length in bytes.
@@ -52,7 +52,7 @@ impl Run {
     }
 
     /// What the cohort of `round` is sent, made from the checkpoint if the file is gone.
-    pub fn broadcast(&self, round: u32, work: Work) -> Result<Broadcast, RunError> {
+    pub fn broadcast(&self, round: u32, work: TaskKind) -> Result<Broadcast, RunError> {
         let path = self.directory.broadcast(round);
         let present = self.files.length(&path).map_err(disk("look at", &path))?;
         let length = match present {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use shared::id::ClientId;
-use shared::message::{Metric, TrainReport, Work};
+use shared::message::{Metric, TaskKind, TrainReport};
 
 use crate::round::RoundRecord;
 
@@ -12,7 +12,7 @@ const LARGEST: f64 = 1e100;
 
 /// What one client measured, by name, each once: the first of a name. What it was not asked for is left out: a test in a round
 /// without tests would have no others beside it.
-fn of_client(report: &TrainReport, work: Work) -> BTreeMap<&'static str, f64> {
+fn of_client(report: &TrainReport, work: TaskKind) -> BTreeMap<&'static str, f64> {
     let mut measured = BTreeMap::new();
     let asked = |metric: &Metric| work.tests() || !metric.is_of_model();
     for (name, value) in report.metrics.into_iter().flatten().filter(asked).flat_map(Metric::values) {
@@ -26,7 +26,7 @@ fn of_client(report: &TrainReport, work: Work) -> BTreeMap<&'static str, f64> {
 }
 
 /// The mean over the clients of everything that they measured, by name.
-pub(super) fn means(reports: &BTreeMap<ClientId, TrainReport>, work: Work) -> BTreeMap<String, f64> {
+pub(super) fn means(reports: &BTreeMap<ClientId, TrainReport>, work: TaskKind) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for (name, value) in reports.values().flat_map(|report| of_client(report, work)) {
         let (sum, count) = sums.entry(name).or_default();
@@ -39,7 +39,7 @@ pub(super) fn means(reports: &BTreeMap<ClientId, TrainReport>, work: Work) -> BT
 /// What every client found of the model that it was sent, by name; clients that did not test it are left out.
 pub(super) fn of_model(
     reports: &BTreeMap<ClientId, TrainReport>,
-    work: Work,
+    work: TaskKind,
 ) -> BTreeMap<ClientId, BTreeMap<String, f64>> {
     let found = |report: &TrainReport| -> BTreeMap<String, f64> {
         let mut report = *report;
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn nobody_votes_twice_unasked_or_with_impossible_numbers() {
-        let tests = Work { evaluate: true, ..Work::TRAIN };
+        let tests = TaskKind { evaluate: true, ..TaskKind::TRAIN };
         let honest = [Metric::OwnAccuracy(0.5), Metric::OwnLoss(2.0)];
         let twice = [Metric::OwnLoss(4.0), Metric::OwnLoss(f64::MAX)];
         let liars: [&[Metric]; 3] = [
@@ -88,15 +88,15 @@ mod tests {
         let expected = [("own-accuracy".to_owned(), 0.5), ("own-loss".to_owned(), 3.0)];
         assert_eq!(means(&all, tests), BTreeMap::from(expected));
         assert_eq!(of_model(&all, tests).len(), 2);
-        assert_eq!(means(&all, Work::TRAIN), BTreeMap::new(), "nobody was asked");
+        assert_eq!(means(&all, TaskKind::TRAIN), BTreeMap::new(), "nobody was asked");
         assert_eq!(of_model(&reports(&[&[Metric::Drift(1.0)]]), tests), BTreeMap::new());
         let drift = BTreeMap::from([("drift".to_owned(), 1.0)]);
-        assert_eq!(means(&reports(&[&[Metric::Drift(1.0)]]), Work::TRAIN), drift);
+        assert_eq!(means(&reports(&[&[Metric::Drift(1.0)]]), TaskKind::TRAIN), drift);
     }
 
     #[test]
     fn the_newest_tests_are_kept_and_no_others() {
-        let tests = Work { evaluate: true, ..Work::TRAIN };
+        let tests = TaskKind { evaluate: true, ..TaskKind::TRAIN };
         let record = |tested: bool| {
             let found =
                 if tested { of_model(&reports(&[&[Metric::OwnLoss(1.0)]]), tests) } else { BTreeMap::new() };

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _};
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::Work;
+use shared::message::TaskKind;
 
 use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
@@ -17,7 +17,7 @@ use crate::storage::write_durably;
 /// The opening of a round, on disk.
 #[derive(Serialize, Deserialize)]
 pub(super) struct OpeningRecord {
-    pub(super) work: Work,
+    pub(super) work: TaskKind,
     pub(super) cohort: BTreeMap<ClientId, u64>,
     pub(super) roster: BTreeMap<ClientId, u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

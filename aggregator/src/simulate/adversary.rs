@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use edge_client::link::{ConnectError, Connector, Link, Outgoing};
+use edge_client::transport::{Channel, ConnectError, Connector, Outgoing};
 use models::{Limits, Precision};
 use shared::data::{DataError, View};
 use shared::payload::Payload;
@@ -70,8 +70,8 @@ pub(super) struct Distorting<C> {
 }
 
 impl<C: Connector> Connector for Distorting<C> {
-    async fn connect(&mut self) -> Result<Link, ConnectError> {
-        let Link { server, outgoing: to_server, incoming } = self.connector.connect().await?;
+    async fn connect(&mut self) -> Result<Channel, ConnectError> {
+        let Channel { server, outgoing: to_server, incoming } = self.connector.connect().await?;
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
         let distortion = self.distortion;
         // It ends when the client drops its end, and then drops the other.
@@ -88,7 +88,7 @@ impl<C: Connector> Connector for Distorting<C> {
                 }
             }
         });
-        Ok(Link { server, outgoing, incoming })
+        Ok(Channel { server, outgoing, incoming })
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use edge_client::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
@@ -47,7 +47,7 @@ impl MemoryConnector {
 }
 
 impl Connector for MemoryConnector {
-    async fn connect(&mut self) -> Result<Link, ConnectError> {
+    async fn connect(&mut self) -> Result<Channel, ConnectError> {
         let hub = self.0.clone();
         let peer = PeerId(hub.next.fetch_add(1, Ordering::Relaxed));
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
@@ -77,7 +77,7 @@ impl Connector for MemoryConnector {
             let _ = to_client.send(Incoming::Closed { reason: ended.clone() });
             let _ = hub.driver.send(FromPeer::Disconnected { peer, reason: ended, parted });
         });
-        Ok(Link { server: "this process".to_owned(), outgoing, incoming })
+        Ok(Channel { server: "this process".to_owned(), outgoing, incoming })
     }
 }
 

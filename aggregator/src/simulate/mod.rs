@@ -13,13 +13,13 @@ mod store;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use edge_client::driver::{Notice as ClientNotice, Participant, take_part};
-use edge_client::link::Connector;
+use edge_client::pool::{NoThreads, TrainPool};
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
-use edge_client::session::Outcome as Ended;
+use edge_client::session::SessionEnd as Ended;
+use edge_client::task::TestSamples;
+use edge_client::transport::Connector;
 use edge_client::trust::Trust;
-use edge_client::work::TestSamples;
-use edge_client::workshop::{NoThreads, Workshop};
 use shared::data::{DataError, View};
 use shared::id::ClientId;
 use shared::identity::SecretKey;
@@ -82,7 +82,7 @@ pub async fn simulate(
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let seed = run.spec().root_seed();
     let identities: Vec<_> = (0..shares.len() as u32).map(|index| run.config().client(index)).collect();
-    let workshop = Workshop::of_many(threads)?;
+    let pool = TrainPool::with_workers(threads)?;
     let (leave, left) = watch::channel(false);
     let mut clients = JoinSet::new();
     let folder = run.directory().clients();
@@ -104,11 +104,11 @@ pub async fn simulate(
             client: identities[index as usize],
             data,
             // All shares are of one set, of which the run says by itself what was left out.
-            left_out: 0,
+            skipped: 0,
             tests: tests.clone(),
             sensors: Sensors::none(),
             backend: backend.clone(),
-            workshop: workshop.clone(),
+            pool: pool.clone(),
             at_rest: || {},
             alive: None,
             progress: None,
@@ -146,7 +146,7 @@ pub async fn simulate(
             }
         }
     }
-    drop(workshop);
+    drop(pool);
     let result =
         Box::pin(drive(run, resume, from_peers, stop, notice)).await.map(|ended| (ended.run, ended.outcome));
     // Clients that missed the farewell would try to connect for ever.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle};
 use shared::id::{ClientId, RunId};
-use shared::message::{Held, TrainReport, Verdict};
+use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 /// The store of one simulated client in one run.
@@ -93,24 +93,24 @@ impl ClientStore {
 }
 
 impl Store for ClientStore {
-    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
-        self.memory.held()
+    fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError> {
+        self.memory.pending()
     }
 
     fn payload(&mut self) -> Result<Payload, StoreError> {
         self.memory.payload()
     }
 
-    fn keep(
+    fn save(
         &mut self,
-        held: Held,
+        held: TaskId,
         report: &TrainReport,
         payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         self.newest()?;
         self.forget(None)?;
-        self.memory.keep(held, report, payload, None)?;
+        self.memory.save(held, report, payload, None)?;
         let Some(local) = local else { return Ok(()) };
         let path = &self.pending;
         write(path, &[&held.round.to_le_bytes(), local]).map_err(|error| failed("write", path, error))?;
@@ -133,7 +133,7 @@ impl Store for ClientStore {
         self.memory.forget(verdict)
     }
 
-    fn local(&mut self, _: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+    fn client_state(&mut self, _: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         let newest = self.newest()?;
         let path = if self.pends { Some(&self.pending) } else { newest.map(|slot| &self.slots[slot]) };
         let Some(path) = path else { return Ok(None) };
@@ -147,7 +147,7 @@ impl Store for ClientStore {
         read().map_err(|error| failed("read", path, error))
     }
 
-    fn keep_personal(&mut self, _: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+    fn save_personal(&mut self, _: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         let path = &self.personal;
         write(path, &[bytes]).map_err(|error| failed("write", path, error))
     }
@@ -196,18 +196,18 @@ mod tests {
     const CLIENT: ClientId = ClientId::from_bytes([3; 16]);
     const RUN: RunId = RunId::from_bytes([1; 8]);
 
-    fn keep(store: &mut ClientStore, round: u32, local: &str) {
-        let held = Held { run: RUN, round };
-        store.keep(held, &TrainReport::default(), &Payload::default(), Some(local.as_bytes())).expect("kept");
+    fn save(store: &mut ClientStore, round: u32, local: &str) {
+        let held = TaskId { run: RUN, round };
+        store.save(held, &TrainReport::default(), &Payload::default(), Some(local.as_bytes())).expect("kept");
     }
 
     fn train(store: &mut ClientStore, round: u32, local: &str) {
-        keep(store, round, local);
+        save(store, round, local);
         store.forget(Some(&Verdict::Accepted)).expect("forgotten");
     }
 
     fn found(store: &mut ClientStore) -> Option<String> {
-        let found = store.local(RUN).expect("readable");
+        let found = store.client_state(RUN).expect("readable");
         found.map(|bytes| String::from_utf8(bytes).expect("text"))
     }
 
@@ -246,7 +246,7 @@ mod tests {
         let mut store = opened(&folder, 0, None);
         train(&mut store, 1, "one");
         for verdict in [None, Some(Verdict::Discarded(Discard::Late))] {
-            keep(&mut store, 2, "two");
+            save(&mut store, 2, "two");
             store.forget(verdict.as_ref()).expect("forgotten");
             assert_eq!(found(&mut store).as_deref(), Some("one"));
         }
@@ -270,7 +270,7 @@ mod tests {
             let folder = temporary.path().join(format!("{closed}-{counted:?}"));
             let mut store = opened(&folder, 0, None);
             train(&mut store, 1, "one");
-            keep(&mut store, 2, "two");
+            save(&mut store, 2, "two");
             drop(store);
             assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
             // Whoever looks next sees the same.
@@ -284,9 +284,9 @@ mod tests {
         let path = folder.path().join("clients");
         let mut store = opened(&path, 0, None);
         store
-            .keep(Held { run: RUN, round: 1 }, &TrainReport::default(), &Payload::default(), None)
+            .save(TaskId { run: RUN, round: 1 }, &TrainReport::default(), &Payload::default(), None)
             .expect("kept");
-        assert!(store.held().expect("held").is_some() && !path.exists());
+        assert!(store.pending().expect("held").is_some() && !path.exists());
         store.forget(None).expect("forgotten");
     }
 }

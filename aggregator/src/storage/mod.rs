@@ -14,9 +14,9 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use ownership::{hand_over, hand_over_directory};
+use ownership::{chown_directory_like_parent, chown_like_parent};
 use patient::{Attentive, patiently};
-pub use shared::ownership::parent;
+pub use shared::chown::parent;
 
 /// The file operations that durable steps consist of.
 pub trait FileLayer: Send + Sync {
@@ -189,7 +189,7 @@ pub fn private(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path)?;
-    hand_over(&file, path);
+    chown_like_parent(&file, path);
     Ok(file)
 }
 
@@ -203,7 +203,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 impl FileLayer for Disk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>> {
         let file = File::create(path)?;
-        hand_over(&file, path);
+        chown_like_parent(&file, path);
         Ok(Box::new(DiskFile(BufWriter::with_capacity(1 << 16, file))))
     }
 
@@ -216,7 +216,7 @@ impl FileLayer for Disk {
         let mut file = File::options().create(true).append(true).open(path)?;
         let before = file.metadata()?.len();
         if before == 0 {
-            hand_over(&file, path);
+            chown_like_parent(&file, path);
         }
         let appended = file.write_all(bytes).and_then(|()| file.sync_all());
         if appended.is_err() {
@@ -262,7 +262,7 @@ impl FileLayer for Disk {
         let missing = path.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let missing: Vec<_> = missing.take_while(|folder| !folder.exists()).collect();
         fs::create_dir_all(path)?;
-        missing.into_iter().rev().for_each(hand_over_directory);
+        missing.into_iter().rev().for_each(chown_directory_like_parent);
         Ok(())
     }
 
@@ -276,7 +276,7 @@ impl FileLayer for Disk {
 
     fn lock(&self, path: &Path) -> Result<File, TryLockError> {
         let file = File::options().create(true).append(true).open(path).map_err(TryLockError::Error)?;
-        hand_over(&file, path);
+        chown_like_parent(&file, path);
         file.try_lock()?;
         Ok(file)
     }

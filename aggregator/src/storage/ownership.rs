@@ -1,23 +1,23 @@
-//! What root makes among another user's files goes to that one ([`shared::ownership`]); where it cannot, that is logged.
+//! What root makes among another user's files goes to that one ([`shared::chown`]); where it cannot, that is logged.
 
 use std::fs::File;
 use std::path::Path;
 
-use shared::ownership::StaysRoots;
-pub use shared::ownership::advice;
+use shared::chown::NotChowned;
+pub use shared::chown::advice;
 use tracing::warn;
 
-/// See [`shared::ownership::hand_over`].
-pub(crate) fn hand_over(file: &File, path: &Path) {
-    tell(shared::ownership::hand_over(file, path));
+/// See [`shared::chown::chown_like_parent`].
+pub(crate) fn chown_like_parent(file: &File, path: &Path) {
+    tell(shared::chown::chown_like_parent(file, path));
 }
 
-/// See [`shared::ownership::hand_over_directory`].
-pub(super) fn hand_over_directory(path: &Path) {
-    tell(shared::ownership::hand_over_directory(path));
+/// See [`shared::chown::chown_directory_like_parent`].
+pub(super) fn chown_directory_like_parent(path: &Path) {
+    tell(shared::chown::chown_directory_like_parent(path));
 }
 
-fn tell(handed: Result<(), StaysRoots>) {
+fn tell(handed: Result<(), NotChowned>) {
     if let Err(kept) = handed {
         warn!("{kept}");
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quinn::{SendStream, VarInt};
 use shared::frame;
-use shared::message::{Partial, ToClient};
+use shared::message::{ResumePoint, ToClient};
 use tokio::sync::{mpsc, watch};
 
 use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
@@ -33,7 +33,7 @@ pub(super) async fn empty(
     peer: &Peer,
     mut queue: mpsc::UnboundedReceiver<ToPeer>,
     control: SendStream,
-    partial: Option<Partial>,
+    partial: Option<ResumePoint>,
     stranger: Stranger,
 ) -> Result<bool, PeerError> {
     let (messages, waiting) = mpsc::channel(MESSAGES);
@@ -97,7 +97,7 @@ async fn say(
 async fn give(
     peer: &Peer,
     mut tasks: watch::Receiver<Option<Broadcast>>,
-    mut partial: Option<Partial>,
+    mut partial: Option<ResumePoint>,
 ) -> Result<bool, PeerError> {
     while tasks.changed().await.is_ok() {
         let Some(mut broadcast) = tasks.borrow_and_update().clone() else { continue };
@@ -134,7 +134,7 @@ impl Drop for TaskStream {
 /// in chunks only.
 ///
 /// Of a task whose beginning the peer has, `partial`, it is sent the rest.
-async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<Partial>) -> Result<(), PeerError> {
+async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) -> Result<(), PeerError> {
     let patience = peer.limits.patience;
     let mut stream = TaskStream(within(patience, PeerError::Deaf, peer.connection.open_uni()).await?);
     let mut source = Source::of(broadcast)?;
@@ -188,7 +188,7 @@ impl Source {
     }
 
     /// Passes over what the peer has, if that is a beginning of this; so many bytes.
-    fn skip(&mut self, partial: Partial, length: u64) -> std::io::Result<u64> {
+    fn skip(&mut self, partial: ResumePoint, length: u64) -> std::io::Result<u64> {
         if partial.bytes >= length {
             return Ok(0);
         }
@@ -226,7 +226,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use shared::message::Work;
+    use shared::message::TaskKind;
 
     use super::*;
 
@@ -235,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("broadcast");
         let broadcast =
-            Broadcast { round: 1, work: Work::TRAIN, path: path.clone(), length: 3, content: None };
+            Broadcast { round: 1, work: TaskKind::TRAIN, path: path.clone(), length: 3, content: None };
         assert!(matches!(Source::of(&broadcast), Err(PeerError::Outdated)));
         std::fs::write(&path, b"abc").unwrap();
         assert!(matches!(Source::of(&broadcast), Ok(Source::File(_, 3))));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use models::Limits;
 use sha2::{Digest as _, Sha256};
-use shared::message::{Partial, UpdateHeader};
+use shared::message::{ResumePoint, UpdateHeader};
 
 use crate::run::update_file::read_header;
 
@@ -34,15 +34,15 @@ impl Part {
         let begins = file.stream_position().ok()?;
         let bytes = file.metadata().ok()?.len().checked_sub(begins)?.min(total.checked_sub(1)?);
         let part = Self { header, path: path.to_owned(), begins, bytes, total };
-        (bytes >= Partial::WORTH as u64).then_some(part)
+        (bytes >= ResumePoint::MIN_BYTES as u64).then_some(part)
     }
 
     /// What the device is told. It reads the part.
-    pub(super) fn partial(&self) -> io::Result<Partial> {
+    pub(super) fn partial(&self) -> io::Result<ResumePoint> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.begins))?;
         let digest = digest(&mut file, self.bytes)?;
-        Ok(Partial { round: self.header.round, bytes: self.bytes, digest })
+        Ok(ResumePoint { round: self.header.round, bytes: self.bytes, digest })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Uploads that a connection did not bring to their end: the device's next connection brings the rest.
 //!
 //! What is here of an update stays in the spool, one per device, [`MOST`] in all. A device that comes back is told how much
-//! that is, with its hash, before it is welcomed ([`ToClient::Partial`](shared::message::ToClient::Partial)); one that holds
+//! that is, with its hash, before it is welcomed ([`ToClient::ResumePoint`](shared::message::ToClient::ResumePoint)); one that holds
 //! something else sends everything. A server that was stopped or killed finds them in its spool again: what a crash has made of
 //! them, their hashes tell. One whose run is over for good removes them.
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shared::id::ClientId;
-use shared::message::Partial;
+use shared::message::ResumePoint;
 use tokio::sync::watch;
 
 use super::part::{Part, remove};
@@ -123,7 +123,7 @@ impl Partials {
             slots.1.remove(&client);
         }
         if let Some(part) = part {
-            let worth = part.bytes >= Partial::WORTH as u64 && part.bytes < part.total;
+            let worth = part.bytes >= ResumePoint::MIN_BYTES as u64 && part.bytes < part.total;
             if ours && worth {
                 slots.1.insert(client, Slot::Kept(number, Box::new(part)));
             } else {
@@ -264,10 +264,10 @@ mod tests {
         let (number, stopped) = partials.begin(client(1));
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Later(_)));
         assert!(*stopped.borrow(), "it is told to stop");
-        partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+        partials.end(client(1), number, Some(part(folder.path(), "a", 3, ResumePoint::MIN_BYTES)));
         let Taken::Part(kept) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
         let partial = kept.partial().expect("readable");
-        assert_eq!(partial.offset_in(3, &vec![2; Partial::WORTH + 1]), Some(Partial::WORTH));
+        assert_eq!(partial.offset_in(3, &vec![2; ResumePoint::MIN_BYTES + 1]), Some(ResumePoint::MIN_BYTES));
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
     }
 
@@ -280,10 +280,10 @@ mod tests {
             let path = folder.path().join(upload_of(client(n), number));
             fs::write(&path, [frame, vec![2; there]].concat()).expect("written");
         };
-        let much = 2 * Partial::WORTH;
+        let much = 2 * ResumePoint::MIN_BYTES;
         left(1, "0-1", much, 1 << 20);
-        left(1, "0-2", Partial::WORTH, 1 << 20);
-        left(2, "0-1", Partial::WORTH - 1, 1 << 20);
+        left(1, "0-2", ResumePoint::MIN_BYTES, 1 << 20);
+        left(2, "0-1", ResumePoint::MIN_BYTES - 1, 1 << 20);
         left(3, "0-1", much, much);
         left(4, "0-1", much, 1 << 21);
         fs::write(folder.path().join(upload_of(client(5), "0-1")), "rubbish").expect("written");
@@ -307,7 +307,11 @@ mod tests {
         let partials = Partials::new(over.clone());
         let keep = |n: u8, round| {
             let (number, _) = partials.begin(client(n));
-            partials.end(client(n), number, Some(part(folder.path(), &n.to_string(), round, Partial::WORTH)));
+            partials.end(
+                client(n),
+                number,
+                Some(part(folder.path(), &n.to_string(), round, ResumePoint::MIN_BYTES)),
+            );
         };
         keep(1, 3);
         assert!(matches!(partials.take(client(1), Some(4)), Taken::Nothing));
@@ -315,10 +319,13 @@ mod tests {
         keep(1, 3);
         let (number, _) = partials.begin(client(1));
         assert_eq!(files(), 0, "another upload began");
-        partials.end(client(1), number, Some(part(folder.path(), "little", 3, Partial::WORTH - 1)));
+        partials.end(client(1), number, Some(part(folder.path(), "little", 3, ResumePoint::MIN_BYTES - 1)));
         assert_eq!(files(), 0, "little is not worth it");
         let (number, _) = partials.begin(client(1));
-        let whole = Part { total: Partial::WORTH as u64, ..part(folder.path(), "whole", 3, Partial::WORTH) };
+        let whole = Part {
+            total: ResumePoint::MIN_BYTES as u64,
+            ..part(folder.path(), "whole", 3, ResumePoint::MIN_BYTES)
+        };
         partials.end(client(1), number, Some(whole));
         assert_eq!(files(), 0, "all of it, of which nobody has taken anything");
         keep(1, 3);
@@ -350,7 +357,7 @@ mod tests {
         let partials = Partials::new(Arc::default());
         let keep = || {
             let (number, _) = partials.begin(client(1));
-            partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+            partials.end(client(1), number, Some(part(folder.path(), "a", 3, ResumePoint::MIN_BYTES)));
         };
         keep();
         partials.revoke(client(1));
@@ -366,7 +373,7 @@ mod tests {
         let (number, stopped) = partials.begin(client(1));
         partials.revoke(client(1));
         assert!(*stopped.borrow(), "it is told to stop");
-        partials.end(client(1), number, Some(part(folder.path(), "b", 3, Partial::WORTH)));
+        partials.end(client(1), number, Some(part(folder.path(), "b", 3, ResumePoint::MIN_BYTES)));
         assert_eq!(files(), 0, "coming in");
     }
 
@@ -375,7 +382,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let partials = Partials::new(Arc::default());
         let (number, _) = partials.begin(client(1));
-        partials.end(client(1), number, Some(part(folder.path(), "a", 3, Partial::WORTH)));
+        partials.end(client(1), number, Some(part(folder.path(), "a", 3, ResumePoint::MIN_BYTES)));
         drop(partials);
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }

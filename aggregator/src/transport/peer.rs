@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
 use shared::identity::{PublicKey, tls};
-use shared::message::{Hello, Partial, Refusal, ToClient, ToServer};
+use shared::message::{Hello, Refusal, ResumePoint, ToClient, ToServer};
 use shared::protocol::Protocol;
 use shared::ticket::TicketSecret;
 use tokio::sync::{Semaphore, mpsc};
@@ -80,7 +80,7 @@ struct Greeting {
     hello: Hello,
     ticket: Option<TicketSecret>,
     /// What it has of a task.
-    partial: Option<Partial>,
+    partial: Option<ResumePoint>,
     /// On the wire.
     bytes: u64,
 }
@@ -159,7 +159,7 @@ impl Peer {
             ended = self.connection.closed() => return Err(ended.into()),
         };
         if let Some(partial) = partial {
-            let _ = commands.send(ToPeer::Message(ToClient::Partial(partial)));
+            let _ = commands.send(ToPeer::Message(ToClient::ResumePoint(partial)));
         }
         if let Some(ended) = self.connection.close_reason() {
             return Err(ended.into());
@@ -209,7 +209,7 @@ impl Peer {
         loop {
             match message {
                 ToServer::Redeem(secret) if ticket.is_none() => ticket = Some(secret),
-                ToServer::Partial(part) if partial.is_none() => partial = Some(part),
+                ToServer::ResumePoint(part) if partial.is_none() => partial = Some(part),
                 ToServer::Hello(hello) => return Ok(Greeting { hello, ticket, partial, bytes }),
                 ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
                 _ => return Err(PeerError::NoHello),
@@ -256,7 +256,7 @@ impl Peer {
     }
 
     /// What the device is told of that.
-    async fn partial(&self, begun: &mut Begun<'_>) -> Option<Partial> {
+    async fn partial(&self, begun: &mut Begun<'_>) -> Option<ResumePoint> {
         let part = begun.part()?.clone();
         match self.limits.hashed(move || part.partial()).await {
             Ok(partial) => Some(partial),

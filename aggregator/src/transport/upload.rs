@@ -23,7 +23,7 @@ use super::peer::{Peer, PeerError, within};
 use crate::peer::FromPeer;
 use crate::run::Upload;
 use crate::run::directory::upload_of;
-use crate::storage::ownership::hand_over;
+use crate::storage::ownership::chown_like_parent;
 
 /// Bytes that are written to the spool at once.
 const CHUNK: usize = 128 << 10;
@@ -148,7 +148,7 @@ impl Peer {
         let part = incoming.part.as_mut().expect("an update that is coming in has a file");
         let mut file = if part.bytes == 0 {
             let mut file = File::create(&part.path).map_err(PeerError::Spool)?;
-            hand_over(&file, &part.path);
+            chown_like_parent(&file, &part.path);
             let frame = frame::encode(&ToServer::Update(part.header), part.total);
             file.write_all(&frame).map_err(PeerError::Spool)?;
             file

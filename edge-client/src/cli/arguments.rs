@@ -1,6 +1,6 @@
 //! The arguments, and the help that is made from them.
 
-mod texts;
+mod help;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -13,10 +13,10 @@ use shared::data::{Labels, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
-use self::texts::{ABOUT, AFTER_LONG_HELP, DATA, LONG_ABOUT};
+use self::help::{ABOUT, AFTER_LONG_HELP, DATA, LONG_ABOUT};
 use super::error::CliError;
+use super::parse::{Shape, Target, limit, samples, seconds, server_key, shape, target, threads};
 use super::samples::{SampleArguments, Unusable, classes};
-use super::values::{Shape, Target, limit, samples, seconds, server_key, shape, target, threads};
 
 /// What the user wants.
 #[derive(Clone, Debug, Parser)]
@@ -282,7 +282,7 @@ pub struct BenchArguments {
     /// About how many seconds to measure each row for
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, allow_negative_numbers = true)]
     pub seconds: Duration,
-    /// Train on this processor; without it, on a GPU if this program has been built for one and there is one
+    /// Train on this device; without it, on a GPU if this program has been built for one and there is one
     #[arg(long, value_enum)]
     pub device: Option<Processor>,
     /// Print one JSON object per row instead of a table

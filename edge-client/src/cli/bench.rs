@@ -12,10 +12,10 @@ use models::{Architecture, BUILT_INS};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{BenchArguments, Processor};
+use super::device;
 use super::error::{CliError, Exit};
-use super::processor;
 use crate::bench::{Subject, measure};
-use crate::workshop::NoThreads;
+use crate::pool::NoThreads;
 
 /// What a measuring process prints, a line each.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if arguments.in_process {
         return measure_here(&architectures[0], arguments.batches[0], threads[0], arguments);
     }
-    processor::backend(arguments.device)?;
+    device::backend(arguments.device)?;
     let mut out = io::stdout().lock();
     if !arguments.json {
         heading(&mut out).map_err(CliError::Output)?;
@@ -154,7 +154,7 @@ fn measure_here(
         .num_threads(threads.get())
         .build()
         .map_err(|error| NoThreads::from(error.to_string()))?;
-    let backend = processor::backend(arguments.device)?;
+    let backend = device::backend(arguments.device)?;
     let subject =
         Subject { architecture: architecture.clone(), batch: batch.get(), duration: arguments.seconds };
     let mut told = Ok(());

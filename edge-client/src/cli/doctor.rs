@@ -10,13 +10,13 @@ use shared::ticket::Ticket;
 use super::arguments::{DoctorArguments, state_directory};
 use super::error::CliError;
 use super::event::printable;
+use super::parse::Target;
 use super::ticket;
-use super::values::Target;
 use crate::doctor::{self, Finding, Level, samples, server};
-use crate::link::ConnectError;
 use crate::quic::{QuicConnector, Reached};
 use crate::store::ServerFile;
 use crate::system::System;
+use crate::transport::ConnectError;
 use crate::trust::Trust;
 
 pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {

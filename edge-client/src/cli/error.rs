@@ -13,10 +13,10 @@ use shared::ticket::ParseTicketError;
 use super::event::printable;
 use crate::bench::BenchError;
 use crate::driver::DriverError;
-use crate::link::ConnectError;
+use crate::pool::NoThreads;
 use crate::predict::PredictError;
 use crate::store::StoreError;
-use crate::workshop::NoThreads;
+use crate::transport::ConnectError;
 
 /// Exit codes, as documented in `--help`. clap itself exits with [`Usage`](Self::Usage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

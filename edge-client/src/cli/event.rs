@@ -12,9 +12,9 @@ use shared::identity::PublicKey;
 use shared::message::{Purpose, Verdict};
 
 use super::status::Status;
-use super::{clock, screen};
+use super::{clock, terminal};
 use crate::driver::Notice;
-use crate::session::Outcome;
+use crate::session::SessionEnd;
 
 /// Something worth a line.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(super) enum Event {
     /// The user asked to stop.
     Stopping,
     /// It is over.
-    Ended(Outcome),
+    Ended(SessionEnd),
 }
 
 /// Where events go.
@@ -74,8 +74,8 @@ impl Output {
     pub(super) fn new(json: bool) -> Self {
         if json {
             Self::Json
-        } else if screen::is_there() {
-            screen::take_panics();
+        } else if terminal::is_there() {
+            terminal::take_panics();
             Self::Screen(Arc::new(Mutex::new(Status::new())))
         } else {
             Self::Lines
@@ -106,10 +106,10 @@ impl Output {
                 // What the status says need not be said twice.
                 if !matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. })) {
                     for line in lines(event) {
-                        screen::print(&printable(&line));
+                        terminal::print(&printable(&line));
                     }
                 }
-                screen::status(&printable(&status.line()));
+                terminal::status(&printable(&status.line()));
             }
             Self::Json => {
                 if let Some(object) = object(event) {
@@ -152,9 +152,9 @@ fn lines(event: &Event) -> Vec<String> {
         Event::Connecting { server } => format!("connecting to {server}"),
         Event::Notice(notice) => notice_text(notice),
         Event::Stopping => "stopping; Ctrl-C again stops at once".to_owned(),
-        Event::Ended(Outcome::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
-        Event::Ended(Outcome::Stopped) => "stopped; the same command joins again".to_owned(),
-        Event::Ended(Outcome::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
+        Event::Ended(SessionEnd::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
+        Event::Ended(SessionEnd::Stopped) => "stopped; the same command joins again".to_owned(),
+        Event::Ended(SessionEnd::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
     };
     vec![line]
 }
@@ -212,7 +212,7 @@ fn notice_text(notice: &Notice) -> String {
             }
             format!("round {round}: {}; sending {bytes} bytes", said.join("; "))
         }
-        Notice::NotNow { round, reason } => format!("round {round}: not now: {reason}"),
+        Notice::Ineligible { round, reason } => format!("round {round}: not now: {reason}"),
         Notice::NoRoom { round, reason } => {
             format!(
                 "round {round}: done, and there is no room to keep what it gave: {reason}; it stays in memory until there is"
@@ -248,9 +248,9 @@ fn object(event: &Event) -> Option<Value> {
         }),
         Event::Notice(notice) => return notice_object(notice),
         Event::Stopping => json!({ "event": "stopping" }),
-        Event::Ended(Outcome::Completed { rounds }) => json!({ "event": "completed", "rounds": rounds }),
-        Event::Ended(Outcome::Stopped) => json!({ "event": "stopped" }),
-        Event::Ended(Outcome::Refused(refusal)) => {
+        Event::Ended(SessionEnd::Completed { rounds }) => json!({ "event": "completed", "rounds": rounds }),
+        Event::Ended(SessionEnd::Stopped) => json!({ "event": "stopped" }),
+        Event::Ended(SessionEnd::Refused(refusal)) => {
             json!({ "event": "refused", "reason": refusal.to_string() })
         }
     })
@@ -296,7 +296,7 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 "metrics": found,
             })
         }
-        Notice::NotNow { round, reason } => {
+        Notice::Ineligible { round, reason } => {
             json!({ "event": "not-now", "round": round, "reason": reason.to_string() })
         }
         Notice::NoRoom { round, reason } | Notice::NoRoomForState { round, reason } => {

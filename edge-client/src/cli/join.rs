@@ -9,22 +9,22 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::arguments::{JoinArguments, state_directory};
+use super::device;
 use super::error::CliError;
 use super::event::{Event, Output};
-use super::harvest::Harvest;
-use super::processor;
-use super::screen;
 use super::server::{Server, take_ticket};
 use super::signals::Signals;
-use super::supervised::Supervised;
+use super::summary::Summary;
+use super::systemd::Supervised;
+use super::terminal;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
+use crate::pool::TrainPool;
 use crate::quic::QuicConnector;
 use crate::sensors::Sensors;
-use crate::session::Outcome;
+use crate::session::SessionEnd;
 use crate::store::DiskStore;
-use crate::work::TestSamples;
-use crate::workshop::Workshop;
+use crate::task::TestSamples;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed(memory::Heaps::One);
@@ -46,15 +46,15 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         data,
-        left_out: skipped.count as u64,
+        skipped: skipped.count as u64,
         tests: if arguments.unlabelled {
             TestSamples::none()
         } else {
             tests(format, arguments.samples.data.clone(), reading)
         },
         sensors: Sensors::of_device(store.directory()),
-        backend: processor::best(),
-        workshop: Workshop::of_one(threads)?,
+        backend: device::best(),
+        pool: TrainPool::single(threads)?,
         at_rest: memory::give_back,
         progress: output.progress().or(supervised.progress()),
         alive: supervised.alive(),
@@ -88,22 +88,22 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     // What has to be finished was waited for. The system's search for a name cannot be ended, and nobody waits for it.
     runtime.shutdown_background();
     if result.is_err() {
-        screen::status("");
+        terminal::status("");
     }
-    let (outcome, harvest) = result?;
+    let (outcome, summary) = result?;
     // For people, a refusal is the error that this command ends with.
-    if matches!(output, Output::Json) || !matches!(outcome, Outcome::Refused(_)) {
+    if matches!(output, Output::Json) || !matches!(outcome, SessionEnd::Refused(_)) {
         output.show(&Event::Ended(outcome.clone()));
     } else {
-        screen::status("");
+        terminal::status("");
     }
     match outcome {
-        Outcome::Completed { .. } => match harvest.nothing() {
+        SessionEnd::Completed { .. } => match summary.nothing() {
             Some((rounds, last)) => Err(CliError::InVain { rounds, last }),
             None => Ok(()),
         },
-        Outcome::Stopped => Ok(()),
-        Outcome::Refused(refusal) => Err(CliError::Refused(refusal)),
+        SessionEnd::Stopped => Ok(()),
+        SessionEnd::Refused(refusal) => Err(CliError::Refused(refusal)),
     }
 }
 
@@ -163,9 +163,9 @@ async fn take_part(
     mut signals: Signals,
     output: &Output,
     mut supervised: Supervised,
-) -> Result<(Outcome, Harvest), CliError> {
+) -> Result<(SessionEnd, Summary), CliError> {
     let (stop, stopped) = watch::channel(false);
-    let mut harvest = Harvest::default();
+    let mut summary = Summary::default();
     let mut unpinned = None;
     let result = {
         let mut notice = |notice: Notice| {
@@ -173,7 +173,7 @@ async fn take_part(
             if matches!(notice, Notice::Alive) {
                 return;
             }
-            harvest.hear(&notice);
+            summary.hear(&notice);
             output.show(&Event::Notice(notice.clone()));
             if let Err(error) = server.hear(&notice) {
                 unpinned = Some(error);
@@ -197,7 +197,7 @@ async fn take_part(
     };
     match unpinned {
         Some(error) => Err(error.into()),
-        None => Ok((result?, harvest)),
+        None => Ok((result?, summary)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::screen::Log;
+use super::terminal::Log;
 
 /// Starts the log: what `verbose` asks for, else what the environment asks for, else warnings.
 pub(super) fn start(verbose: u8) {

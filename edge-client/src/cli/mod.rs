@@ -6,24 +6,24 @@
 mod arguments;
 mod bench;
 mod clock;
+mod completions;
+mod device;
 mod doctor;
 mod error;
+mod evaluate;
 mod event;
-mod generate;
-mod harvest;
 mod join;
 mod log;
-mod personal;
+mod parse;
 mod predict;
-mod processor;
 mod samples;
-mod screen;
 mod server;
 mod signals;
 mod status;
-mod supervised;
+mod summary;
+mod systemd;
+mod terminal;
 mod ticket;
-mod values;
 
 pub use arguments::{
     Arguments, BenchArguments, Command, DoctorArguments, EvaluateArguments, JoinArguments, PersonalArguments,
@@ -37,12 +37,12 @@ pub fn run(arguments: &Arguments) -> Result<(), CliError> {
     match &arguments.command {
         Command::Join(join) => join::run(join),
         Command::Predict(predict) => predict::run(predict),
-        Command::Evaluate(evaluate) => personal::evaluate(evaluate),
-        Command::Refresh(refresh) => personal::refresh(refresh),
+        Command::Evaluate(evaluate) => evaluate::evaluate(evaluate),
+        Command::Refresh(refresh) => evaluate::refresh(refresh),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(bench) => bench::run(bench),
-        Command::Completions { shell } => generate::completions(*shell),
-        Command::Man { out: None } => generate::page(),
-        Command::Man { out: Some(folder) } => generate::pages(folder),
+        Command::Completions { shell } => completions::completions(*shell),
+        Command::Man { out: None } => completions::page(),
+        Command::Man { out: Some(folder) } => completions::pages(folder),
     }
 }

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use serde_json::json;
 
 use super::arguments::{Half, PredictArguments};
+use super::device;
 use super::error::CliError;
-use super::personal::open;
-use super::processor;
+use super::evaluate::open;
 use super::samples::or_by;
 use crate::predict::{Predictor, Row, Score};
 
@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 }
 
 fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliError> {
-    let backend = processor::best();
+    let backend = device::best();
     let mut predictor = match &arguments.model {
         Some(model) => Predictor::open(model, &backend)?,
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,

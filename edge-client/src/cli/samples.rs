@@ -10,7 +10,7 @@ use shared::spec::DataSpec;
 
 use super::error::CliError;
 use super::event::{left_out, printable};
-use super::screen;
+use super::terminal;
 
 /// Where samples lie.
 #[derive(Clone, Debug, Args)]
@@ -41,7 +41,7 @@ impl SampleArguments {
         };
         let data = Format::detect(&self.data, split)?.load(&self.data, split, &reading)?;
         if let Some(left_out) = left_out(data.skipped()) {
-            screen::print(&printable(&left_out));
+            terminal::print(&printable(&left_out));
         }
         Ok(View::whole(Arc::new(data)))
     }

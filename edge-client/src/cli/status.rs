@@ -35,7 +35,7 @@ enum Now {
         round: u32,
     },
     /// It is asked again in a while.
-    Unready {
+    Ineligible {
         round: u32,
         reason: String,
     },
@@ -94,7 +94,7 @@ impl Status {
             Notice::Progress(progress) => Now::Training(*progress),
             &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
             Notice::TurnedBack { .. } => Now::Approval,
-            &Notice::NotNow { round, reason } => Now::Unready { round, reason: reason.to_string() },
+            &Notice::Ineligible { round, reason } => Now::Ineligible { round, reason: reason.to_string() },
             Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
         };
     }
@@ -129,7 +129,7 @@ impl Status {
             }
             Now::Testing { round } => format!("round {round}: testing the model"),
             Now::Personalising { round } => format!("round {round}: making a model of its own"),
-            Now::Unready { round, reason } => {
+            Now::Ineligible { round, reason } => {
                 format!("round {round}: not trained ({reason}); waiting for a task")
             }
             Now::Sending { round, bytes } => {
@@ -153,8 +153,8 @@ fn bar(done: u64, total: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use shared::eligibility::Unready;
-    use shared::message::{TrainReport, Verdict, Work};
+    use shared::eligibility::Ineligible;
+    use shared::message::{TaskKind, TrainReport, Verdict};
     use shared::spec::RunSpec;
 
     use super::*;
@@ -182,20 +182,23 @@ mod tests {
                 "round 2: receiving [============            ] 0.5 MB of 1.0 MB",
             ),
             (
-                Notice::Training { round: 2, work: Work { train: false, ..Work::TRAIN } },
+                Notice::Training { round: 2, work: TaskKind { train: false, ..TaskKind::TRAIN } },
                 "round 2: testing the model",
             ),
             (
-                Notice::Training { round: 2, work: Work { train: false, personalise: true, ..Work::TRAIN } },
+                Notice::Training {
+                    round: 2,
+                    work: TaskKind { train: false, personalise: true, ..TaskKind::TRAIN },
+                },
                 "round 2: making a model of its own",
             ),
             (progress(1), "round 2: making a model of its own"),
             (
-                Notice::NotNow { round: 2, reason: Unready::Battery },
+                Notice::Ineligible { round: 2, reason: Ineligible::Battery },
                 "round 2: not trained (on battery, and the run asks for mains power); waiting for a task",
             ),
             (
-                Notice::Training { round: 2, work: Work::TRAIN },
+                Notice::Training { round: 2, work: TaskKind::TRAIN },
                 "round 2: training [                        ]",
             ),
             (progress(0), "round 2: training [                        ] epoch 1/5, step 0/50"),
@@ -209,7 +212,7 @@ mod tests {
             (
                 Notice::Trained {
                     round: 2,
-                    work: Work::TRAIN,
+                    work: TaskKind::TRAIN,
                     report: TrainReport::default(),
                     bytes: 2_000_000,
                 },

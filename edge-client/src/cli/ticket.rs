@@ -8,7 +8,7 @@ use std::process::Command;
 use shared::ticket::Ticket;
 
 use super::error::CliError;
-use super::values::Target;
+use super::parse::Target;
 
 /// More than any file with a ticket has.
 const MAX_FILE: u64 = 64 << 10;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Finding;
-use crate::link::ConnectError;
 use crate::quic::Reached;
+use crate::transport::ConnectError;
 
 const SUBJECT: &str = "server";
 /// What every path must let through for QUIC (RFC 9000, section 14).

@@ -1,12 +1,12 @@
 //! The driver: does for the [`Session`] what a state machine may not do itself.
 //!
-//! Training runs in a [`Workshop`], so the driver's own thread is always free to answer. A finished update is
+//! Training runs in a [`TrainPool`], so the driver's own thread is always free to answer. A finished update is
 //! written to the store first and uploaded at once; that it becomes durable goes on beside the upload, since
 //! until then the worst that a power failure costs is the training, which can be repeated.
 
-mod keeping;
-mod leaving;
 mod notice;
+mod persist;
+mod shutdown;
 mod training;
 mod wait;
 
@@ -16,20 +16,20 @@ use bytes::Bytes;
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::{Held, ToClient, Work};
+use shared::message::{TaskId, TaskKind, ToClient};
 use shared::spec::RunSpec;
-use shared::vigil::Vigil;
+use shared::watchdog::Watchdog;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use crate::link::{ConnectError, Connector, Incoming, Link, Outgoing};
+use crate::pool::TrainPool;
 use crate::sensors::Sensors;
-use crate::session::{Action, Device, Event, Outcome, Session};
+use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use crate::store::{Store, StoreError};
-use crate::work::{Task, TestSamples};
-use crate::workshop::Workshop;
-use keeping::{Unforgotten, Unsaved, failed};
+use crate::task::{Task, TestSamples};
+use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
+use persist::{Unforgotten, Unsaved, failed};
 use training::{Finished, Training};
 use wait::{attempt, pause, receive, rest, tick};
 
@@ -46,7 +46,7 @@ pub struct Participant {
     /// Its data.
     pub data: View,
     /// So many more training samples cannot be used and were left out when its data was read.
-    pub left_out: u64,
+    pub skipped: u64,
     /// Its test samples, for runs that ask for tests.
     pub tests: TestSamples,
     /// Whether it is in a state to train.
@@ -54,7 +54,7 @@ pub struct Participant {
     /// Where it trains.
     pub backend: Backend,
     /// Who trains.
-    pub workshop: Workshop,
+    pub pool: TrainPool,
     /// Called once when nothing has been in hand for a while after a round.
     pub at_rest: fn(),
     /// How often [`Notice::Progress`] is told while training; never without it.
@@ -81,10 +81,10 @@ pub async fn take_part<C: Connector, S: Store>(
     mut store: S,
     stop: watch::Receiver<bool>,
     notice: &mut (dyn FnMut(Notice) + Send),
-) -> Result<Outcome, DriverError> {
+) -> Result<SessionEnd, DriverError> {
     let started = Instant::now();
-    let device = Device::of(participant.client, &participant.data, participant.left_out);
-    let session = Session::new(device, store.held()?, started.elapsed());
+    let device = DeviceProfile::of(participant.client, &participant.data, participant.skipped);
+    let session = Session::new(device, store.pending()?, started.elapsed());
     let (finished, trained) = mpsc::unbounded_channel();
     let mut driver = Driver::new(participant, session, Training::new(finished));
     let result = driver.run(started, connector, &mut store, stop, trained, notice).await;
@@ -95,8 +95,8 @@ pub async fn take_part<C: Connector, S: Store>(
 struct Driver {
     participant: Participant,
     session: Session,
-    link: Option<Link>,
-    connecting: Option<JoinHandle<Result<Link, ConnectError>>>,
+    link: Option<Channel>,
+    connecting: Option<JoinHandle<Result<Channel, ConnectError>>>,
     /// Whether the server has taken this client since the process began.
     welcomed: bool,
     task: Option<(u32, Bytes)>,
@@ -110,7 +110,7 @@ struct Driver {
     lost: Option<(String, String)>,
     /// When the client will count as at rest.
     rest: Option<tokio::time::Instant>,
-    outcome: Option<Outcome>,
+    outcome: Option<SessionEnd>,
 }
 
 impl Driver {
@@ -141,9 +141,9 @@ impl Driver {
         mut stop: watch::Receiver<bool>,
         mut trained: mpsc::UnboundedReceiver<Box<Finished>>,
         notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Result<Outcome, DriverError> {
+    ) -> Result<SessionEnd, DriverError> {
         let mut alive = self.participant.alive.map(tokio::time::interval);
-        let mut vigil = Vigil::default();
+        let mut watchdog = Watchdog::default();
         loop {
             self.act(started.elapsed(), &connector, store, notice)?;
             if let Some(outcome) = self.outcome.take() {
@@ -160,7 +160,7 @@ impl Driver {
                 () = tokio::time::sleep(wake) => Some(Event::Tick),
                 () = rest(self.unsaved.as_ref().map(|unsaved| unsaved.again)) => {
                     let unsaved = self.unsaved.take();
-                    unsaved.and_then(|unsaved| self.keep(unsaved.held, unsaved.result, true, store, notice))
+                    unsaved.and_then(|unsaved| self.save(unsaved.held, unsaved.result, true, store, notice))
                 }
                 () = rest(self.unforgotten.as_ref().map(|unforgotten| unforgotten.again)) => {
                     self.forget_again(store, notice)?;
@@ -176,7 +176,7 @@ impl Driver {
                     None
                 }
                 () = tick(&mut alive) => {
-                    if vigil.progressed(self.training.beats()) {
+                    if watchdog.advanced(self.training.beats()) {
                         notice(Notice::Alive);
                     }
                     None
@@ -225,8 +225,8 @@ impl Driver {
                 Action::Train { round, work, spec } => {
                     if let Err(reason) = self.participant.sensors.check(self.session.conditions()) {
                         self.task = None;
-                        notice(Notice::NotNow { round, reason });
-                        self.session.handle(now, Event::Unready { round, reason });
+                        notice(Notice::Ineligible { round, reason });
+                        self.session.handle(now, Event::Ineligible { round, reason });
                         continue;
                     }
                     self.rest = None;
@@ -249,7 +249,7 @@ impl Driver {
                         notice(Notice::Receipt { round, verdict });
                     }
                 }
-                Action::Tell { round, verdict } => notice(Notice::Receipt { round, verdict }),
+                Action::NotifyVerdict { round, verdict } => notice(Notice::Receipt { round, verdict }),
                 // The loop ends with the outcome that follows, and hangs up.
                 Action::Disconnect => {}
                 Action::Finish(outcome) => self.outcome = Some(outcome),
@@ -267,7 +267,7 @@ impl Driver {
 
     fn connected(
         &mut self,
-        result: Result<Link, ConnectError>,
+        result: Result<Channel, ConnectError>,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Result<Option<Event>, DriverError> {
         match result {
@@ -329,17 +329,17 @@ impl Driver {
     fn train<S: Store>(
         &mut self,
         round: u32,
-        work: Work,
+        work: TaskKind,
         spec: Box<RunSpec>,
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Option<Event> {
         let (_, broadcast) = self.task.take().filter(|(of, _)| *of == round)?;
-        let local = match store.local(spec.run) {
+        let local = match store.client_state(spec.run) {
             Ok(local) => local,
             Err(error) => return Some(failed(round, error.to_string(), notice)),
         };
-        let held = Held { run: spec.run, round };
+        let held = TaskId { run: spec.run, round };
         let task = Task {
             local,
             spec,
@@ -351,7 +351,7 @@ impl Driver {
             backend: self.participant.backend.clone(),
             broadcast,
         };
-        self.training.begin(&self.participant.workshop, held, task);
+        self.training.begin(&self.participant.pool, held, task);
         None
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use shared::eligibility::Unready;
+use shared::eligibility::Ineligible;
 use shared::identity::PublicKey;
-use shared::message::{Progress, Refusal, TrainReport, Verdict, Work};
+use shared::message::{Progress, Refusal, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
 /// Something that happened.
@@ -53,7 +53,7 @@ pub enum Notice {
         /// The round.
         round: u32,
         /// What is to be done.
-        work: Work,
+        work: TaskKind,
     },
     /// Training goes on; told as often as [`Participant::progress`](super::Participant::progress) says.
     Progress(Progress),
@@ -65,18 +65,18 @@ pub enum Notice {
         /// The round.
         round: u32,
         /// What was done.
-        work: Work,
+        work: TaskKind,
         /// How it went.
         report: TrainReport,
         /// Bytes of the update.
         bytes: usize,
     },
     /// The device is not in a state to do what it was asked for.
-    NotNow {
+    Ineligible {
         /// The round.
         round: u32,
         /// What is in the way.
-        reason: Unready,
+        reason: Ineligible,
     },
     /// There is no room on the disk for the finished update, or for the personal model that was made with it: both stay in
     /// memory, nothing is sent, and it is tried again until there is.

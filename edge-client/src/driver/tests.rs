@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::store::{MemoryStore, SyncHandle};
-use crate::work::tests::{PERSONALISE, personal_run};
+use crate::task::tests::{PERSONALISE, personal_run};
 
 /// The server's end of a connection.
 struct Server {
@@ -20,10 +20,10 @@ struct Server {
     outgoing: UnboundedReceiver<Outgoing>,
 }
 
-fn connection() -> (Link, Server) {
+fn connection() -> (Channel, Server) {
     let (to_server, outgoing) = unbounded_channel();
     let (to_client, incoming) = unbounded_channel();
-    let link = Link { server: "lab:4433".to_owned(), outgoing: to_server, incoming };
+    let link = Channel { server: "lab:4433".to_owned(), outgoing: to_server, incoming };
     (link, Server { incoming: to_client, outgoing })
 }
 
@@ -37,7 +37,7 @@ impl Server {
     }
 
     /// Hears the client's hello and asks it for this work in round 3 of a run that makes personal models.
-    async fn asks(&mut self, work: Work) {
+    async fn asks(&mut self, work: TaskKind) {
         assert!(matches!(self.message().await, ToServer::Hello(_)));
         let (spec, payload) = personal_run();
         self.says(ToClient::Welcome { spec, wants: None });
@@ -50,7 +50,7 @@ impl Server {
             let outgoing = self.outgoing.recv().await.expect("the client is there");
             match &outgoing {
                 Outgoing::Message(message)
-                    if matches!(**message, ToServer::Heartbeat(_) | ToServer::LeftOut { .. }) => {}
+                    if matches!(**message, ToServer::Heartbeat(_) | ToServer::SkippedSamples { .. }) => {}
                 _ => return outgoing,
             }
         }
@@ -72,16 +72,16 @@ impl Server {
 
 /// What each attempt to connect brings; those after the last take for ever.
 #[derive(Clone)]
-struct Attempts(Arc<Mutex<VecDeque<Result<Link, ConnectError>>>>);
+struct Attempts(Arc<Mutex<VecDeque<Result<Channel, ConnectError>>>>);
 
 impl Attempts {
-    fn new<const N: usize>(attempts: [Result<Link, ConnectError>; N]) -> Self {
+    fn new<const N: usize>(attempts: [Result<Channel, ConnectError>; N]) -> Self {
         Self(Arc::new(Mutex::new(attempts.into())))
     }
 }
 
 impl Connector for Attempts {
-    async fn connect(&mut self) -> Result<Link, ConnectError> {
+    async fn connect(&mut self) -> Result<Channel, ConnectError> {
         let next = self.0.lock().unwrap().pop_front();
         match next {
             Some(attempt) => attempt,
@@ -107,22 +107,22 @@ struct Failing {
 }
 
 impl Store for Failing {
-    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
-        self.memory.held()
+    fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError> {
+        self.memory.pending()
     }
 
     fn payload(&mut self) -> Result<Payload, StoreError> {
         self.memory.payload()
     }
 
-    fn keep(
+    fn save(
         &mut self,
-        held: Held,
+        held: TaskId,
         report: &TrainReport,
         payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        self.memory.keep(held, report, payload, local)
+        self.memory.save(held, report, payload, local)
     }
 
     fn sync_handle(&self) -> SyncHandle {
@@ -148,14 +148,14 @@ impl Store for Failing {
         self.memory.forget(verdict)
     }
 
-    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+    fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         match self.local {
             Some(error) => Err(error()),
-            None => self.memory.local(run),
+            None => self.memory.client_state(run),
         }
     }
 
-    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+    fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         let fails = self.personal.pop_front();
         if let Some(personals) = &self.personals {
             personals.send(fails.is_none()).unwrap();
@@ -164,7 +164,7 @@ impl Store for Failing {
             let (path, error) = ("personal/1.safetensors".into(), kind.into());
             return Err(StoreError::Io { action: "write", path, error });
         }
-        self.memory.keep_personal(run, bytes)
+        self.memory.save_personal(run, bytes)
     }
 }
 
@@ -177,11 +177,11 @@ fn participant() -> Participant {
     Participant {
         client: ClientId::from_bytes([1; 16]),
         data: View::whole(Arc::new(data)),
-        left_out: 0,
+        skipped: 0,
         tests: TestSamples::none(),
         sensors: Sensors::none(),
         backend: Backend::cpu(),
-        workshop: Workshop::of_one(1).unwrap(),
+        pool: TrainPool::single(1).unwrap(),
         at_rest: || (),
         progress: None,
         alive: None,
@@ -195,7 +195,7 @@ async fn together<A, B>(client: impl Future<Output = A>, server: impl Future<Out
 }
 
 /// Takes part until the end; gives how that was, and what whoever watches was told.
-async fn takes_part(attempts: Attempts, store: Failing) -> (Result<Outcome, DriverError>, Vec<Notice>) {
+async fn takes_part(attempts: Attempts, store: Failing) -> (Result<SessionEnd, DriverError>, Vec<Notice>) {
     let (_stop, stopped) = watch::channel(false);
     let mut told = Vec::new();
     let mut notice = |notice: Notice| told.push(notice);
@@ -212,7 +212,10 @@ async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
         assert!(matches!(server.message().await, ToServer::Hello(_)));
         server.welcomes(None);
         for round in [1, 2] {
-            server.incoming.send(Incoming::Task { round, work: Work::TRAIN, payload: Bytes::new() }).unwrap();
+            server
+                .incoming
+                .send(Incoming::Task { round, work: TaskKind::TRAIN, payload: Bytes::new() })
+                .unwrap();
             match server.message().await {
                 ToServer::Failed { round: of, reason } => {
                     assert_eq!(of, round);
@@ -224,7 +227,7 @@ async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
         server.finishes();
     };
     let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
     let failed = told.iter().filter(|notice| matches!(notice, Notice::Failed { .. })).count();
     assert_eq!(failed, 2, "{told:?}");
 }
@@ -254,7 +257,7 @@ async fn another_server_is_waited_for_to_go_once_the_right_one_has_been_there() 
     };
     let attempts = Attempts::new([Ok(first), Err(stranger()), Ok(second)]);
     let ((result, told), ()) = together(takes_part(attempts, Failing::default()), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
     let said = |notice: &&Notice| matches!(notice, Notice::Disconnected { reason, .. } if reason.contains("another server answers"));
     assert_eq!(told.iter().filter(said).count(), 1, "{told:?}");
 }
@@ -263,8 +266,8 @@ async fn another_server_is_waited_for_to_go_once_the_right_one_has_been_there() 
 async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
     let (tell, mut forgotten) = unbounded_channel();
     let mut store = Failing { full: 2, forgotten: Some(tell), ..Failing::default() };
-    let held = Held { run: spec().run, round: 4 };
-    store.keep(held, &TrainReport::default(), &Bytes::from_static(b"update").into(), None).unwrap();
+    let held = TaskId { run: spec().run, round: 4 };
+    store.save(held, &TrainReport::default(), &Bytes::from_static(b"update").into(), None).unwrap();
     let (link, mut server) = connection();
     let served = async {
         assert!(matches!(server.message().await, ToServer::Hello(hello) if hello.holds == Some(held)));
@@ -277,7 +280,7 @@ async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
         server.finishes();
     };
     let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
     let full = |notice: &&Notice| matches!(notice, Notice::NoRoomForState { round: 4, .. });
     assert_eq!(told.iter().filter(full).count(), 1, "{told:?}");
     assert!(told.iter().any(|notice| matches!(notice, Notice::Receipt { round: 4, .. })), "{told:?}");
@@ -294,7 +297,7 @@ async fn a_server_that_takes_no_last_words_is_left_without_them() {
         server.incoming.closed().await;
     };
     let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), Failing::default()), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
 }
 
 #[tokio::test]
@@ -302,15 +305,16 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let (release, released) = std::sync::mpsc::channel();
     let durable = Arc::new(AtomicBool::new(false));
     let mut store = Failing { durable: Mutex::new(Some((released, durable.clone()))), ..Failing::default() };
-    let device = Device::of(participant().client, &participant().data, 0);
+    let device = DeviceProfile::of(participant().client, &participant().data, 0);
     let (finished, _) = unbounded_channel();
     let session = Session::new(device, None, Duration::ZERO);
     let mut driver = Driver::new(participant(), session, Training::new(finished));
     let report = TrainReport { duration: Duration::from_secs(3600), ..TrainReport::default() };
     let update = Bytes::from_static(b"update").into();
-    let result = crate::work::Result { work: Work::TRAIN, report, update, local: None, personal: None };
-    let held = Held { run: spec().run, round: 1 };
-    assert!(driver.keep(held, result, false, &mut store, &mut |_| {}).is_some());
+    let result =
+        crate::task::TaskOutput { work: TaskKind::TRAIN, report, update, local: None, personal: None };
+    let held = TaskId { run: spec().run, round: 1 };
+    assert!(driver.save(held, result, false, &mut store, &mut |_| {}).is_some());
     let left = async {
         driver.leave().await;
         durable.load(Ordering::SeqCst)
@@ -334,7 +338,7 @@ async fn a_personal_model_on_a_full_disk_is_kept_before_the_server_hears_of_it()
         server.finishes();
     };
     let ((result, told), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
     let full = |notice: &&Notice| matches!(notice, Notice::NoRoom { round: 3, reason } if reason.contains("personal/1"));
     assert_eq!(told.iter().filter(full).count(), 1, "{told:?}");
 }
@@ -346,7 +350,7 @@ async fn what_was_trained_for_all_does_not_wait_for_room_for_the_personal_model(
     let store = Failing { personal: full, personals: Some(tell), ..Failing::default() };
     let (link, mut server) = connection();
     let served = async {
-        server.asks(Work { train: true, ..PERSONALISE }).await;
+        server.asks(TaskKind { train: true, ..PERSONALISE }).await;
         let Outgoing::Update(header, _) = server.hears().await else { panic!("no update") };
         assert!(header.round == 3 && header.report.steps > 0);
         let attempts: Vec<_> = std::iter::from_fn(|| personals.try_recv().ok()).collect();
@@ -354,7 +358,7 @@ async fn what_was_trained_for_all_does_not_wait_for_room_for_the_personal_model(
         server.finishes();
     };
     let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
 }
 
 #[tokio::test]
@@ -373,5 +377,5 @@ async fn a_personal_model_that_cannot_be_kept_is_a_failed_round_and_not_a_score(
         server.finishes();
     };
     let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), store), served).await;
-    assert_eq!(result.unwrap(), Outcome::Completed { rounds: 3 });
+    assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
 }

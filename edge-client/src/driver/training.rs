@@ -1,25 +1,25 @@
-//! The task in training: on the workshop's threads, watched and cancelled from here.
+//! The task in training: on the pool's threads, watched and cancelled from here.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
-use shared::message::{Held, Progress};
+use shared::message::{Progress, TaskId};
 use tokio::sync::mpsc;
 use tracing::error;
 
-use crate::work::{self, Handle, Task};
-use crate::workshop::Workshop;
+use crate::pool::TrainPool;
+use crate::task::{self, Task, TaskHandle, TaskOutput};
 
 /// A task that came to its end.
 pub(super) struct Finished {
-    handle: Arc<Handle>,
-    result: Result<work::Result, String>,
+    handle: Arc<TaskHandle>,
+    result: Result<TaskOutput, String>,
 }
 
 struct Running {
-    held: Held,
-    handle: Arc<Handle>,
+    held: TaskId,
+    handle: Arc<TaskHandle>,
 }
 
 /// At most one task.
@@ -35,12 +35,12 @@ impl Training {
         Self { running: None, finished }
     }
 
-    pub(super) fn begin(&mut self, workshop: &Workshop, held: Held, task: Task) {
-        let handle = Arc::new(Handle::default());
+    pub(super) fn begin(&mut self, pool: &TrainPool, held: TaskId, task: Task) {
+        let handle = Arc::new(TaskHandle::default());
         self.running = Some(Running { held, handle: handle.clone() });
         let finished = self.finished.clone();
-        workshop.submit(move |bench| {
-            let work = || work::carry_out(&task, &handle, bench).map_err(|error| error.to_string());
+        pool.submit(move |bench| {
+            let work = || task::run_task(&task, &handle, bench).map_err(|error| error.to_string());
             let result = guarded(work);
             let _ = finished.send(Box::new(Finished { handle, result }));
         });
@@ -64,7 +64,7 @@ impl Training {
     }
 
     /// A task came to its end; `None` if it was cancelled before.
-    pub(super) fn ended(&mut self, finished: Finished) -> Option<(Held, Result<work::Result, String>)> {
+    pub(super) fn ended(&mut self, finished: Finished) -> Option<(TaskId, Result<TaskOutput, String>)> {
         let Finished { handle, result } = finished;
         let running = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle))?;
         Some((running.held, result))
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_failed_round_with_its_message() {
-        type Work = fn() -> Result<(), String>;
-        let panics: [(Work, &str); 3] = [
+        type Job = fn() -> Result<(), String>;
+        let panics: [(Job, &str); 3] = [
             (|| panic!("a constant"), "a constant"),
             (|| panic!("shape {}", std::hint::black_box(3)), "shape 3"),
             (|| panic::panic_any(7), "without a message"),

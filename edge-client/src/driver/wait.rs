@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::link::{ConnectError, Incoming, Link};
+use crate::transport::{Channel, ConnectError, Incoming};
 
 /// Resolves at the moment; never, without one.
 pub(super) async fn rest(moment: Option<tokio::time::Instant>) {
@@ -34,8 +34,8 @@ pub(super) async fn tick(interval: &mut Option<tokio::time::Interval>) {
 
 /// The outcome of an attempt to connect; never, without one under way.
 pub(super) async fn attempt(
-    connecting: &mut Option<JoinHandle<Result<Link, ConnectError>>>,
-) -> Result<Link, ConnectError> {
+    connecting: &mut Option<JoinHandle<Result<Channel, ConnectError>>>,
+) -> Result<Channel, ConnectError> {
     match connecting {
         None => std::future::pending().await,
         Some(attempt) => {
@@ -47,7 +47,7 @@ pub(super) async fn attempt(
 }
 
 /// The next thing from the server; never, without a connection.
-pub(super) async fn receive(link: &mut Option<Link>) -> Incoming {
+pub(super) async fn receive(link: &mut Option<Channel>) -> Incoming {
     match link {
         None => std::future::pending().await,
         Some(link) => link

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::link::ConnectError;
+use crate::transport::ConnectError;
 
 /// Between an attempt at one address and that at the next, while the first is not answered.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);

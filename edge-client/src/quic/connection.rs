@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
-use shared::message::{Partial, ToClient, ToServer, UpdateHeader};
+use shared::message::{ResumePoint, ToClient, ToServer, UpdateHeader};
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
+use super::resume::Interrupted;
 use super::{LINGER, QuicConnector};
-use crate::interrupted::Interrupted;
-use crate::link::{Incoming, Outgoing};
+use crate::transport::{Incoming, Outgoing};
 
 /// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
 const MAX_BROADCAST: u64 = 8 << 30;
@@ -22,7 +22,7 @@ const BELIEVED: usize = 16 << 20;
 
 /// Why a connection was given up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
+pub(super) enum ServeError {
     #[error("{0}")]
     Connection(#[from] quinn::ConnectionError),
     #[error("{0}")]
@@ -54,20 +54,20 @@ pub(super) async fn serve(
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
     spoken: Protocol,
     events: &mpsc::UnboundedSender<Incoming>,
-) -> Result<(), LinkError> {
+) -> Result<(), ServeError> {
     let (updates, mut update_queue) = mpsc::unbounded_channel::<(Box<UpdateHeader>, Bytes)>();
     // What the server has of an update from an earlier connection.
-    let begun = Mutex::new(None::<Partial>);
+    let begun = Mutex::new(None::<ResumePoint>);
     let inbound = async {
         loop {
             // A server that stops says no more, at the end of a message.
             let (message, _) = read_message(&mut answers, 0).await.map_err(|error| match error {
-                LinkError::Nothing => LinkError::Left,
+                ServeError::Nothing => ServeError::Left,
                 error => error,
             })?;
             match message {
-                ToClient::Task { .. } | ToClient::TaskRest { .. } => return Err(LinkError::Payload),
-                ToClient::Partial(partial) => {
+                ToClient::Task { .. } | ToClient::TaskRest { .. } => return Err(ServeError::Payload),
+                ToClient::ResumePoint(partial) => {
                     *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(partial);
                 }
                 ToClient::ServerKey { key } => {
@@ -92,8 +92,8 @@ pub(super) async fn serve(
                 }
                 // The server gave up sending it: its round has closed.
                 Err(
-                    LinkError::Read(ReadExactError::ReadError(quinn::ReadError::Reset(_)))
-                    | LinkError::ReadPayload(quinn::ReadError::Reset(_)),
+                    ServeError::Read(ReadExactError::ReadError(quinn::ReadError::Reset(_)))
+                    | ServeError::ReadPayload(quinn::ReadError::Reset(_)),
                 ) => {}
                 Err(error) => return Err(error),
             }
@@ -140,10 +140,10 @@ pub(super) async fn serve(
     }
 }
 
-async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToClient, u64), LinkError> {
+async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToClient, u64), ServeError> {
     let mut header = [0; HEADER_LEN];
     stream.read_exact(&mut header).await.map_err(|error| match error {
-        ReadExactError::FinishedEarly(0) => LinkError::Nothing,
+        ReadExactError::FinishedEarly(0) => ServeError::Nothing,
         error => error.into(),
     })?;
     let header = Header::parse(header, max_payload)?;
@@ -156,18 +156,19 @@ async fn read_task(
     mut stream: RecvStream,
     interrupted: &Interrupted,
     events: &mpsc::UnboundedSender<Incoming>,
-) -> Result<Incoming, LinkError> {
+) -> Result<Incoming, ServeError> {
     let (message, rest) = read_message(&mut stream, MAX_BROADCAST).await?;
     let (round, work, offset) = match message {
         ToClient::Task { round, work } => (round, work, 0),
         ToClient::TaskRest { round, work, offset } => (round, work, offset),
-        _ => return Err(LinkError::Payload),
+        _ => return Err(ServeError::Payload),
     };
-    let total = offset.checked_add(rest).filter(|total| *total <= MAX_BROADCAST).ok_or(LinkError::Payload)?;
-    let length = usize::try_from(total).map_err(|_| LinkError::Payload)?;
+    let total =
+        offset.checked_add(rest).filter(|total| *total <= MAX_BROADCAST).ok_or(ServeError::Payload)?;
+    let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
     let mut arriving = match offset {
         0 => interrupted.begin(round, length.min(BELIEVED)),
-        _ => interrupted.go_on(round, offset).ok_or(LinkError::Rest)?,
+        _ => interrupted.go_on(round, offset).ok_or(ServeError::Rest)?,
     };
     let mut told = None;
     loop {

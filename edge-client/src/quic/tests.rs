@@ -5,7 +5,7 @@ use quinn::crypto::rustls::QuicServerConfig;
 use shared::identity::tls::{AnyKey, ServerKeys};
 
 use super::*;
-use crate::link::Outgoing;
+use crate::transport::Outgoing;
 
 /// A server with the key of `byte` that speaks these protocols.
 fn server(byte: u8, protocols: &[&[u8]]) -> (Endpoint, String) {
@@ -71,7 +71,7 @@ async fn of_several_answers_the_one_that_helps_most_is_told() {
 
 #[tokio::test]
 async fn an_older_server_is_not_told_what_it_does_not_know() {
-    let left_out = ToServer::LeftOut { samples: 3 };
+    let skipped = ToServer::SkippedSamples { samples: 3 };
     for (protocol, understood) in [(&b"federation/4"[..], false), (b"federation/5", true)] {
         let (endpoint, address) = server(1, &[protocol]);
         let hears = async {
@@ -81,14 +81,14 @@ async fn an_older_server_is_not_told_what_it_does_not_know() {
         };
         let speaks = async {
             let link = connector(&[&address]).connect().await.unwrap();
-            for message in [&left_out, &ToServer::Goodbye] {
+            for message in [&skipped, &ToServer::Goodbye] {
                 link.outgoing.send(Outgoing::Message(Box::new(message.clone()))).unwrap();
             }
             // Whoever listens no more hangs up.
             link.incoming
         };
         let (heard, _listening) = tokio::join!(hears, speaks);
-        let said = [understood.then_some(&left_out), Some(&ToServer::Goodbye)];
+        let said = [understood.then_some(&skipped), Some(&ToServer::Goodbye)];
         let said: Vec<_> = said.into_iter().flatten().flat_map(|message| frame::encode(message, 0)).collect();
         assert_eq!(heard, said, "{}", String::from_utf8_lossy(protocol));
     }

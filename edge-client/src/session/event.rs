@@ -1,14 +1,14 @@
 //! What goes into a session and what comes out.
 
 use shared::data::View;
-use shared::eligibility::Unready;
+use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{Held, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::message::{Progress, Refusal, TaskId, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::spec::RunSpec;
 
 /// What the device brings to any run.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct DeviceProfile {
     /// Its identity.
     pub client: ClientId,
     /// Its number of training samples.
@@ -18,15 +18,15 @@ pub struct Device {
     /// Number of classes its labels are drawn from.
     pub classes: u32,
     /// So many more of its training samples cannot be used.
-    pub left_out: u64,
+    pub skipped: u64,
 }
 
-impl Device {
-    /// A device with these training samples, beside which it has `left_out` that cannot be used.
+impl DeviceProfile {
+    /// A device with these training samples, beside which it has `skipped` that cannot be used.
     #[must_use]
-    pub fn of(client: ClientId, data: &View, left_out: u64) -> Self {
+    pub fn of(client: ClientId, data: &View, skipped: u64) -> Self {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
-        Self { client, samples: data.len() as u64, shape, classes: data.classes() as u32, left_out }
+        Self { client, samples: data.len() as u64, shape, classes: data.classes() as u32, skipped }
     }
 }
 
@@ -54,11 +54,11 @@ pub enum Event {
         keeps: bool,
     },
     /// The device is not in a state to train, and has not begun.
-    Unready {
+    Ineligible {
         /// The round.
         round: u32,
         /// What is in the way.
-        reason: Unready,
+        reason: Ineligible,
     },
     /// The held update cannot be read back.
     Lost {
@@ -82,12 +82,12 @@ pub enum Action {
     Send(ToServer),
     /// Send the held update.
     Upload(UpdateHeader),
-    /// Work on the received task's payload.
+    /// Activity on the received task's payload.
     Train {
         /// The round.
         round: u32,
         /// What is to be done in it.
-        work: shared::message::Work,
+        work: shared::message::TaskKind,
         /// The run.
         spec: Box<RunSpec>,
     },
@@ -101,7 +101,7 @@ pub enum Action {
         verdict: Option<Verdict>,
     },
     /// What became of an update that is not held any more: a newer task has overtaken the receipt.
-    Tell {
+    NotifyVerdict {
         /// Its round.
         round: u32,
         /// What became of it.
@@ -110,12 +110,12 @@ pub enum Action {
     /// Close the connection.
     Disconnect,
     /// Nothing more will happen.
-    Finish(Outcome),
+    Finish(SessionEnd),
 }
 
 /// How a session ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SessionEnd {
     /// The run is over.
     Completed {
         /// Rounds that it had.
@@ -129,11 +129,11 @@ pub enum Outcome {
 
 /// What the client has in hand. Its update or task belongs to the run it was given in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Activity {
     /// Nothing.
     Idle,
     /// A task in training.
-    Training(Held),
+    Training(TaskId),
     /// A finished update without a receipt.
-    Holding(Held),
+    Holding(TaskId),
 }

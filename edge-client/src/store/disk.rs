@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use shared::id::{ClientId, RunId};
 use shared::identity::SecretKey;
-use shared::message::{Held, TrainReport, Verdict};
+use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
+use super::client_state::ClientStates;
 use super::error::StoreError;
-use super::locals::Locals;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
 use super::server::ServerFile;
@@ -24,7 +24,7 @@ pub struct DiskStore {
     directory: PathBuf,
     key: SecretKey,
     outbox: Outbox,
-    locals: Locals,
+    locals: ClientStates,
     /// The lock is the system's and ends with the process, however that ends.
     _lock: File,
 }
@@ -36,7 +36,7 @@ impl DiskStore {
         let lock = lock(directory)?;
         format(directory)?;
         let key = identity::load_or_create(&directory.join("identity"))?;
-        let locals = Locals::new(directory.join("runs"));
+        let locals = ClientStates::new(directory.join("runs"));
         let outbox = Outbox::open(directory.join("outbox"), &locals)?;
         Ok(Self { directory: directory.to_path_buf(), key, outbox, locals, _lock: lock })
     }
@@ -73,22 +73,22 @@ impl DiskStore {
 }
 
 impl Store for DiskStore {
-    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
-        Ok(self.outbox.held())
+    fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError> {
+        Ok(self.outbox.pending())
     }
 
     fn payload(&mut self) -> Result<Payload, StoreError> {
         Ok(self.outbox.payload()?.into())
     }
 
-    fn keep(
+    fn save(
         &mut self,
-        held: Held,
+        held: TaskId,
         report: &TrainReport,
         payload: &Payload,
         local: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        self.outbox.keep(&self.locals, held, report, &payload.to_bytes(), local)
+        self.outbox.save(&self.locals, held, report, &payload.to_bytes(), local)
     }
 
     fn sync_handle(&self) -> SyncHandle {
@@ -103,15 +103,15 @@ impl Store for DiskStore {
         }
     }
 
-    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.outbox.local(run)? {
+    fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.outbox.client_state(run)? {
             Some(newest) => Ok(Some(newest)),
             None => self.locals.read(run),
         }
     }
 
-    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
-        self.personal_models().keep(run, bytes)
+    fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+        self.personal_models().save(run, bytes)
     }
 }
 
@@ -152,7 +152,7 @@ pub fn looked_into(directory: &Path) -> Result<Option<ClientId>, StoreError> {
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join("lock");
     let file = durable::private().open(&path).map_err(StoreError::io("create", &path))?;
-    durable::hand_over(&file, &path);
+    durable::chown_like_parent(&file, &path);
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked { directory: directory.to_path_buf() }),

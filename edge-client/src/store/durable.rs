@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::time::{Duration, SystemTime};
 
-pub(super) use shared::ownership::parent;
-use shared::ownership::{self, StaysRoots};
+pub(super) use shared::chown::parent;
+use shared::chown::{self, NotChowned};
 use tracing::warn;
 
 use super::error::StoreError;
@@ -49,16 +49,16 @@ fn create_missing(path: &Path) -> Result<Vec<&Path>, StoreError> {
         missing.push(folder);
     }
     builder.create(path).map_err(StoreError::io("create the directory", path))?;
-    missing.iter().rev().for_each(|folder| tell(ownership::hand_over_directory(folder)));
+    missing.iter().rev().for_each(|folder| tell(chown::chown_directory_like_parent(folder)));
     Ok(missing)
 }
 
 /// What root makes in a directory of another user's is that one's: a service could not work on it otherwise.
-pub(super) fn hand_over(file: &File, path: &Path) {
-    tell(ownership::hand_over(file, path));
+pub(super) fn chown_like_parent(file: &File, path: &Path) {
+    tell(chown::chown_like_parent(file, path));
 }
 
-fn tell(handed: Result<(), StaysRoots>) {
+fn tell(handed: Result<(), NotChowned>) {
     if let Err(kept) = handed {
         warn!("{kept}");
     }
@@ -76,7 +76,7 @@ pub(super) fn private() -> OpenOptions {
 /// Writes a new file from pieces; not synced.
 pub(super) fn write(path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
     let mut file = private().truncate(true).open(path).map_err(StoreError::io("create", path))?;
-    hand_over(&file, path);
+    chown_like_parent(&file, path);
     pieces.iter().try_for_each(|piece| file.write_all(piece)).map_err(StoreError::io("write", path))
 }
 

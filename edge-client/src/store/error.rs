@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shared::ownership;
+use shared::chown;
 use thiserror::Error;
 
 use crate::personal::PersonalError;
@@ -151,7 +151,7 @@ impl StoreError {
 
 fn advice(path: &Path, error: &io::Error) -> String {
     // A file of another user's in it, root's say, does not become readable by what is done about the directory.
-    let whose = ownership::advice(path, error);
+    let whose = chown::advice(path, error);
     if let Some(whose) = whose.strip_prefix("; ") {
         return whose.to_owned();
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use shared::id::RunId;
-use shared::message::{Held, TrainReport, Verdict};
+use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::error::StoreError;
@@ -12,7 +12,7 @@ use super::{RUNS_KEPT, Store, SyncHandle};
 /// An update without a receipt.
 #[derive(Clone, Debug)]
 struct Update {
-    held: Held,
+    held: TaskId,
     report: TrainReport,
     payload: Payload,
     /// What the algorithm keeps, as of this update.
@@ -43,7 +43,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError> {
+    fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError> {
         Ok(self.update.as_ref().map(|update| (update.held, update.report)))
     }
 
@@ -51,9 +51,9 @@ impl Store for MemoryStore {
         self.update.as_ref().map(|update| update.payload.clone()).ok_or(StoreError::NothingHeld)
     }
 
-    fn keep(
+    fn save(
         &mut self,
-        held: Held,
+        held: TaskId,
         report: &TrainReport,
         payload: &Payload,
         local: Option<&[u8]>,
@@ -79,14 +79,14 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+    fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         let held = self.update.as_ref().filter(|update| update.held.run == run);
         let newest = held.and_then(|update| update.local.as_ref());
         let before = || self.locals.iter().find(|(kept, _)| *kept == run).map(|(_, local)| local);
         Ok(newest.or_else(before).cloned())
     }
 
-    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+    fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         self.personal = Some((run, bytes.to_vec()));
         Ok(())
     }

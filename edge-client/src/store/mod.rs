@@ -7,7 +7,7 @@
 //! was still under way: the device then trains that round again. A [`MemoryStore`] is the same for simulated
 //! clients, which live and die with their process.
 //!
-//! The order in which the driver uses either is that of a round: [`keep`](Store::keep) when training is done,
+//! The order in which the driver uses either is that of a round: [`save`](Store::save) when training is done,
 //! upload while the [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the
 //! receipt.
 //!
@@ -36,19 +36,19 @@
 //! server's key) is an error that says what to do. So is a file of a newer format: its program may return. Client state
 //! concerns one run: its error is that run's failed round, of which the server hears, and never the end of the process.
 
+mod client_state;
 mod disk;
 mod durable;
-mod envelope;
 mod error;
+mod file_format;
 mod identity;
-mod locals;
 mod memory;
 mod outbox;
 mod personal;
 mod server;
 
 use shared::id::RunId;
-use shared::message::{Held, TrainReport, Verdict};
+use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 pub use disk::{DiskStore, looked_into};
@@ -68,7 +68,7 @@ pub type SyncHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 /// What survives a restart of the process (or, in memory, a lost connection).
 pub trait Store: Send {
     /// The update without a receipt that an earlier process, or this one, has kept.
-    fn held(&mut self) -> Result<Option<(Held, TrainReport)>, StoreError>;
+    fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError>;
 
     /// The held update's payload, an encoded record. [`StoreError::NothingHeld`] if there is none.
     fn payload(&mut self) -> Result<Payload, StoreError>;
@@ -77,9 +77,9 @@ pub trait Store: Send {
     /// the update's run: both or neither survive a crash of the process. An update still held is let go of
     /// first, as one that does not count unless it is being forgotten as one that does. Power may still fail: see
     /// [`sync_handle`](Self::sync_handle).
-    fn keep(
+    fn save(
         &mut self,
-        held: Held,
+        held: TaskId,
         report: &TrainReport,
         payload: &Payload,
         local: Option<&[u8]>,
@@ -94,8 +94,8 @@ pub trait Store: Send {
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError>;
 
     /// What the algorithm kept last in this run, with the held update or before it.
-    fn local(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
+    fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Keeps the device's personal model of a run, durably, in place of an earlier one: a [`Personal`](crate::personal) file.
-    fn keep_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
+    fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
 }

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use shared::id::RunId;
-use shared::message::{Held, TrainReport};
+use shared::message::{TaskId, TrainReport};
 
 use super::SyncHandle;
+use super::client_state::{self, ClientStates};
 use super::durable;
-use super::envelope::{self, Kind, OpenError};
 use super::error::StoreError;
-use super::locals::{self, Locals};
+use super::file_format::{self, Kind, OpenError};
 
 /// The `outbox/` directory.
 #[derive(Debug)]
 pub(super) struct Outbox {
     directory: PathBuf,
     /// What is in it: known from the start, since one process has the directory to itself.
-    held: Option<(Held, TrainReport)>,
+    held: Option<(TaskId, TrainReport)>,
     /// Whether it counts, as far as is known: there was no room yet to put away what goes with it.
     counts: bool,
     /// Its payload, if this process has kept it: the same memory that is being uploaded, so that an upload
@@ -27,7 +27,7 @@ pub(super) struct Outbox {
 
 /// What is in the directory, as far as it is there.
 struct Found {
-    update: Option<(Held, TrainReport)>,
+    update: Option<(TaskId, TrainReport)>,
     /// The run that the client state is of.
     local: Option<RunId>,
 }
@@ -35,7 +35,7 @@ struct Found {
 impl Outbox {
     /// Looks into the outbox that an earlier process left. What cannot be used is removed with a warning:
     /// the server gives the task again.
-    pub(super) fn open(directory: PathBuf, locals: &Locals) -> Result<Self, StoreError> {
+    pub(super) fn open(directory: PathBuf, locals: &ClientStates) -> Result<Self, StoreError> {
         let mut outbox = Self { directory, held: None, counts: false, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
@@ -57,7 +57,7 @@ impl Outbox {
         Ok(outbox)
     }
 
-    pub(super) fn held(&self) -> Option<(Held, TrainReport)> {
+    pub(super) fn pending(&self) -> Option<(TaskId, TrainReport)> {
         self.held
     }
 
@@ -67,7 +67,7 @@ impl Outbox {
         if let Some(payload) = &self.payload {
             return Ok(payload.clone());
         }
-        let problem = match envelope::read::<(Held, TrainReport)>(&self.update_path(), Kind::Update) {
+        let problem = match file_format::read::<(TaskId, TrainReport)>(&self.update_path(), Kind::Update) {
             Ok(Some(((held, _), payload))) if held == expected => return Ok(payload),
             Ok(Some(_)) => "holds another update than before".to_owned(),
             Ok(None) => "is gone".to_owned(),
@@ -80,10 +80,10 @@ impl Outbox {
     }
 
     /// Keeps an update instead of the one that is held, which does not count unless it was said that it does.
-    pub(super) fn keep(
+    pub(super) fn save(
         &mut self,
-        locals: &Locals,
-        held: Held,
+        locals: &ClientStates,
+        held: TaskId,
         report: &TrainReport,
         payload: &Bytes,
         local: Option<&[u8]>,
@@ -108,7 +108,7 @@ impl Outbox {
 
     fn write(
         &self,
-        held: Held,
+        held: TaskId,
         report: &TrainReport,
         payload: &Bytes,
         local: Option<&[u8]>,
@@ -116,15 +116,15 @@ impl Outbox {
         let partial = self.partial();
         durable::remove_dir(&partial)?;
         durable::create_dir(&partial)?;
-        envelope::write(&partial.join("update"), Kind::Update, &(held, report), payload)?;
+        file_format::write(&partial.join("update"), Kind::Update, &(held, report), payload)?;
         if let Some(local) = local {
-            envelope::write(&partial.join("local"), Kind::Local, &held.run, local)?;
+            file_format::write(&partial.join("local"), Kind::Local, &held.run, local)?;
         }
         durable::rename(&partial, &self.directory)
     }
 
     /// Removes the update, which counts, after its client state has moved to the run's directory.
-    pub(super) fn adopt(&mut self, locals: &Locals) -> Result<(), StoreError> {
+    pub(super) fn adopt(&mut self, locals: &ClientStates) -> Result<(), StoreError> {
         if let Some((held, _)) = self.held {
             self.counts = true;
             if durable::exists(&self.local_path())? {
@@ -148,9 +148,9 @@ impl Outbox {
     }
 
     /// What the algorithm keeps in `run` as of the held update, if that is of this run and has any.
-    pub(super) fn local(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(super) fn client_state(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         match self.held {
-            Some((held, _)) if held.run == run => locals::read(&self.local_path(), run),
+            Some((held, _)) if held.run == run => client_state::read(&self.local_path(), run),
             _ => Ok(None),
         }
     }
@@ -166,8 +166,8 @@ impl Outbox {
     }
 
     fn look(&self) -> Result<Found, OpenError> {
-        let update = envelope::read::<(Held, TrainReport)>(&self.update_path(), Kind::Update)?;
-        let local = envelope::read::<RunId>(&self.local_path(), Kind::Local)?;
+        let update = file_format::read::<(TaskId, TrainReport)>(&self.update_path(), Kind::Update)?;
+        let local = file_format::read::<RunId>(&self.local_path(), Kind::Local)?;
         let (update, local) = (update.map(|(head, _)| head), local.map(|(run, _)| run));
         match (&update, local) {
             (Some((held, _)), Some(run)) if run != held.run => {

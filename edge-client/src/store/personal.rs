@@ -41,7 +41,7 @@ impl PersonalModels {
     ///
     /// # Errors
     /// [`StoreError`] if the disk fails; the earlier one is then still there.
-    pub fn keep(&self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
+    pub fn save(&self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.path(run);
         let new = !durable::exists(&path)?;
         let mut others = self.by_age()?;
@@ -130,14 +130,14 @@ mod tests {
         let models = PersonalModels::of(&folder.path().join("state"));
         assert!(matches!(models.open(None), Err(StoreError::NoPersonal { .. })));
         for (number, seconds) in [(1, 20), (2, 5), (3, 10)] {
-            models.keep(run(number), &of(number).to_bytes()).unwrap();
+            models.save(run(number), &of(number).to_bytes()).unwrap();
             age(&models, number, seconds);
         }
         assert_eq!(models.open(None).unwrap(), of(2));
         assert_eq!(models.open(Some(run(1))).unwrap(), of(1));
         assert!(matches!(models.open(Some(run(9))), Err(StoreError::NoPersonal { .. })));
         // In its place, and nothing beside it.
-        models.keep(run(1), &Personal { round: 8, ..of(1) }.to_bytes()).unwrap();
+        models.save(run(1), &Personal { round: 8, ..of(1) }.to_bytes()).unwrap();
         assert_eq!(models.open(None).unwrap().round, 8);
         assert_eq!(fs::read_dir(&models.directory).unwrap().count(), 3);
     }
@@ -146,13 +146,13 @@ mod tests {
     fn the_order_is_that_of_writing_on_a_device_whose_clock_has_gone_back() {
         let folder = tempfile::tempdir().unwrap();
         let models = PersonalModels::of(folder.path());
-        models.keep(run(1), &of(1).to_bytes()).unwrap();
+        models.save(run(1), &of(1).to_bytes()).unwrap();
         // What was written so far was written by a clock that was ahead.
         let ahead = SystemTime::now() + Duration::from_secs(1_000_000);
         let file = fs::File::options().write(true).open(models.path(run(1))).unwrap();
         file.set_modified(ahead).unwrap();
         for number in [3, 2, 1, 3] {
-            models.keep(run(number), &of(number).to_bytes()).unwrap();
+            models.save(run(number), &of(number).to_bytes()).unwrap();
             assert_eq!(models.open(None).unwrap(), of(number));
         }
         assert!(
@@ -164,11 +164,11 @@ mod tests {
     fn the_runs_written_last_are_kept_and_nothing_else_is_touched() {
         let folder = tempfile::tempdir().unwrap();
         let models = PersonalModels::of(folder.path());
-        models.keep(run(0), b"not looked at").unwrap();
+        models.save(run(0), b"not looked at").unwrap();
         fs::write(models.directory.join("notes"), "mine").unwrap();
         for number in 1..=RUNS_KEPT as u8 {
             age(&models, number - 1, 100 - u64::from(number));
-            models.keep(run(number), &of(number).to_bytes()).unwrap();
+            models.save(run(number), &of(number).to_bytes()).unwrap();
         }
         assert!(!models.path(run(0)).exists() && models.path(run(1)).exists());
         assert!(models.directory.join("notes").exists());
@@ -179,7 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let models = PersonalModels::of(folder.path());
         let bytes = of(1).to_bytes();
-        models.keep(run(1), &bytes[..bytes.len() - 3]).unwrap();
+        models.save(run(1), &bytes[..bytes.len() - 3]).unwrap();
         let error = models.open(None).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, StoreError::Personal { path, .. } if path == models.path(run(1))));

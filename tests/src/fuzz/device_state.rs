@@ -9,7 +9,7 @@ use edge_client::store::{DiskStore, KnownServer, ServerFile, Store as _, StoreEr
 use flate2::Crc;
 use models::{Architecture, Layer};
 use shared::id::RunId;
-use shared::message::{Held, TrainReport, Verdict};
+use shared::message::{TaskId, TrainReport, Verdict};
 use shared::personalisation::{Gate, LocalSplit, Method, Mix, PersonalModel};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
@@ -19,7 +19,7 @@ use super::{Seen, scratch};
 use crate::keys::device_key;
 
 const RUN: RunId = RunId::from_bytes([3; 8]);
-const HELD: Held = Held { run: RUN, round: 2 };
+const HELD: TaskId = TaskId { run: RUN, round: 2 };
 
 /// The files of a device that holds an update, by their names in the state directory.
 fn whole() -> &'static [(PathBuf, Vec<u8>)] {
@@ -34,9 +34,9 @@ fn whole() -> &'static [(PathBuf, Vec<u8>)] {
             metrics: [None; 12],
         };
         let mut store = DiskStore::open(folder.path()).expect("a new directory");
-        let earlier = Held { round: 1, ..HELD };
+        let earlier = TaskId { round: 1, ..HELD };
         for held in [earlier, HELD] {
-            store.keep(held, &report, &b"payload"[..].into(), Some(b"local")).expect("there is room");
+            store.save(held, &report, &b"payload"[..].into(), Some(b"local")).expect("there is room");
             if held == earlier {
                 store.forget(Some(&Verdict::Accepted)).expect("it is there");
             }
@@ -89,21 +89,21 @@ pub fn run(bytes: &[u8]) -> Seen {
 
 fn used(folder: &Path) -> Result<(bool, bool), StoreError> {
     let mut store = DiskStore::open(folder)?;
-    let held = store.held()?;
+    let held = store.pending()?;
     match (held, store.payload()) {
         (None, payload) => assert!(matches!(payload, Err(StoreError::NothingHeld))),
         (Some(_), payload) => drop(payload?),
     }
-    let local = store.local(RUN);
+    let local = store.client_state(RUN);
     let report = TrainReport::default();
-    store.keep(HELD, &report, &b"another"[..].into(), Some(b"state"))?;
+    store.save(HELD, &report, &b"another"[..].into(), Some(b"state"))?;
     assert_eq!(store.payload()?, b"another"[..].into());
-    assert_eq!(store.local(RUN)?.as_deref(), Some(&b"state"[..]));
+    assert_eq!(store.client_state(RUN)?.as_deref(), Some(&b"state"[..]));
     drop(store);
     let mut store = DiskStore::open(folder)?;
-    assert_eq!((store.held()?, store.payload()?), (Some((HELD, report)), b"another"[..].into()));
+    assert_eq!((store.pending()?, store.payload()?), (Some((HELD, report)), b"another"[..].into()));
     store.forget(Some(&Verdict::Accepted))?;
-    assert_eq!((store.held()?, store.local(RUN)?.as_deref()), (None, Some(&b"state"[..])));
+    assert_eq!((store.pending()?, store.client_state(RUN)?.as_deref()), (None, Some(&b"state"[..])));
     Ok((held.is_some(), local?.is_some()))
 }
 

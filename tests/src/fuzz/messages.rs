@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::frame::{self, FrameError, HEADER_LEN, Header, MAX_MESSAGE};
-use shared::message::{Partial, ToClient, ToServer};
+use shared::message::{ResumePoint, ToClient, ToServer};
 use shared::protocol::Protocol;
 
 use super::Seen;
@@ -92,13 +92,13 @@ pub fn to_client(body: &[u8]) -> Seen {
 pub fn partial(bytes: &[u8]) -> Seen {
     let Some((&length, rest)) = bytes.split_first() else { return Seen::of(&"empty") };
     let (said, payload) = rest.split_at(rest.len().min(usize::from(length)));
-    let Ok(said) = frame::decode::<Partial>(said) else { return Seen::of(&"no word") };
+    let Ok(said) = frame::decode::<ResumePoint>(said) else { return Seen::of(&"no word") };
     let offset = said.offset_in(said.round, payload);
     assert!(offset.is_none_or(|offset| offset < payload.len() && offset as u64 == said.bytes));
     assert_eq!(said.offset_in(said.round.wrapping_add(1), payload), None, "of another round");
-    let half = Partial::of(said.round, &payload[..payload.len() / 2]);
+    let half = ResumePoint::of(said.round, &payload[..payload.len() / 2]);
     assert_eq!(half.offset_in(said.round, payload), (!payload.is_empty()).then_some(payload.len() / 2));
-    assert_eq!(Partial::of(said.round, payload).offset_in(said.round, payload), None, "all of it");
+    assert_eq!(ResumePoint::of(said.round, payload).offset_in(said.round, payload), None, "all of it");
     Seen::of(&offset)
 }
 
@@ -108,7 +108,7 @@ pub fn partials() -> Vec<Vec<u8>> {
     let payload = [7_u8; 300];
     [&payload[..], &payload[..100], &[0; 100], &[7; 400]]
         .map(|beginning| {
-            let said = frame::encode(&Partial::of(300, beginning), 0).split_off(HEADER_LEN);
+            let said = frame::encode(&ResumePoint::of(300, beginning), 0).split_off(HEADER_LEN);
             [&[said.len() as u8][..], &said, &payload].concat()
         })
         .into()

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use edge_client::session::{Action, Device, Event, Session, Work};
+use edge_client::session::{Action, Activity, DeviceProfile, Event, Session};
 use rand::RngExt as _;
 use shared::frame;
 use shared::id::{ClientId, RunId};
-use shared::message::{self, Held, Progress, Refusal, ToClient, ToServer, TrainReport, Verdict};
+use shared::message::{Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
 
@@ -68,19 +68,19 @@ struct Driver {
     welcomed: bool,
     training: Option<u32>,
     /// The store.
-    holding: Option<(Held, TrainReport)>,
+    holding: Option<(TaskId, TrainReport)>,
     /// The run that the session was welcomed to last.
     run: RunId,
     finished: bool,
 }
 
-fn device() -> Device {
-    Device {
+fn device() -> DeviceProfile {
+    DeviceProfile {
         client: ClientId::from_bytes([1; 16]),
         samples: 10,
         shape: vec![1, 2, 2],
         classes: 2,
-        left_out: 0,
+        skipped: 0,
     }
 }
 
@@ -89,7 +89,7 @@ fn spec(run: u8) -> Box<RunSpec> {
 }
 
 impl Driver {
-    fn new(holding: Option<(Held, TrainReport)>, now: Duration) -> Self {
+    fn new(holding: Option<(TaskId, TrainReport)>, now: Duration) -> Self {
         let mut driver = Self {
             session: Session::new(device(), holding, now),
             now,
@@ -137,7 +137,7 @@ impl Driver {
                 Action::Forget { round, .. } => {
                     assert_eq!(self.holding.take().map(|(held, _)| held.round), Some(round));
                 }
-                Action::Tell { .. } => {}
+                Action::NotifyVerdict { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,
             }
@@ -170,10 +170,10 @@ impl Driver {
             self.training = None;
             // It trains in the run that it was welcomed to.
             let run = match self.session.work() {
-                Work::Training(held) => held.run,
+                Activity::Training(held) => held.run,
                 other => panic!("{other:?} while it trains"),
             };
-            self.holding = fine.then_some((Held { run, round }, report));
+            self.holding = fine.then_some((TaskId { run, round }, report));
         }
         let outcome = if fine { Ok(report) } else { Err("out of memory".repeat(1000)) };
         self.give(Event::Trained { round, outcome, keeps: round.is_multiple_of(2) });
@@ -197,11 +197,8 @@ impl Driver {
                 self.hears(ToClient::Welcome { spec: spec(u8::from(run)), wants });
             }
             Op::Task { round, work } => {
-                let work = message::Work {
-                    train: work & 1 == 0,
-                    evaluate: work & 2 != 0,
-                    personalise: work & 4 != 0,
-                };
+                let work =
+                    TaskKind { train: work & 1 == 0, evaluate: work & 2 != 0, personalise: work & 4 != 0 };
                 self.hears(ToClient::Task { round: u32::from(round % 4), work });
             }
             Op::Receipt { round } => {
@@ -234,9 +231,9 @@ impl Driver {
             Op::Stop => self.give(Event::Stop),
         }
         let (training, holding) = match self.session.work() {
-            Work::Idle => (None, None),
-            Work::Training(held) => (Some(held.round), None),
-            Work::Holding(held) => (None, Some(held.round)),
+            Activity::Idle => (None, None),
+            Activity::Training(held) => (Some(held.round), None),
+            Activity::Holding(held) => (None, Some(held.round)),
         };
         let known = (self.training, self.holding.map(|(held, _)| held.round));
         assert!(self.finished || known == (training, holding), "{known:?} {training:?} {holding:?}");
@@ -265,7 +262,7 @@ impl Driver {
         assert!(self.connecting, "it connects again");
         self.connects(true);
         self.hears(ToClient::Welcome { spec: spec(7), wants: Some(9) });
-        self.hears(ToClient::Task { round: 9, work: message::Work::TRAIN });
+        self.hears(ToClient::Task { round: 9, work: TaskKind::TRAIN });
         assert_eq!(self.training, Some(9), "what is wanted is trained");
         self.trained(9, true);
         assert_eq!(self.holding.map(|(held, _)| held.round), Some(9));
@@ -284,7 +281,7 @@ impl Driver {
 pub fn run(bytes: &[u8]) -> Seen {
     let mut input = Unstructured::new(bytes);
     let held = |round: u8| {
-        (Held { run: RunId::from_bytes([1; 8]), round: u32::from(round % 4) }, TrainReport::default())
+        (TaskId { run: RunId::from_bytes([1; 8]), round: u32::from(round % 4) }, TrainReport::default())
     };
     let mut driver =
         Driver::new(input.arbitrary::<Option<u8>>().unwrap_or_default().map(held), Duration::ZERO);

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use edge_client::work::{self, Handle, Task, TestSamples};
+use edge_client::task::{self, Task, TaskHandle, TestSamples};
 use models::{Backend, Precision};
 use shared::algorithm::registry::{self, ALGORITHMS};
 use shared::data::{Dataset, View};
 use shared::frame;
 use shared::frame::HEADER_LEN;
 use shared::id::ClientId;
-use shared::message::Work;
+use shared::message::TaskKind;
 use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 use shared::record::Record;
 use shared::seed::Seed;
@@ -43,7 +43,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     let task = Task {
         spec: Box::new(spec),
         round: 1,
-        work: Work { train: work & 1 == 0, evaluate: work & 2 != 0, personalise: work & 4 != 0 },
+        work: TaskKind { train: work & 1 == 0, evaluate: work & 2 != 0, personalise: work & 4 != 0 },
         client: ClientId::from_bytes([1; 16]),
         data: data(),
         tests: TestSamples::of(data()),
@@ -51,9 +51,9 @@ pub fn run(bytes: &[u8]) -> Seen {
         broadcast: broadcast.to_vec().into(),
         local: None,
     };
-    let handle = Handle::default();
+    let handle = TaskHandle::default();
     handle.cancel();
-    Seen::result(&work::carry_out(&task, &handle, None))
+    Seen::result(&task::run_task(&task, &handle, None))
 }
 
 fn personalisation() -> Personalisation {

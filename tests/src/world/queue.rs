@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::PeerId;
 use bytes::Bytes;
-use shared::message::{Partial, ToClient, ToServer};
+use shared::message::{ResumePoint, ToClient, ToServer};
 
 use crate::device::Trained;
 
@@ -23,7 +23,7 @@ pub(super) enum Happening {
     /// The beginning of an update has arrived, and no more will.
     Begun {
         peer: PeerId,
-        partial: Partial,
+        partial: ResumePoint,
         beginning: Bytes,
     },
     /// The aggregator's next durable step is made.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use aggregator::coordinator::PeerId;
 use bytes::Bytes;
 use rand::RngExt as _;
-use shared::message::{Partial, ToServer};
+use shared::message::{ResumePoint, ToServer};
 
 use super::World;
 use super::queue::Happening;
@@ -97,7 +97,7 @@ impl World {
         if self.happens(self.weather.cut) {
             let length = self.chance.random_range(1..payload.len().max(2)).min(payload.len());
             let beginning = payload.slice(..length);
-            let partial = Partial::of(header.round, &beginning);
+            let partial = ResumePoint::of(header.round, &beginning);
             let delay = self.draw(self.weather.delay);
             self.schedule(delay, Happening::Begun { peer, partial, beginning });
             return self.cut(peer);

@@ -7,7 +7,7 @@ use federation_tests::gate::Gate;
 use federation_tests::lab::Lab;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use quinn::{ConnectionError, TransportConfig};
-use shared::eligibility::Unready;
+use shared::eligibility::Ineligible;
 use shared::frame;
 use shared::message::{ToServer, Verdict};
 
@@ -36,8 +36,8 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     for number in 0..FLOOD {
         let reason = "no reason at all ".repeat(20);
         let failed = |round| frame::encode(&ToServer::Failed { round, reason: reason.clone() }, 0);
-        let not_now = |round| frame::encode(&ToServer::NotNow { round, reason: Unready::Battery }, 0);
-        let left_out = frame::encode(&ToServer::LeftOut { samples: u64::from(number % 2 == 0) }, 0);
+        let not_now = |round| frame::encode(&ToServer::Ineligible { round, reason: Ineligible::Battery }, 0);
+        let left_out = frame::encode(&ToServer::SkippedSamples { samples: u64::from(number % 2 == 0) }, 0);
         for said in [failed(number), failed(1), not_now(number), not_now(1), left_out] {
             liar.say(&said).await;
         }

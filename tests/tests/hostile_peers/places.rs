@@ -17,7 +17,7 @@ use federation_tests::scenario::Scenario;
 use shared::frame;
 use shared::id::RunId;
 use shared::identity::PublicKey;
-use shared::message::{Held, Hello, Refusal, ToClient, ToServer};
+use shared::message::{Hello, Refusal, TaskId, ToClient, ToServer};
 use tokio::sync::mpsc;
 
 use super::{SAMPLES, stranger, stranger_key};
@@ -152,7 +152,7 @@ async fn a_device_that_is_revoked_while_its_connection_begins_is_known_to_be_aft
     std::fs::remove_file(&path).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
-    let holds = Some(Held { run: RunId::from_bytes([1; 8]), round: 1 });
+    let holds = Some(TaskId { run: RunId::from_bytes([1; 8]), round: 1 });
     let hello = Hello { holds, ..stranger(7) };
     let client = hello.client;
     peer.say(&frame::encode(&ToServer::Hello(hello), 0)).await;

@@ -4,7 +4,7 @@ use shared::spec::ClientEvaluation;
 
 use super::*;
 
-const TESTS: Work = Work { train: false, evaluate: true, personalise: false };
+const TESTS: TaskKind = TaskKind { train: false, evaluate: true, personalise: false };
 
 /// Of three rounds of training two are closed; the clients test the last model.
 fn tested() -> Bench {
@@ -16,7 +16,7 @@ fn after_two() -> Resume {
     Resume { closed: 2, ..Resume::default() }
 }
 
-fn opened_for(actions: &[Action]) -> Option<(u32, Work, usize)> {
+fn opened_for(actions: &[Action]) -> Option<(u32, TaskKind, usize)> {
     actions.iter().find_map(|action| match action {
         Action::Open(opening) => Some((opening.round, opening.work, opening.cohort.len())),
         _ => None,
@@ -117,10 +117,13 @@ fn whoever_comes_while_the_closing_round_is_open_is_asked_as_well() {
 #[test]
 fn rounds_of_training_ask_for_tests_as_often_as_configured() {
     let spec = RunSpec { rounds: 6, evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
-    let works: Vec<Work> = (0..=7).map_while(|closed| spec.work_after(closed, 6)).collect();
-    let tests = Work { evaluate: true, ..Work::TRAIN };
+    let works: Vec<TaskKind> = (0..=7).map_while(|closed| spec.work_after(closed, 6)).collect();
+    let tests = TaskKind { evaluate: true, ..TaskKind::TRAIN };
     // Models 2 and 4 in the rounds after them, and the last.
-    assert_eq!(works, [Work::TRAIN, Work::TRAIN, tests, Work::TRAIN, tests, Work::TRAIN, TESTS]);
+    assert_eq!(
+        works,
+        [TaskKind::TRAIN, TaskKind::TRAIN, tests, TaskKind::TRAIN, tests, TaskKind::TRAIN, TESTS]
+    );
     assert_eq!(RunSpec::example("fedavg").work_after(3, 3), None);
 }
 

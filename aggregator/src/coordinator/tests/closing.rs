@@ -274,7 +274,7 @@ fn void_rounds_in_a_row_come_slower_and_slower_and_are_told() {
     assert_eq!(told, expected);
     assert_eq!(bench.now, Duration::from_secs(1 + 2 + 4 + 8 + 16 + 32 + 60 + 60));
     let reasons = vec![format!("{}: failed: out of memory", client(1).short())];
-    let finish = Action::Finish(Outcome::Fruitless { rounds: 9, reasons });
+    let finish = Action::Finish(Outcome::NoProgress { rounds: 9, reasons });
     assert_eq!(last.last(), Some(&finish), "not one of all rounds went well");
     assert_eq!(last.len(), 3, "finished, disconnect, finish: {last:?}");
 }

@@ -162,7 +162,7 @@ fn a_member_that_holds_anything_else_is_sent_the_task() {
     for held in held {
         let mut bench = Bench::open(policy(2), 2);
         bench.leaves(1);
-        let holds = held.map(|(run, round)| Held { run, round });
+        let holds = held.map(|(run, round)| TaskId { run, round });
         let actions = bench.greets(1, hello(1, holds));
         assert_eq!(actions, [welcome(bench.peer(1), Some(1)), bench.task(1, 1)], "{held:?}");
     }
@@ -185,7 +185,7 @@ fn a_member_whose_receipt_was_lost_is_told_that_its_update_counts_or_that_nothin
 
 #[test]
 fn a_member_keeps_its_update_until_it_is_folded() {
-    for holds in [Some(Held { run: spec().run, round: 1 }), None] {
+    for holds in [Some(TaskId { run: spec().run, round: 1 }), None] {
         let mut bench = Bench::open(policy(3), 3);
         bench.uploads(1, 1, report(1));
         bench.leaves(1);

@@ -216,7 +216,7 @@ fn the_closing_round_is_for_those_that_are_behind_and_that_rest_as_well() {
         bench.joins(n);
     }
     bench.opened(1);
-    bench.says(3, ToServer::NotNow { round: 1, reason: shared::eligibility::Unready::Battery });
+    bench.says(3, ToServer::Ineligible { round: 1, reason: shared::eligibility::Ineligible::Battery });
     bench.delivers(1, 1);
     let next = bench.closed(1);
     let tests = drawn(&next);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use shared::eligibility::Eligibility;
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Held, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict, Work,
+    Discard, Hello, Progress, Refusal, Rejection, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict,
 };
 use shared::spec::RunSpec;
 
@@ -83,7 +83,7 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
     let (cohort, roster) = (shares(cohort), shares(roster));
     let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-    Opening { round, work: Work::TRAIN, cohort, roster, owed, counted }
+    Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted }
 }
 
 fn report(n: u8) -> TrainReport {
@@ -96,7 +96,7 @@ fn report(n: u8) -> TrainReport {
     }
 }
 
-fn hello(n: u8, holds: Option<Held>) -> Hello {
+fn hello(n: u8, holds: Option<TaskId>) -> Hello {
     let software = "test 1".to_owned();
     Hello { client: client(n), software, samples: samples(n), shape: vec![1, 2, 2], classes: 2, holds }
 }
@@ -184,7 +184,7 @@ impl Bench {
     }
 
     fn joins_holding(&mut self, n: u8, run: RunId, round: u32) -> Vec<Action> {
-        self.greets(n, hello(n, Some(Held { run, round })))
+        self.greets(n, hello(n, Some(TaskId { run, round })))
     }
 
     fn greets(&mut self, n: u8, hello: Hello) -> Vec<Action> {

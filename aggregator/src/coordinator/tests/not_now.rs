@@ -1,12 +1,12 @@
 //! Devices that are not in a state to train.
 
-use shared::eligibility::{Eligibility, Unready};
+use shared::eligibility::{Eligibility, Ineligible};
 
 use super::*;
 
 impl Bench {
     fn not_now(&mut self, n: u8, round: u32) -> Vec<Action> {
-        self.says(n, ToServer::NotNow { round, reason: Unready::Battery })
+        self.says(n, ToServer::Ineligible { round, reason: Ineligible::Battery })
     }
 }
 
@@ -87,7 +87,7 @@ fn the_status_tells_who_cannot_and_why() {
         "round 1: 0 of 3 updates in, 2 at work ({}, ...), 1 not in a state to train ({}: {})",
         client(1).short(),
         client(2).short(),
-        Unready::Battery
+        Ineligible::Battery
     );
     assert_eq!(said, expected);
     bench.leaves(2);

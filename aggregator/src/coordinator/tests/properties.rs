@@ -188,7 +188,7 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
         let mut closes = false;
         let actions = match op {
             Op::Hello(n, ago) => {
-                let held = ago.map(|ago| Held { run: spec().run, round: newest.saturating_sub(ago) });
+                let held = ago.map(|ago| TaskId { run: spec().run, round: newest.saturating_sub(ago) });
                 bench.greets(n, hello(n, held))
             }
             Op::Stop => bench.give(Event::Stop),
@@ -209,8 +209,8 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
             Op::NotNow(n) if bench.peers.contains_key(&n) => {
                 // It may be asked again on the same connection.
                 ledger.asked.remove(&(bench.peer(n), newest));
-                let reason = shared::eligibility::Unready::Battery;
-                bench.says(n, ToServer::NotNow { round: newest, reason })
+                let reason = shared::eligibility::Ineligible::Battery;
+                bench.says(n, ToServer::Ineligible { round: newest, reason })
             }
             Op::Upload(n, round, honest) if bench.peers.contains_key(&n) => {
                 ledger.uploads.insert(bench.next_upload + 1);

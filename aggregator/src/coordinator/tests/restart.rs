@@ -117,7 +117,7 @@ fn a_void_last_round_says_where_its_reasons_are() {
     let mut bench = Bench::with(one, policy(3), resume);
     bench.drain();
     let end = bench.closed(1);
-    let [Action::Finish(Outcome::Fruitless { rounds: 1, reasons })] = &end[..] else { panic!("{end:?}") };
+    let [Action::Finish(Outcome::NoProgress { rounds: 1, reasons })] = &end[..] else { panic!("{end:?}") };
     assert!(reasons.join("").contains("was restarted"), "{reasons:?}");
 }
 
@@ -177,14 +177,14 @@ fn all_closed(void: u32) -> Resume {
 fn a_run_that_came_to_nothing_is_no_completed_one_after_a_restart() {
     let mut bench = Bench::resume(policy(1), all_closed(3));
     let end = bench.drain();
-    let [Action::Finish(Outcome::Fruitless { rounds: 3, reasons })] = &end[..] else { panic!("{end:?}") };
+    let [Action::Finish(Outcome::NoProgress { rounds: 3, reasons })] = &end[..] else { panic!("{end:?}") };
     assert!(reasons.join("").contains("was restarted"), "{reasons:?}");
     let mut bench = Bench::resume(policy(1), all_closed(2));
     assert_eq!(bench.drain(), [Action::Finish(Outcome::Completed)], "one round went well");
     // There is nothing to test either.
     let spec = RunSpec { evaluation: shared::spec::ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
     let mut bench = Bench::with(spec, policy(1), all_closed(3));
-    assert!(matches!(bench.drain()[..], [Action::Finish(Outcome::Fruitless { .. })]));
+    assert!(matches!(bench.drain()[..], [Action::Finish(Outcome::NoProgress { .. })]));
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn void_rounds_of_before_a_restart_count_in_the_end_and_lengthen_no_pause() {
             bench.at(VOID_PAUSE);
         } else {
             let Some(Action::Finish(outcome)) = end.last() else { panic!("{end:?}") };
-            assert!(matches!(outcome, Outcome::Fruitless { rounds: 3, .. }), "{outcome:?}");
+            assert!(matches!(outcome, Outcome::NoProgress { rounds: 3, .. }), "{outcome:?}");
         }
     }
     // A good round forgives those of before as well.

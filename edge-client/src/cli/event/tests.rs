@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use shared::message::{Discard, Metric, Metrics, Refusal, Rejection, TrainReport, Work};
+use shared::message::{Discard, Metric, Metrics, Refusal, Rejection, TaskKind, TrainReport};
 use shared::spec::RunSpec;
 
 use super::*;
@@ -19,8 +19,8 @@ fn events() -> Vec<Event> {
             retry: Duration::from_millis(250),
         },
         Notice::Joined { spec: Box::new(RunSpec::example("fedavg")) },
-        Notice::Training { round: 2, work: Work::TRAIN },
-        Notice::Trained { round: 2, work: Work::TRAIN, report, bytes: 1234 },
+        Notice::Training { round: 2, work: TaskKind::TRAIN },
+        Notice::Trained { round: 2, work: TaskKind::TRAIN, report, bytes: 1234 },
         Notice::Failed { round: 2, reason: "diverged".to_owned() },
         receipt(Verdict::Accepted),
         receipt(Verdict::Rejected(Rejection::NotInCohort { round: 2 })),
@@ -43,9 +43,9 @@ fn events() -> Vec<Event> {
     events.extend(notices.into_iter().map(Event::Notice));
     events.extend([
         Event::Stopping,
-        Event::Ended(Outcome::Completed { rounds: 3 }),
-        Event::Ended(Outcome::Stopped),
-        Event::Ended(Outcome::Refused(Refusal::NoSamples)),
+        Event::Ended(SessionEnd::Completed { rounds: 3 }),
+        Event::Ended(SessionEnd::Stopped),
+        Event::Ended(SessionEnd::Refused(Refusal::NoSamples)),
     ]);
     events
 }
@@ -83,9 +83,9 @@ fn a_round_that_makes_a_model_of_its_own_alone_says_that() {
         let trained = Notice::Trained { round: 3, work, report, bytes: 16 };
         lines(&Event::Notice(trained)).concat()
     };
-    let work = Work { train: false, evaluate: false, personalise: true };
+    let work = TaskKind { train: false, evaluate: false, personalise: true };
     assert_eq!(said(work), "round 3: made a model of its own; sending 16 bytes");
-    let tested = said(Work { evaluate: true, ..work });
+    let tested = said(TaskKind { evaluate: true, ..work });
     assert!(tested.contains("tested the model of round 2") && tested.contains("; made a model"), "{tested}");
 }
 

@@ -1,6 +1,6 @@
 //! The table of the connection: delays, heart-beats, and how a session ends.
 
-use super::super::delay::{FIRST_DELAY, LASTING};
+use super::super::backoff::{FIRST_DELAY, LASTING};
 use super::*;
 
 #[test]
@@ -13,9 +13,9 @@ fn reconnect_delays_double_up_to_a_bound_and_are_jittered() {
         let delay = bench.reconnects();
         assert!(delay >= full / 2 && delay < full, "{delay:?} of {full:?}");
         fractions.push((delay.as_secs_f64() / full.as_secs_f64() * 1000.0) as u32);
-        full = (full * 2).min(LONGEST_DELAY);
+        full = (full * 2).min(MAX_DELAY);
     }
-    assert_eq!(full, LONGEST_DELAY);
+    assert_eq!(full, MAX_DELAY);
     fractions.sort_unstable();
     fractions.dedup();
     assert!(fractions.len() > 20, "delays vary: {fractions:?}");
@@ -24,7 +24,7 @@ fn reconnect_delays_double_up_to_a_bound_and_are_jittered() {
 #[test]
 fn two_devices_do_not_come_back_together() {
     let delay = |id| {
-        let device = Device { client: ClientId::from_bytes([id; 16]), ..device() };
+        let device = DeviceProfile { client: ClientId::from_bytes([id; 16]), ..device() };
         let mut bench = Bench { session: Session::new(device, None, Duration::ZERO), now: Duration::ZERO };
         bench.drain();
         bench.cut();
@@ -37,14 +37,14 @@ fn two_devices_do_not_come_back_together() {
 #[test]
 fn what_is_left_out_is_said_after_every_welcome() {
     for samples in [0, 12] {
-        let device = Device { left_out: samples, ..device() };
+        let device = DeviceProfile { skipped: samples, ..device() };
         let mut session = Session::new(device, None, Duration::ZERO);
         for _ in 0..2 {
             session.handle(Duration::ZERO, Event::Connected);
             while session.poll().is_some() {}
             let welcome = ToClient::Welcome { spec: spec(1), wants: None };
             session.handle(Duration::ZERO, Event::Message(welcome));
-            assert_eq!(session.poll(), Some(Action::Send(ToServer::LeftOut { samples })));
+            assert_eq!(session.poll(), Some(Action::Send(ToServer::SkippedSamples { samples })));
             assert_eq!(session.poll(), Some(heartbeat(None, 0, 0)));
         }
     }
@@ -136,7 +136,7 @@ fn stop_in_each_state_of_the_connection() {
         };
         let actions = bench.give(Event::Stop);
         assert_eq!(actions[..actions.len() - 1], expected, "{state}");
-        assert_eq!(actions.last(), Some(&Action::Finish(Outcome::Stopped)), "{state}");
+        assert_eq!(actions.last(), Some(&Action::Finish(SessionEnd::Stopped)), "{state}");
         assert_eq!(bench.session.deadline(), None, "{state}");
         for event in [Event::Stop, Event::Connected, Event::Tick] {
             assert_eq!(bench.give(event), [], "{state}: nothing happens after the end");
@@ -146,29 +146,29 @@ fn stop_in_each_state_of_the_connection() {
 
 #[test]
 fn stop_cancels_training_and_keeps_a_finished_update_for_later() {
-    let end = [Action::Disconnect, Action::Finish(Outcome::Stopped)];
+    let end = [Action::Disconnect, Action::Finish(SessionEnd::Stopped)];
     let goodbye = Action::Send(ToServer::Goodbye);
     let training = Bench::training(1).give(Event::Stop);
     assert_eq!(training, [&[goodbye.clone(), Action::Cancel], &end[..]].concat());
     let mut bench = Bench::holding(1);
     assert_eq!(bench.give(Event::Stop), [&[goodbye], &end[..]].concat());
-    assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+    assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
 }
 
 #[test]
 fn refused_ends_the_session_and_keeps_a_finished_update() {
     let mut bench = Bench::greeting(Some(held(1, 1)));
     let actions = bench.hears(ToClient::Refused(Refusal::NoSamples));
-    assert_eq!(actions, [Action::Disconnect, Action::Finish(Outcome::Refused(Refusal::NoSamples))]);
-    assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+    assert_eq!(actions, [Action::Disconnect, Action::Finish(SessionEnd::Refused(Refusal::NoSamples))]);
+    assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
     let replaced = Bench::training(1).hears(ToClient::Refused(Refusal::Replaced));
-    let finish = Action::Finish(Outcome::Refused(Refusal::Replaced));
+    let finish = Action::Finish(SessionEnd::Refused(Refusal::Replaced));
     assert_eq!(replaced, [Action::Cancel, Action::Disconnect, finish]);
 }
 
 #[test]
 fn finished_ends_the_session_and_lets_go_of_everything() {
-    let end = [Action::Disconnect, Action::Finish(Outcome::Completed { rounds: 3 })];
+    let end = [Action::Disconnect, Action::Finish(SessionEnd::Completed { rounds: 3 })];
     let finished = ToClient::Finished { rounds: 3 };
     assert_eq!(Bench::joined().hears(finished.clone()), end);
     assert_eq!(Bench::greeting(None).hears(finished.clone()), end);

@@ -6,10 +6,10 @@ mod work;
 
 use std::time::Duration;
 
-use shared::eligibility::{Eligibility, Unready};
+use shared::eligibility::{Eligibility, Ineligible};
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Held, Hello, Progress, Refusal, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+    Discard, Hello, Progress, Refusal, TaskId, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
 use shared::spec::RunSpec;
 
@@ -26,27 +26,27 @@ fn just_before(moment: Duration) -> Duration {
     moment.checked_sub(NANOSECOND).expect("moments in tests are later than the first nanosecond")
 }
 
-fn held(run: u8, round: u32) -> Held {
-    Held { run: RunId::from_bytes([run; 8]), round }
+fn held(run: u8, round: u32) -> TaskId {
+    TaskId { run: RunId::from_bytes([run; 8]), round }
 }
 
 fn report() -> TrainReport {
     TrainReport { samples: 10, steps: 3, loss: 0.5, duration: Duration::from_secs(2), metrics: [None; 12] }
 }
 
-fn device() -> Device {
-    Device {
+fn device() -> DeviceProfile {
+    DeviceProfile {
         client: ClientId::from_bytes([1; 16]),
         samples: 10,
         shape: vec![1, 2, 2],
         classes: 2,
-        left_out: 0,
+        skipped: 0,
     }
 }
 
-fn hello(holds: Option<Held>) -> Action {
+fn hello(holds: Option<TaskId>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let Device { client, samples, shape, classes, left_out: _ } = device();
+    let DeviceProfile { client, samples, shape, classes, skipped: _ } = device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 
@@ -59,7 +59,7 @@ fn upload(round: u32) -> Action {
 }
 
 fn train(run: u8, round: u32) -> Action {
-    Action::Train { round, work: message::Work::TRAIN, spec: spec(run) }
+    Action::Train { round, work: TaskKind::TRAIN, spec: spec(run) }
 }
 
 fn forget(round: u32, verdict: Option<Verdict>) -> Action {
@@ -78,7 +78,7 @@ struct Bench {
 
 impl Bench {
     /// A session that is about to connect.
-    fn new(holding: Option<Held>) -> Self {
+    fn new(holding: Option<TaskId>) -> Self {
         let held = holding.map(|held| (held, report()));
         let mut bench = Self { session: Session::new(device(), held, Duration::ZERO), now: Duration::ZERO };
         assert_eq!(bench.drain(), [Action::Connect]);
@@ -86,7 +86,7 @@ impl Bench {
     }
 
     /// A session that said hello.
-    fn greeting(holding: Option<Held>) -> Self {
+    fn greeting(holding: Option<TaskId>) -> Self {
         let mut bench = Self::new(holding);
         assert_eq!(bench.give(Event::Connected), [hello(holding)]);
         bench
@@ -115,8 +115,8 @@ impl Bench {
 
     /// But for what is said at every welcome, and has a test of its own.
     fn drain(&mut self) -> Vec<Action> {
-        let left_out = |action: &Action| matches!(action, Action::Send(ToServer::LeftOut { .. }));
-        std::iter::from_fn(|| self.session.poll()).filter(|action| !left_out(action)).collect()
+        let skipped = |action: &Action| matches!(action, Action::Send(ToServer::SkippedSamples { .. }));
+        std::iter::from_fn(|| self.session.poll()).filter(|action| !skipped(action)).collect()
     }
 
     fn give(&mut self, event: Event) -> Vec<Action> {
@@ -138,7 +138,7 @@ impl Bench {
     }
 
     fn task(&mut self, round: u32) -> Vec<Action> {
-        self.hears(ToClient::Task { round, work: message::Work::TRAIN })
+        self.hears(ToClient::Task { round, work: TaskKind::TRAIN })
     }
 
     fn trained(&mut self, round: u32) -> Vec<Action> {

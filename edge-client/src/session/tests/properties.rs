@@ -43,7 +43,7 @@ impl Books {
                 }
                 Action::Cancel => assert!(self.training.take().is_some()),
                 Action::Forget { round, .. } => assert_eq!(self.holding.take(), Some(round)),
-                Action::Tell { .. } => {}
+                Action::NotifyVerdict { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,
             }
@@ -68,7 +68,7 @@ fn op() -> impl Strategy<Value = Op> {
     let round = || 1_u32..4;
     let welcome = (1_u8..3, prop::option::of(round()))
         .prop_map(|(run, wants)| Op::Hears(ToClient::Welcome { spec: spec(run), wants }));
-    let task = round().prop_map(|round| Op::Hears(ToClient::Task { round, work: message::Work::TRAIN }));
+    let task = round().prop_map(|round| Op::Hears(ToClient::Task { round, work: TaskKind::TRAIN }));
     let receipt =
         round().prop_map(|round| Op::Hears(ToClient::Receipt { round, verdict: Verdict::Accepted }));
     let end = prop_oneof![
@@ -90,7 +90,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn play(holding: Option<Held>, ops: Vec<Op>) {
+fn play(holding: Option<TaskId>, ops: Vec<Op>) {
     let mut bench = Bench::new(holding);
     let mut books = Books { connecting: true, holding: holding.map(|held| held.round), ..Books::default() };
     for op in ops {
@@ -141,9 +141,9 @@ fn play(holding: Option<Held>, ops: Vec<Op>) {
         };
         books.take(actions);
         let (training, holding) = match bench.session.work() {
-            Work::Idle => (None, None),
-            Work::Training(held) => (Some(held.round), None),
-            Work::Holding(held) => (None, Some(held.round)),
+            Activity::Idle => (None, None),
+            Activity::Training(held) => (Some(held.round), None),
+            Activity::Holding(held) => (None, Some(held.round)),
         };
         assert_eq!((books.training, books.holding), (training, holding));
     }

@@ -5,13 +5,13 @@ use super::*;
 #[test]
 fn a_task_is_trained_uploaded_and_forgotten_with_its_receipt() {
     let mut bench = Bench::training(1);
-    assert_eq!(bench.session.work(), &Work::Training(held(1, 1)));
+    assert_eq!(bench.session.work(), &Activity::Training(held(1, 1)));
     assert_eq!(bench.trained(1), [upload(1)]);
-    assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+    assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
     let receipt = |round| ToClient::Receipt { round, verdict: Verdict::Accepted };
     assert_eq!(bench.hears(receipt(2)), [], "not the update that is held");
     assert_eq!(bench.hears(receipt(1)), [forget(1, Some(Verdict::Accepted))]);
-    assert_eq!(bench.session.work(), &Work::Idle);
+    assert_eq!(bench.session.work(), &Activity::Idle);
     assert_eq!(bench.hears(receipt(1)), [], "once");
 }
 
@@ -24,21 +24,21 @@ fn a_personal_model_is_finished_though_the_run_is_over() {
         assert_eq!(bench.hears(task), [Action::Train { round: 4, work, spec: spec(1) }]);
         bench
     };
-    let alone = message::Work { train: false, evaluate: true, personalise: true };
+    let alone = TaskKind { train: false, evaluate: true, personalise: true };
     let finished = ToClient::Finished { rounds: 3 };
-    let end = [Action::Disconnect, Action::Finish(Outcome::Completed { rounds: 3 })];
+    let end = [Action::Disconnect, Action::Finish(SessionEnd::Completed { rounds: 3 })];
     let mut here = personalising(alone);
     assert_eq!(here.hears(finished.clone()), []);
     assert_eq!(here.trained(4), [&[forget(4, None)], &end[..]].concat());
     let leaving = || {
         let mut bench = personalising(alone);
         assert_eq!(bench.hears(finished.clone()), []);
-        assert_eq!((bench.session.deadline(), bench.session.work()), (None, &Work::Training(held(1, 4))));
+        assert_eq!((bench.session.deadline(), bench.session.work()), (None, &Activity::Training(held(1, 4))));
         for event in [
             Event::Disconnected { reason: "closed".to_owned() },
             Event::Tick,
             Event::Message(finished.clone()),
-            Event::Message(ToClient::Task { round: 5, work: message::Work::TRAIN }),
+            Event::Message(ToClient::Task { round: 5, work: TaskKind::TRAIN }),
         ] {
             assert_eq!(bench.give(event), []);
         }
@@ -47,9 +47,9 @@ fn a_personal_model_is_finished_though_the_run_is_over() {
     // The server is gone by now.
     assert_eq!(leaving().trained(4), [forget(4, None), end[1].clone()]);
     assert_eq!(leaving().fails(4), end[1..]);
-    assert_eq!(leaving().give(Event::Stop), [Action::Cancel, Action::Finish(Outcome::Stopped)]);
+    assert_eq!(leaving().give(Event::Stop), [Action::Cancel, Action::Finish(SessionEnd::Stopped)]);
     // What others were to learn from is of no use any more.
-    let mut shared = personalising(message::Work { train: true, ..alone });
+    let mut shared = personalising(TaskKind { train: true, ..alone });
     assert_eq!(shared.hears(finished), [&[Action::Cancel], &end[..]].concat());
 }
 
@@ -105,7 +105,7 @@ fn the_same_or_an_older_task_changes_nothing() {
 fn a_failure_is_said_at_once_when_joined() {
     let mut bench = Bench::training(1);
     assert_eq!(bench.fails(1), [failed(1)]);
-    assert_eq!(bench.session.work(), &Work::Idle);
+    assert_eq!(bench.session.work(), &Activity::Idle);
 }
 
 #[test]
@@ -151,14 +151,14 @@ fn a_lost_update_is_forgotten_and_said_to_have_failed() {
     let mut bench = Bench::holding(1);
     assert_eq!(bench.give(lost(2)), [], "not the one that is held");
     assert_eq!(bench.give(lost(1)), [forget(1, None), failed(1)]);
-    assert_eq!(bench.session.work(), &Work::Idle);
+    assert_eq!(bench.session.work(), &Activity::Idle);
 }
 
 #[test]
 fn training_outlives_the_connection() {
     let mut bench = Bench::training(1);
     bench.cut();
-    assert_eq!(bench.session.work(), &Work::Training(held(1, 1)));
+    assert_eq!(bench.session.work(), &Activity::Training(held(1, 1)));
     bench.reconnects();
     assert_eq!(bench.give(Event::Connected), [hello(Some(held(1, 1)))]);
     bench.give(Event::Progressed(Progress { round: Some(1), done: 4, total: 9 }));
@@ -207,7 +207,7 @@ fn what_the_welcome_does_not_want_is_let_go() {
         let mut training = Bench::training(1);
         training.comes_back();
         assert_eq!(training.welcome(run, wants), [Action::Cancel, heartbeat(None, 0, 0)], "{run} {wants:?}");
-        assert_eq!(training.session.work(), &Work::Idle);
+        assert_eq!(training.session.work(), &Activity::Idle);
         assert_eq!(training.trained(1), [], "nobody waits for it");
     }
 }
@@ -222,22 +222,22 @@ fn a_new_run_begins_its_rounds_anew() {
 
 #[test]
 fn a_device_that_is_not_in_a_state_to_train_says_so_and_takes_the_task_again() {
-    let reason = Unready::Battery;
+    let reason = Ineligible::Battery;
     let mut bench = Bench::training(1);
-    assert_eq!(bench.give(Event::Unready { round: 2, reason }), [], "of another round");
-    let said = Action::Send(ToServer::NotNow { round: 1, reason });
-    assert_eq!(bench.give(Event::Unready { round: 1, reason }), [said]);
-    assert_eq!(*bench.session.work(), Work::Idle);
+    assert_eq!(bench.give(Event::Ineligible { round: 2, reason }), [], "of another round");
+    let said = Action::Send(ToServer::Ineligible { round: 1, reason });
+    assert_eq!(bench.give(Event::Ineligible { round: 1, reason }), [said]);
+    assert_eq!(*bench.session.work(), Activity::Idle);
     assert_eq!(bench.task(1), [train(1, 1)]);
 
     let mut away = Bench::training(1);
     away.give(Event::Disconnected { reason: "gone".to_owned() });
     assert_eq!(
-        away.give(Event::Unready { round: 1, reason }),
+        away.give(Event::Ineligible { round: 1, reason }),
         [],
         "the next hello says that nothing is held"
     );
-    assert_eq!(*away.session.work(), Work::Idle);
+    assert_eq!(*away.session.work(), Activity::Idle);
 }
 
 #[test]
@@ -258,10 +258,10 @@ fn a_receipt_that_a_newer_task_has_overtaken_is_told_all_the_same() {
     let actions = bench.task(2);
     assert_eq!(actions, [forget(1, None), train(1, 2)]);
     let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Accepted };
-    let told = Action::Tell { round: 1, verdict: Verdict::Accepted };
+    let told = Action::NotifyVerdict { round: 1, verdict: Verdict::Accepted };
     assert_eq!(bench.hears(receipt.clone()), [told]);
     assert_eq!(bench.hears(receipt), [], "once");
-    assert_eq!(bench.session.work(), &Work::Training(held(1, 2)));
+    assert_eq!(bench.session.work(), &Activity::Training(held(1, 2)));
 }
 
 /// Until then nobody knows what the task is to be trained with.
@@ -273,7 +273,7 @@ fn a_task_waits_for_the_receipt_of_an_update_that_the_algorithm_keeps_something_
         assert_eq!(bench.give(event), [upload(1)]);
         assert_eq!(bench.task(3), []);
         assert_eq!(bench.task(2), [], "an older one that was overtaken");
-        assert_eq!(bench.session.work(), &Work::Holding(held(1, 1)));
+        assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
         bench
     };
     for verdict in [Verdict::Accepted, Verdict::Discarded(Discard::Late)] {

@@ -9,7 +9,7 @@ use aggregator::coordinator::{
 use aggregator::round::{RoundPolicy, Tally};
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Held, Hello, Rejection, ToServer, TrainReport};
+use shared::message::{Hello, Rejection, TaskId, ToServer, TrainReport};
 use shared::spec::RunSpec;
 
 /// Devices that there are.
@@ -151,7 +151,7 @@ impl Driver {
                     let rounds = self.disk.ended.unwrap_or(self.spec.rounds);
                     let nothing = self.disk.void >= rounds;
                     let expected = match outcome {
-                        Outcome::Fruitless { rounds, .. } => nothing && rounds == self.disk.void,
+                        Outcome::NoProgress { rounds, .. } => nothing && rounds == self.disk.void,
                         Outcome::Completed => !nothing && self.disk.closed >= rounds,
                         Outcome::Stopped => true,
                     };
@@ -194,7 +194,8 @@ impl Driver {
         self.numbers += 1;
         let peer = PeerId(self.numbers);
         self.revoked.remove(&client(device));
-        let held = |ago: u8| Held { run: self.spec.run, round: self.newest().saturating_sub(u32::from(ago)) };
+        let held =
+            |ago: u8| TaskId { run: self.spec.run, round: self.newest().saturating_sub(u32::from(ago)) };
         let hello = Hello {
             client: client(device),
             software: "test 1".to_owned(),

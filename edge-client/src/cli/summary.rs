@@ -6,7 +6,7 @@ use crate::driver::Notice;
 
 /// Rounds that brought an update, and rounds that did not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Harvest {
+pub(super) struct Summary {
     /// Updates whose receipts have not come.
     open: u32,
     /// Updates that the server could believe, in time or not.
@@ -17,7 +17,7 @@ pub(super) struct Harvest {
     last: String,
 }
 
-impl Harvest {
+impl Summary {
     pub(super) fn hear(&mut self, notice: &Notice) {
         match notice {
             Notice::Trained { .. } => self.open += 1,
@@ -51,24 +51,24 @@ impl Harvest {
 
 #[cfg(test)]
 mod tests {
-    use shared::message::{Discard, Rejection, TrainReport, Work};
+    use shared::message::{Discard, Rejection, TaskKind, TrainReport};
 
     use super::*;
 
     #[test]
     fn nothing_is_when_every_round_was_in_vain() {
         let trained =
-            Notice::Trained { round: 1, work: Work::TRAIN, report: TrainReport::default(), bytes: 1 };
+            Notice::Trained { round: 1, work: TaskKind::TRAIN, report: TrainReport::default(), bytes: 1 };
         let failed = Notice::Failed { round: 1, reason: "no space".to_owned() };
         let receipt = |verdict| Notice::Receipt { round: 1, verdict };
         let rejected = receipt(Verdict::Rejected(Rejection::NotInCohort { round: 1 }));
         let late = receipt(Verdict::Discarded(Discard::Late));
         let of = |notices: &[&Notice]| {
-            let mut harvest = Harvest::default();
+            let mut summary = Summary::default();
             for notice in notices {
-                harvest.hear(notice);
+                summary.hear(notice);
             }
-            harvest.nothing()
+            summary.nothing()
         };
         let no_space = |rounds| Some((rounds, "no space".to_owned()));
         assert_eq!(of(&[]), None, "no round, no failure");

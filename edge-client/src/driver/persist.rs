@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use shared::message::{Held, Verdict};
+use shared::message::{TaskId, Verdict};
 use tracing::warn;
 
 use super::training::Finished;
 use super::{Driver, Notice};
 use crate::session::Event;
 use crate::store::{Store, StoreError};
-use crate::work;
+use crate::task::TaskOutput;
 
 /// Training that took less is repeated after a power failure rather than synced after every round: memory
 /// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
@@ -21,8 +21,8 @@ const ROOM_AGAIN: Duration = Duration::from_secs(2);
 
 /// What was trained, and finds no room in the store.
 pub(super) struct Unsaved {
-    pub(super) held: Held,
-    pub(super) result: work::Result,
+    pub(super) held: TaskId,
+    pub(super) result: TaskOutput,
     /// When it is tried again.
     pub(super) again: tokio::time::Instant,
 }
@@ -44,24 +44,24 @@ impl Driver {
     ) -> Option<Event> {
         let (held, result) = self.training.ended(finished)?;
         match result {
-            Ok(result) => self.keep(held, result, false, store, notice),
+            Ok(result) => self.save(held, result, false, store, notice),
             Err(reason) => Some(failed(held.round, reason, notice)),
         }
     }
 
     /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before. The personal model
     /// comes first: where nothing is trained any more, the server counts how good it is and will not ask for it again.
-    pub(super) fn keep<S: Store>(
+    pub(super) fn save<S: Store>(
         &mut self,
-        held: Held,
-        mut result: work::Result,
+        held: TaskId,
+        mut result: TaskOutput,
         again: bool,
         store: &mut S,
         notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Option<Event> {
         let round = held.round;
         let kept =
-            result.personal.as_deref().map_or(Ok(()), |personal| store.keep_personal(held.run, personal));
+            result.personal.as_deref().map_or(Ok(()), |personal| store.save_personal(held.run, personal));
         match kept {
             // The others have use for what was trained all the same, and another model is made in a later round.
             Err(error) if result.work.train => warn!("the personal model of round {round} is lost: {error}"),
@@ -70,7 +70,7 @@ impl Driver {
             Ok(()) => {}
         }
         result.personal = None;
-        match store.keep(held, &result.report, &result.update, result.local.as_deref()) {
+        match store.save(held, &result.report, &result.update, result.local.as_deref()) {
             Ok(()) => {
                 // One that was held before was forgotten with that.
                 self.unforgotten = None;
@@ -96,8 +96,8 @@ impl Driver {
     /// There was no room.
     fn later(
         &mut self,
-        held: Held,
-        result: work::Result,
+        held: TaskId,
+        result: TaskOutput,
         again: bool,
         error: &StoreError,
         notice: &mut (dyn FnMut(Notice) + Send),

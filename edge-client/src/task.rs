@@ -13,7 +13,7 @@ use shared::algorithm::{Client, TrainError, Workbench};
 use shared::data::{DataError, View};
 use shared::evaluation;
 use shared::id::ClientId;
-use shared::message::{Metric, Progress, TrainReport, Work};
+use shared::message::{Metric, Progress, TaskKind, TrainReport};
 use shared::payload::Payload;
 use shared::personalisation::{self, Device, PersonaliseError};
 use shared::record::{Record, RecordError};
@@ -30,13 +30,11 @@ pub struct TestSamples {
     kept: Arc<Mutex<Option<View>>>,
 }
 
-type ReadTests = dyn Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync;
+type ReadTests = dyn Fn() -> Result<Option<View>, DataError> + Send + Sync;
 
 impl TestSamples {
     /// Those that `read` gives; `None` if the device has none, and then it is asked again.
-    pub fn new(
-        read: impl Fn() -> std::result::Result<Option<View>, DataError> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(read: impl Fn() -> Result<Option<View>, DataError> + Send + Sync + 'static) -> Self {
         Self { read: Arc::new(read), kept: Arc::default() }
     }
 
@@ -53,7 +51,7 @@ impl TestSamples {
     }
 
     /// The samples, if the device has any.
-    fn get(&self) -> std::result::Result<Option<View>, DataError> {
+    fn get(&self) -> Result<Option<View>, DataError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.is_none() {
             *kept = (self.read)()?;
@@ -76,7 +74,7 @@ pub struct Task {
     /// The round.
     pub round: u32,
     /// What is to be done in it.
-    pub work: Work,
+    pub work: TaskKind,
     /// Who trains.
     pub client: ClientId,
     /// The device's data, of which the round may use a slice.
@@ -93,9 +91,9 @@ pub struct Task {
 
 /// What a task leaves.
 #[derive(Clone, Debug)]
-pub struct Result {
+pub struct TaskOutput {
     /// What was done.
-    pub work: Work,
+    pub work: TaskKind,
     /// How it went.
     pub report: TrainReport,
     /// For the server, an encoded record.
@@ -153,7 +151,7 @@ enum Untested {
 
 /// How a running task is watched and stopped from another thread.
 #[derive(Debug, Default)]
-pub struct Handle {
+pub struct TaskHandle {
     done: AtomicU64,
     total: AtomicU64,
     cancelled: AtomicBool,
@@ -161,7 +159,7 @@ pub struct Handle {
     beats: AtomicU64,
 }
 
-impl Handle {
+impl TaskHandle {
     /// Asks the task to stop at its next step.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
@@ -197,11 +195,11 @@ impl Handle {
 }
 
 /// Carries a task out on the calling thread, at its workbench if it has one.
-pub fn carry_out(
+pub fn run_task(
     task: &Task,
-    handle: &Handle,
+    handle: &TaskHandle,
     workbench: Option<&mut Workbench>,
-) -> std::result::Result<Result, TaskError> {
+) -> Result<TaskOutput, TaskError> {
     let started = Instant::now();
     let algorithm = registry::build(&task.spec.algorithm)?;
     // A server is not believed that this is so. Where the labels are the server's, those here mean nothing.
@@ -237,7 +235,7 @@ pub fn carry_out(
     let mut client =
         Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
     client = client.with_workbench(workbench);
-    let used = || -> std::result::Result<_, TaskError> { Ok(algorithm.used(received()?, local()?)?) };
+    let used = || -> Result<_, TaskError> { Ok(algorithm.used(received()?, local()?)?) };
     let mut personal = None;
     if task.work.personalise {
         let mut monitor = |progress| handle.step(progress);
@@ -276,7 +274,7 @@ pub fn carry_out(
         metrics: client.metrics(),
     };
     let update = update.to_payload(task.spec.precision.update);
-    Ok(Result { work: task.work, report, update, local, personal })
+    Ok(TaskOutput { work: task.work, report, update, local, personal })
 }
 
 /// Makes the device's personal models from the one that it uses, and measures what the run allows to be told. If that fails,
@@ -286,7 +284,7 @@ fn personalise(
     used: &ParamSet,
     monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     report: &mut dyn FnMut(Metric),
-) -> std::result::Result<Option<Vec<u8>>, TaskError> {
+) -> Result<Option<Vec<u8>>, TaskError> {
     let Some(settings) = &task.spec.personalisation else {
         warn!("round {}: the run says nothing of personal models; nothing is done about them", task.round);
         return Ok(None);
@@ -339,7 +337,7 @@ fn personalise(
 }
 
 /// What the device tests on: what the run holds out of its samples, or its test split.
-fn tests(task: &Task) -> std::result::Result<View, Untested> {
+fn tests(task: &Task) -> Result<View, Untested> {
     let tests = if task.spec.evaluation.hold_out > 0.0 {
         Some(task.spec.held_out(task.client, &task.data))
     } else {
@@ -349,7 +347,7 @@ fn tests(task: &Task) -> std::result::Result<View, Untested> {
 }
 
 /// What personal models are tested on: the test split, whose classes are those of all clients, where the device has one.
-fn tests_of_personal(task: &Task) -> std::result::Result<View, Untested> {
+fn tests_of_personal(task: &Task) -> Result<View, Untested> {
     match task.tests.get() {
         Ok(Some(split)) if !split.is_empty() => Ok(split),
         _ => tests(task),

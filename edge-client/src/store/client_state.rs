@@ -8,16 +8,16 @@ use shared::id::RunId;
 
 use super::RUNS_KEPT;
 use super::durable;
-use super::envelope::{self, Kind, OpenError};
 use super::error::StoreError;
+use super::file_format::{self, Kind, OpenError};
 
 /// The `runs/` directory.
 #[derive(Debug)]
-pub(super) struct Locals {
+pub(super) struct ClientStates {
     directory: PathBuf,
 }
 
-impl Locals {
+impl ClientStates {
     pub(super) fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
@@ -77,7 +77,7 @@ impl Locals {
 /// Reads client state of `run` from a file.
 pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
     let damaged = |problem| StoreError::Local { path: path.to_path_buf(), problem };
-    match envelope::read::<RunId>(path, Kind::Local) {
+    match file_format::read::<RunId>(path, Kind::Local) {
         Ok(None) => Ok(None),
         Ok(Some((found, local))) if found == run => Ok(Some(local.into())),
         Ok(Some((found, _))) => Err(damaged(format!("it is of run {found}"))),
@@ -96,16 +96,16 @@ mod tests {
         RunId::from_bytes([number; 8])
     }
 
-    fn adopt(locals: &Locals, folder: &Path, run: RunId, content: &[u8]) {
+    fn adopt(locals: &ClientStates, folder: &Path, run: RunId, content: &[u8]) {
         let file = folder.join("local");
-        envelope::write(&file, Kind::Local, &run, content).unwrap();
+        file_format::write(&file, Kind::Local, &run, content).unwrap();
         locals.adopt(run, &file).unwrap();
     }
 
     #[test]
     fn the_runs_written_last_are_kept_and_nothing_else_is_touched() {
         let folder = tempfile::tempdir().unwrap();
-        let locals = Locals::new(folder.path().join("runs"));
+        let locals = ClientStates::new(folder.path().join("runs"));
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let foreign = folder.path().join("runs/notes");
         std::fs::create_dir_all(&foreign).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn damage_and_another_runs_state_are_errors_that_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let locals = Locals::new(folder.path().join("runs"));
+        let locals = ClientStates::new(folder.path().join("runs"));
         adopt(&locals, folder.path(), run(1), b"state");
         assert_eq!(locals.read(run(2)).unwrap(), None);
         std::fs::create_dir(folder.path().join("runs").join(run(2).to_string())).unwrap();

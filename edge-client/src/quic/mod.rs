@@ -24,12 +24,13 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::interrupted::Interrupted;
-use crate::link::{ConnectError, Connector, Incoming, Link};
+use crate::transport::{Channel, ConnectError, Connector, Incoming};
 use crate::trust::Trust;
+use resume::Interrupted;
 
 mod addresses;
 mod connection;
+mod resume;
 
 use connection::serve;
 
@@ -255,7 +256,7 @@ fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
 }
 
 impl Connector for QuicConnector {
-    async fn connect(&mut self) -> Result<Link, ConnectError> {
+    async fn connect(&mut self) -> Result<Channel, ConnectError> {
         let (endpoint, connection) = self.dial().await?;
         let spoken = agreed(&connection)?;
         let shown =
@@ -264,7 +265,8 @@ impl Connector for QuicConnector {
         self.trust.confirm(key.ok_or_else(|| self.unreachable("it has shown no key"))?);
         let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
         let ticket = *self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
-        let before_hello = [ticket.map(ToServer::Redeem), self.interrupted.partial().map(ToServer::Partial)];
+        let before_hello =
+            [ticket.map(ToServer::Redeem), self.interrupted.partial().map(ToServer::ResumePoint)];
         for message in before_hello.into_iter().flatten().filter(|message| message.since() <= spoken) {
             let message = frame::encode(&message, 0);
             control.write_all(&message).await.map_err(|error| self.unreachable(error))?;
@@ -284,7 +286,7 @@ impl Connector for QuicConnector {
             let _ = events.send(Incoming::Closed { reason });
             let _ = timeout(LINGER, endpoint.wait_idle()).await;
         });
-        Ok(Link { server, outgoing, incoming })
+        Ok(Channel { server, outgoing, incoming })
     }
 }
 

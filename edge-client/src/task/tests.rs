@@ -23,9 +23,9 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
         let mut spec = Box::new(spec.clone());
         spec.training.slices = slices;
         let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
-        let (work, tests) = (Work::TRAIN, TestSamples::none());
+        let (work, tests) = (TaskKind::TRAIN, TestSamples::none());
         let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
-        let result = carry_out(&task, &Handle::default(), None).unwrap();
+        let result = run_task(&task, &TaskHandle::default(), None).unwrap();
         (result.report.samples, result.update)
     };
     let mut all = Vec::new();
@@ -47,9 +47,9 @@ fn a_task_about_other_samples_is_refused_whatever_the_server_says() {
     let data = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 2).unwrap()));
     spec.data.shape = vec![1, 28, 28];
     let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
-    let (work, broadcast) = (Work::TRAIN, Bytes::new());
+    let (work, broadcast) = (TaskKind::TRAIN, Bytes::new());
     let task = Task { spec, round: 1, work, client, data, tests, backend, broadcast, local: None };
-    let refused = carry_out(&task, &Handle::default(), None).unwrap_err();
+    let refused = run_task(&task, &TaskHandle::default(), None).unwrap_err();
     assert!(matches!(refused, TaskError::Shape { .. }), "{refused}");
 }
 
@@ -63,9 +63,9 @@ fn classes_of_other_names_are_refused_where_the_devices_labels_are_used() {
         let data = View::whole(Arc::new(data.named(device.map(str::to_owned).to_vec())));
         let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
         // What comes after this is that the broadcast is read, and there is none.
-        let (work, broadcast) = (Work::TRAIN, Bytes::new());
+        let (work, broadcast) = (TaskKind::TRAIN, Bytes::new());
         let task = Task { spec, round: 1, work, client, data, tests, backend, broadcast, local: None };
-        carry_out(&task, &Handle::default(), None).unwrap_err()
+        run_task(&task, &TaskHandle::default(), None).unwrap_err()
     };
     for other in [["dog", "cat"], ["cat", "bird"]] {
         let error = refused(LabelsAt::Device, other);
@@ -109,7 +109,7 @@ fn broadcast(spec: &RunSpec) -> Bytes {
     Record { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into()
 }
 
-fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
+fn personalised(report: Reports, work: TaskKind, tests: TestSamples) -> TaskOutput {
     let spec = personal_spec(report);
     let pixels = (0..4 * 20).map(|pixel| (pixel * 37 % 251) as u8).collect();
     let labels: Vec<u8> = (0..20).map(|sample| sample % 2).collect();
@@ -118,7 +118,7 @@ fn personalised(report: Reports, work: Work, tests: TestSamples) -> Result {
     let client = ClientId::from_bytes([5; 16]);
     let (backend, local) = (Backend::cpu(), Some(kept()).filter(|_| !work.train));
     let task = Task { spec, round: 4, work, client, data, tests, backend, broadcast, local };
-    carry_out(&task, &Handle::default(), None).unwrap()
+    run_task(&task, &TaskHandle::default(), None).unwrap()
 }
 
 /// What federated averaging keeps: nothing.
@@ -126,7 +126,7 @@ fn kept() -> Vec<u8> {
     Record::default().to_bytes(Precision::F32)
 }
 
-pub(crate) const PERSONALISE: Work = Work { train: false, evaluate: false, personalise: true };
+pub(crate) const PERSONALISE: TaskKind = TaskKind { train: false, evaluate: false, personalise: true };
 
 fn samples() -> TestSamples {
     let dataset = Dataset::new(vec![1, 2, 2], (0..16).collect(), vec![0_u8, 1, 1, 0], 2).unwrap();
@@ -187,15 +187,15 @@ fn the_server_is_told_what_it_may_know() {
 
 #[test]
 fn personalising_costs_the_round_nothing_but_time() {
-    let plain = personalised(Reports::ALL, Work::TRAIN, samples());
-    let both = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, samples());
+    let plain = personalised(Reports::ALL, TaskKind::TRAIN, samples());
+    let both = personalised(Reports::ALL, TaskKind { personalise: true, ..TaskKind::TRAIN }, samples());
     assert_eq!((plain.update, plain.personal), (both.update.clone(), None));
     let alone = personalised(Reports::ALL, PERSONALISE, samples());
     assert!(both.personal.is_some() && both.personal == alone.personal);
     // Samples that cannot be prepared: no personal model, and the round goes on.
     let wide = Dataset::new(vec![1, 1, 4], vec![0; 4], vec![0_u8], 2).unwrap();
     let tests = TestSamples::of(View::whole(Arc::new(wide)));
-    let result = personalised(Reports::ALL, Work { personalise: true, ..Work::TRAIN }, tests);
+    let result = personalised(Reports::ALL, TaskKind { personalise: true, ..TaskKind::TRAIN }, tests);
     assert_eq!((result.update, result.personal), (both.update, None));
 }
 

@@ -7,8 +7,8 @@ use shared::data::{DataError, Format, Split};
 use shared::personalisation::Scores;
 
 use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
+use super::device;
 use super::error::CliError;
-use super::processor;
 use super::samples::{SampleArguments, or_by};
 use crate::evaluate::{Comparison, compare};
 use crate::personal::Personal;
@@ -37,7 +37,7 @@ pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
         Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?)
     };
     let own = own.load(Split::Train, Some(&personal.samples), classes)?;
-    let comparison = compare(&personal, &own, test.as_ref(), &processor::best())?;
+    let comparison = compare(&personal, &own, test.as_ref(), &device::best())?;
     let out = &mut BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
         write_json(&personal, &comparison, out)
@@ -63,7 +63,7 @@ pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), CliError> {
         interchangeable(&personal.samples, samples)?;
     }
     personal.model.refresh(&architecture, params).map_err(PredictError::Misfit)?;
-    models.keep(personal.run, &personal.to_bytes())?;
+    models.save(personal.run, &personal.to_bytes())?;
     let (run, path) = (personal.run.to_string(), models.path(personal.run));
     let line = if arguments.json {
         json!({ "event": "refreshed", "run": run, "path": path }).to_string()

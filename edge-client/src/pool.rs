@@ -14,7 +14,7 @@ type Job = Box<dyn FnOnce(Option<&mut Workbench>) + Send>;
 /// A fixed set of workers that take jobs in turn. Clones share the workers; they end when the last clone is
 /// dropped.
 #[derive(Clone)]
-pub struct Workshop {
+pub struct TrainPool {
     jobs: mpsc::Sender<Job>,
 }
 
@@ -29,14 +29,14 @@ impl From<String> for NoThreads {
     }
 }
 
-impl Workshop {
+impl TrainPool {
     /// One job at a time, with `threads` threads for its tensor operations. Nothing of it is kept when it ends.
-    pub fn of_one(threads: usize) -> Result<Self, NoThreads> {
+    pub fn single(threads: usize) -> Result<Self, NoThreads> {
         Self::new(1, threads, || None)
     }
 
     /// `workers` jobs at a time, each with a thread and a workbench of its worker's, at which many clients take turns.
-    pub fn of_many(workers: usize) -> Result<Self, NoThreads> {
+    pub fn with_workers(workers: usize) -> Result<Self, NoThreads> {
         Self::new(workers, 1, || Some(Workbench::default()))
     }
 
@@ -78,7 +78,7 @@ impl Workshop {
     /// Never: workers, and with them the queue's other end, live as long as there is a sender. A job that
     /// panics does not end its worker.
     pub fn submit(&self, job: impl FnOnce(Option<&mut Workbench>) + Send + 'static) {
-        self.jobs.send(Box::new(job)).expect("workers live as long as a workshop does");
+        self.jobs.send(Box::new(job)).expect("workers live as long as a pool does");
     }
 }
 
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_costs_no_worker() {
-        let workshop = Workshop::of_one(2).unwrap();
+        let pool = TrainPool::single(2).unwrap();
         for _ in 0..3 {
-            workshop.submit(|_| panic!("on purpose, in a test"));
+            pool.submit(|_| panic!("on purpose, in a test"));
         }
         let (done, after) = mpsc::channel();
-        workshop.submit(move |_| done.send(()).unwrap());
+        pool.submit(move |_| done.send(()).unwrap());
         after.recv().expect("the one worker is still there");
     }
 }

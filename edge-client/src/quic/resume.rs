@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shared::message::Partial;
+use shared::message::ResumePoint;
 
 /// What is here of the newest task that was interrupted. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -23,10 +23,10 @@ pub(crate) struct Arriving {
 
 impl Interrupted {
     /// What the server is to be told, if it is worth it.
-    pub(crate) fn partial(&self) -> Option<Partial> {
+    pub(crate) fn partial(&self) -> Option<ResumePoint> {
         let part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = part.as_ref().filter(|part| part.payload.len() >= Partial::WORTH)?;
-        Some(Partial::of(part.round, &part.payload))
+        let part = part.as_ref().filter(|part| part.payload.len() >= ResumePoint::MIN_BYTES)?;
+        Some(ResumePoint::of(part.round, &part.payload))
     }
 
     /// A task comes in from its beginning. What was here of others is of no use any more.
@@ -72,21 +72,21 @@ mod tests {
     fn what_was_interrupted_goes_on_and_what_is_whole_is_forgotten() {
         let interrupted = Interrupted::default();
         let mut arriving = interrupted.begin(3, 0);
-        arriving.payload().extend(vec![7; Partial::WORTH - 1]);
+        arriving.payload().extend(vec![7; ResumePoint::MIN_BYTES - 1]);
         drop(arriving);
         assert_eq!(interrupted.partial(), None, "little is not worth it");
-        let mut arriving = interrupted.go_on(3, Partial::WORTH as u64 - 1).unwrap();
+        let mut arriving = interrupted.go_on(3, ResumePoint::MIN_BYTES as u64 - 1).unwrap();
         arriving.payload().push(7);
         drop(arriving);
         let partial = interrupted.partial().unwrap();
-        let mut payload = vec![7; Partial::WORTH + 1];
-        assert_eq!(partial.offset_in(3, &payload), Some(Partial::WORTH));
-        assert_eq!(partial.offset_in(3, &payload[..Partial::WORTH]), None, "nothing is left");
+        let mut payload = vec![7; ResumePoint::MIN_BYTES + 1];
+        assert_eq!(partial.offset_in(3, &payload), Some(ResumePoint::MIN_BYTES));
+        assert_eq!(partial.offset_in(3, &payload[..ResumePoint::MIN_BYTES]), None, "nothing is left");
         assert_eq!(partial.offset_in(4, &payload), None, "of another round");
         payload[9] = 8;
         assert_eq!(partial.offset_in(3, &payload), None, "of another payload");
         let arriving = interrupted.go_on(3, partial.bytes).unwrap();
-        assert_eq!(arriving.take().len(), Partial::WORTH);
+        assert_eq!(arriving.take().len(), ResumePoint::MIN_BYTES);
         assert_eq!(interrupted.partial(), None);
         assert!(interrupted.go_on(3, partial.bytes).is_none());
     }
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn a_rest_that_does_not_fit_is_none() {
         let interrupted = Interrupted::default();
-        for (round, offset) in [(4, Partial::WORTH as u64), (3, 1)] {
-            interrupted.begin(3, 0).payload().extend(vec![7; Partial::WORTH]);
+        for (round, offset) in [(4, ResumePoint::MIN_BYTES as u64), (3, 1)] {
+            interrupted.begin(3, 0).payload().extend(vec![7; ResumePoint::MIN_BYTES]);
             assert!(interrupted.go_on(round, offset).is_none());
         }
     }

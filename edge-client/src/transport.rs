@@ -8,7 +8,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use shared::identity::PublicKey;
-use shared::message::{ToClient, ToServer, UpdateHeader, Work};
+use shared::message::{TaskKind, ToClient, ToServer, UpdateHeader};
 use shared::payload::Payload;
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub enum Incoming {
         /// The round.
         round: u32,
         /// What is to be done.
-        work: Work,
+        work: TaskKind,
         /// The broadcast, as an encoded record.
         payload: Bytes,
     },
@@ -55,7 +55,7 @@ pub enum Incoming {
 /// A connection. Dropping `outgoing` closes it once everything sent has been delivered; dropping or closing `incoming` closes
 /// it at once.
 #[derive(Debug)]
-pub struct Link {
+pub struct Channel {
     /// Where to, for people.
     pub server: String,
     /// To the server.
@@ -124,5 +124,5 @@ fn version(version: Option<&Protocol>) -> Cow<'static, str> {
 /// Makes connections to one server. A clone makes one attempt, on a task of its own.
 pub trait Connector: Clone + Send + 'static {
     /// Tries once.
-    fn connect(&mut self) -> impl Future<Output = Result<Link, ConnectError>> + Send;
+    fn connect(&mut self) -> impl Future<Output = Result<Channel, ConnectError>> + Send;
 }

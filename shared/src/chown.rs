@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 /// What root has made could not be given away. It is of use to root all the same.
 #[derive(Debug, thiserror::Error)]
 #[error("{} stays root's, although its directory is another one's, who may need it: {error}", path.display())]
-pub struct StaysRoots {
+pub struct NotChowned {
     /// The file or directory.
     pub path: PathBuf,
     /// What the system says.
@@ -25,7 +25,7 @@ pub struct StaysRoots {
 ///
 /// The owner may have put a link there to a file of root's somewhere else: that one is not given away.
 #[cfg(unix)]
-pub fn hand_over(file: &File, path: &Path) -> Result<(), StaysRoots> {
+pub fn chown_like_parent(file: &File, path: &Path) -> Result<(), NotChowned> {
     let handed = || {
         let (made, named) = (file.metadata()?, fs::symlink_metadata(path)?);
         let is_there = (made.dev(), made.ino(), made.nlink()) == (named.dev(), named.ino(), 1);
@@ -34,17 +34,17 @@ pub fn hand_over(file: &File, path: &Path) -> Result<(), StaysRoots> {
             _ => Ok(()),
         }
     };
-    handed().map_err(|error| StaysRoots { path: path.to_owned(), error })
+    handed().map_err(|error| NotChowned { path: path.to_owned(), error })
 }
 
 /// The same for a directory that was just made.
 #[cfg(unix)]
-pub fn hand_over_directory(path: &Path) -> Result<(), StaysRoots> {
+pub fn chown_directory_like_parent(path: &Path) -> Result<(), NotChowned> {
     let handed = || match heir(&fs::symlink_metadata(path)?, &fs::metadata(parent(path))?) {
         Some((user, group)) => lchown(path, Some(user), Some(group)),
         None => Ok(()),
     };
-    handed().map_err(|error| StaysRoots { path: path.to_owned(), error })
+    handed().map_err(|error| NotChowned { path: path.to_owned(), error })
 }
 
 /// The directory that something lies in.
@@ -61,13 +61,13 @@ fn heir(made: &Metadata, directory: &Metadata) -> Option<(u32, u32)> {
 
 /// Where files have no such owners, there is nothing to do.
 #[cfg(not(unix))]
-pub fn hand_over(_: &File, _: &Path) -> Result<(), StaysRoots> {
+pub fn chown_like_parent(_: &File, _: &Path) -> Result<(), NotChowned> {
     Ok(())
 }
 
 /// The same.
 #[cfg(not(unix))]
-pub fn hand_over_directory(_: &Path) -> Result<(), StaysRoots> {
+pub fn chown_directory_like_parent(_: &Path) -> Result<(), NotChowned> {
     Ok(())
 }
 

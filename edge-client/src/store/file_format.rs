@@ -38,7 +38,7 @@ const MAX_HEAD: usize = 512;
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A trained update: head `(Held, TrainReport)`, body a record.
+    /// A trained update: head `(TaskId, TrainReport)`, body a record.
     Update,
     /// What the algorithm keeps between rounds: head `RunId`, body the algorithm's own bytes.
     Local,
@@ -173,12 +173,12 @@ mod tests {
 
     use proptest::prelude::*;
     use shared::id::RunId;
-    use shared::message::{Fraction, Held, Metric, TrainReport};
+    use shared::message::{Fraction, Metric, TaskId, TrainReport};
     use shared::personalisation::Method;
 
     use super::*;
 
-    type Head = (Held, TrainReport);
+    type Head = (TaskId, TrainReport);
 
     fn head() -> Head {
         let report = TrainReport {
@@ -188,7 +188,7 @@ mod tests {
             duration: Duration::new(2, 7),
             metrics: [None; 12],
         };
-        (Held { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
+        (TaskId { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
     }
 
     fn update(folder: &Path) -> (std::path::PathBuf, Vec<u8>) {
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_longest_head_fits() {
-        let held = Held { run: RunId::from_bytes([0xff; 8]), round: u32::MAX };
+        let held = TaskId { run: RunId::from_bytes([0xff; 8]), round: u32::MAX };
         let report = TrainReport {
             samples: u64::MAX,
             steps: u64::MAX,

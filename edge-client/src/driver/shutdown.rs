@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::Driver;
-use crate::link::{Incoming, Link};
+use crate::transport::{Channel, Incoming};
 
 /// So long the last messages may take: they may wait behind an update that the server has no room for.
 const LAST_WORDS: Duration = Duration::from_secs(4);
@@ -20,7 +20,7 @@ impl Driver {
         if let Some(attempt) = self.connecting.take() {
             attempt.abort();
         }
-        if let Some(Link { outgoing, mut incoming, .. }) = self.link.take() {
+        if let Some(Channel { outgoing, mut incoming, .. }) = self.link.take() {
             drop(outgoing);
             let closed = async {
                 while let Some(event) = incoming.recv().await {

@@ -1,10 +1,9 @@
 //! The memory of this process: how much it has used, and freed memory given back to the system.
 //!
 //! Pages that go back to the system after each of the buffers that a model's parameters pass through are cleared and
-//! mapped again for the next, which is a tenth of a round without training (`cargo bench -p federation-tests --bench
-//! null_round`): while there is work the process [keeps](keep_freed) them. On a device that trains once an hour they are
-//! memory that nobody can use, after a round of `cnn-mnist` about 20 MB (`--bench idle`): at rest they are
-//! [given back](give_back).
+//! mapped again for the next, which is a tenth of a round without training (`federation-lab null-round`): while there is
+//! work the process [keeps](keep_freed) them. On a device that trains once an hour they are memory that nobody can use, after
+//! a round of `cnn-mnist` about 20 MB (`federation-lab idle`): at rest they are [given back](give_back).
 //!
 //! Apart from matrix products, this is the project's one use of `unsafe` outside of libraries.
 

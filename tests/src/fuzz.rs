@@ -4,7 +4,7 @@
 //! the bytes are. All are in [`TARGETS`]; a new decoder is one function and one line. Three programs use them:
 //!
 //! * the suite (`tests/tests/fuzz.rs`) plays the corpus and a fixed number of mutations of it;
-//! * `cargo bench -p federation-tests --profile dev --bench fuzz -- --seconds 600` looks for more, for as long as it is told;
+//! * `cargo run -p federation-tests -- fuzz --seconds 600` looks for more, for as long as it is told;
 //! * the same with `--replay FILE --target NAME` plays one input that failed before.
 //!
 //! The corpus is what each target makes itself by encoding real values, and the files in `tests/corpus/TARGET/`: inputs that

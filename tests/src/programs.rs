@@ -28,8 +28,10 @@ pub fn programs() -> &'static Programs {
 
 fn build() -> Programs {
     let test = std::env::current_exe().expect("the system knows the running program");
-    // TARGET/PROFILE/deps/TEST
-    let folder = test.ancestors().nth(2).expect("tests lie in the target directory's PROFILE/deps");
+    // TARGET/PROFILE/deps/TEST, or TARGET/PROFILE/TOOL
+    let folder = test.parent().expect("a program lies in a folder");
+    let folder =
+        if folder.ends_with("deps") { folder.parent().expect("cargo's `deps` has a parent") } else { folder };
     let target = folder.parent().expect("a profile's folder lies in the target directory");
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") => "dev",

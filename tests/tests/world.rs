@@ -49,7 +49,7 @@ fn any_weather_gives_the_bits_of_calm_weather() {
     }
 }
 
-/// Thousands are a program: `cargo bench -p federation-tests --profile dev --bench schedules`.
+/// Thousands are a program: `federation-lab schedules`.
 #[test]
 fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accepted() {
     let mut troubles = Troubles::default();

@@ -5,7 +5,7 @@ use crate::system::System;
 use crate::system::memory::{Memory, limits_are_kept, memory};
 
 const SUBJECT: &str = "memory";
-/// Training the smallest networks takes about as much (`cargo bench -p federation-tests --bench idle`).
+/// Training the smallest networks takes about as much (`federation-lab idle`).
 const LEAST: u64 = 60_000_000;
 /// Enough for what devices usually train.
 const ENOUGH: u64 = 300_000_000;

@@ -1,12 +1,4 @@
-//! Random schedules of both state machines in memory: delays, cuts, silence, duplicates, deaths of either side at any step,
-//! power failures, slow and full disks, clocks that jump.
-//!
-//! `cargo bench -p federation-tests --profile dev --bench schedules -- [COUNT] [SEED]`   (default: 10000 from seed 0)
-//! `cargo bench -p federation-tests --profile dev --bench schedules -- --replay SEED`
-//!
-//! Checked of each: the run ends, every round is closed once, nothing accepted is lost, nothing is folded twice, and where
-//! rounds wait for everyone the model has the bits of calm weather. Seeds that fail are printed; `--replay` prints every
-//! happening of one. Exit code 1 if any failed.
+//! The command line of the fault simulator: many random schedules of both state machines.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,22 +8,32 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use clap::Args;
 use federation_tests::schedule::{Played, Schedule};
 
-fn main() -> ExitCode {
-    let given: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let number = |place: usize, default| given.get(place).map_or(Ok(default), |text| text.parse());
-    let parsed = match given.first().map(String::as_str) {
-        Some("--replay") => number(1, 0).map(|seed| (None, seed)),
-        _ => number(0, 10_000).and_then(|count| Ok((Some(count), number(1, 0)?))),
-    };
-    match parsed {
-        Ok((None, seed)) => replay(seed),
-        Ok((Some(count), seed)) => many(count, seed),
-        Err(_) => {
-            eprintln!("usage: schedules [COUNT] [SEED] | --replay SEED");
-            ExitCode::from(2)
-        }
+/// Simulates random schedules of faults in memory, with both real state machines: delays, lost connections, silence,
+/// duplicates, crashes of either side at any step, power failures, slow and full disks, clocks that jump.
+///
+/// Checked of each: the run ends, every round is closed once, nothing accepted is lost, nothing is folded twice, and where
+/// rounds wait for all devices the model has the bits of a run without faults. Seeds that fail are printed. Exit code 1 if any
+/// failed.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Schedules to play.
+    #[arg(long, default_value_t = 10_000)]
+    count: u64,
+    /// Seed of the first one; the next ones follow it.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Plays one schedule and prints its every event.
+    #[arg(long, value_name = "SEED")]
+    replay: Option<u64>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match arguments.replay {
+        Some(seed) => replay(seed),
+        None => many(arguments.count, arguments.seed),
     }
 }
 

@@ -1,30 +1,36 @@
-//! A thousand virtual clients in one process: how much longer a round takes than its training steps alone, start-up, and
-//! memory against the number of clients.
-//!
-//! `mlp-2nn` on MNIST, IID, a cohort of 100, B = 10, without tests but in one line, whose model is tested on all of the test
-//! split every tenth round. The steps alone are measured in this process, on as many threads as
-//! `simulate` trains with: as many steps on batches of the same size, already in memory. On a machine that others use as
-//! well, times vary; the ratio of what both take of the processors hardly does, but does not see a processor that waits.
-//!
-//! `FEDERATION_DATA=DIR cargo bench -p federation-tests --bench virtual_clients [-- ROUNDS]`   (default: 20)
+//! The overhead of simulating a thousand clients in one process.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use clap::Args;
 use federation_tests::programs::programs;
 use federation_tests::serving::{median, memory, processor_time};
 use models::{Architecture, Backend, Batch, Learner, Sgd};
 use shared::seed::Seed;
+
+/// A thousand virtual clients in one process: how much longer a round takes than its training steps alone, start-up, and
+/// memory against the number of clients. The environment variable `FEDERATION_DATA` names a folder with `mnist/`.
+///
+/// `mlp-2nn` on MNIST, IID, a cohort of 100, B = 10, without tests but in one line, whose model is tested on all of the test
+/// split every tenth round. The steps alone are measured in this process, on as many threads as `simulate` trains with: as many
+/// steps on batches of the same size, already in memory. On a machine that others use as well, times vary. The ratio of
+/// processor times hardly does, but does not include time that a processor waits.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Rounds of each run.
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+}
 
 const BATCH: usize = 10;
 const COHORT: usize = 100;
 const SAMPLES: usize = 60_000;
 const ATTEMPTS: u32 = 5;
 
-fn main() {
-    let rounds = std::env::args().skip(1).find_map(|text| text.parse().ok()).unwrap_or(20);
+pub(crate) fn run(&Arguments { rounds }: &Arguments) {
     if std::env::var_os(aggregator::config::DATA_VARIABLE).is_none() {
         println!("skipped: {} does not name a folder with mnist/", aggregator::config::DATA_VARIABLE);
         return;

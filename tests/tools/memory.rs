@@ -1,24 +1,27 @@
-//! The aggregator's peak memory with a 100 MB model, its growth with the number of clients, and that of rules that
-//! store updates.
-//!
-//! Real processes over QUIC, `mlp-25m` (25,021,930 parameters), no local epochs, two rounds.
-//!
-//! `cargo bench -p federation-tests --bench memory [-- CLIENTS...]`   (default: 2 20; needs 10 GB for 20 clients)
+//! The aggregator's peak memory.
 
+use clap::Args;
 use federation_tests::serving::{Serving, split_data};
 use shared::aggregation::Rule;
 
+/// The aggregator's peak memory with a 100 MB model, its growth with the number of clients, and that of rules that store
+/// updates.
+///
+/// Real processes over QUIC, `mlp-25m` (25,021,930 parameters), no local epochs, two rounds. Needs 10 GB for 20 clients.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Numbers of clients, one run each.
+    #[arg(default_values_t = [2, 20])]
+    clients: Vec<usize>,
+}
+
 const MODEL_BYTES: f64 = 25_021_930.0 * 4.0;
 
-fn main() {
-    let mut counts: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
-    if counts.is_empty() {
-        counts = vec![2, 20];
-    }
+pub(crate) fn run(arguments: &Arguments) {
     println!("aggregator's peak memory, model of {:.1} MB, real processes over QUIC", MODEL_BYTES / 1e6);
-    let most = counts.iter().copied().max().unwrap_or(0);
+    let most = arguments.clients.iter().copied().max().unwrap_or(0);
     let mut first = None;
-    for clients in counts {
+    for &clients in &arguments.clients {
         let peak = peak(clients, &[]) as f64;
         let base = *first.get_or_insert(peak);
         println!(

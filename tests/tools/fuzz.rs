@@ -1,23 +1,16 @@
-//! Fuzzing: damaged inputs for every decoder and both state machines, for as long as it is told.
-//!
-//! `cargo bench -p federation-tests --profile dev --bench fuzz -- [--seconds N] [--target NAME] [--seed S]`
-//! `cargo bench -p federation-tests --profile dev --bench fuzz -- --target NAME --replay FILE`
-//!
-//! N seconds (60) are shared out among the targets; NAME is a part of a target's name. The profile `dev` checks for
-//! overflows, which the release profile does not. Each target is played in a process of its own. An input that makes it panic,
-//! allocate what it was not sent, or take longer than two seconds is written to `target/fuzz/`; so is one that ends the
-//! process, which is found by playing the same inputs again, each written down before. Exit code 1 if there was any.
+//! The fuzzer's command line: damaged inputs for every decoder and both state machines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use federation_tests::fuzz::hunt::{Failure, Hunt, Watch, examine};
 use federation_tests::fuzz::{TARGETS, Target};
 use peak_alloc::PeakAlloc;
 
+/// The allocator of the whole program: what an input makes it allocate is compared with the input's length.
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
@@ -26,58 +19,35 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The exit code of a process that has reported its failure.
 const REPORTED: i32 = 1;
 
-const USAGE: &str = "usage: fuzz [--seconds N] [--target NAME] [--seed S] [--replay FILE]";
-
-fn number<N: FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
-}
-
-struct Arguments {
+/// Plays damaged inputs to every decoder and both state machines.
+///
+/// Each target is played in a process of its own. An input that makes it panic, allocate what it was not sent, or take longer
+/// than ten seconds is written to `target/fuzz/`. So is one that ends the process: it is found by playing the same inputs again,
+/// each written down first. Exit code 1 if there was any.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Time for all targets together.
+    #[arg(long, default_value_t = 60.0)]
     seconds: f64,
+    /// Only targets whose name contains this.
+    #[arg(long, default_value = "")]
     target: String,
+    /// Seed of the mutations.
+    #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Plays this input instead, with the first target that matches.
+    #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// Plays one target in this process.
+    #[arg(long, hide = true)]
     alone: bool,
     /// Writes each input down before it is played.
+    #[arg(long, hide = true)]
     careful: bool,
 }
 
-fn arguments() -> Result<Arguments, String> {
-    let mut found = Arguments {
-        seconds: 60.0,
-        target: String::new(),
-        seed: 1,
-        replay: None,
-        alone: false,
-        careful: false,
-    };
-    let mut given = std::env::args().skip(1);
-    while let Some(argument) = given.next() {
-        let mut value = || given.next().ok_or_else(|| format!("{argument} needs a value"));
-        match argument.as_str() {
-            "--seconds" => found.seconds = number(&value()?)?,
-            "--seed" => found.seed = number(&value()?)?,
-            "--target" => found.target = value()?,
-            "--replay" => found.replay = Some(value()?.into()),
-            "--alone" => found.alone = true,
-            "--careful" => found.careful = true,
-            // Cargo's.
-            "--bench" => {}
-            other => return Err(format!("`{other}` is unknown")),
-        }
-    }
-    Ok(found)
-}
-
-fn main() -> ExitCode {
-    let arguments = match arguments() {
-        Ok(arguments) => arguments,
-        Err(mistake) => {
-            eprintln!("{mistake}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let watch = Watch { memory: Some(&MEMORY), patience: Some(PATIENCE) };
     let exact = |target: &&Target| target.name == arguments.target;
     let like = |target: &&Target| target.name.contains(&arguments.target);
     let mut targets: Vec<&Target> = TARGETS.iter().filter(exact).collect();
@@ -90,10 +60,10 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Some(path) = &arguments.replay {
-        return replay(first, path);
+        return replay(first, path, watch);
     }
     if arguments.alone {
-        return alone(first, &arguments);
+        return alone(first, arguments, watch);
     }
     let each = arguments.seconds / targets.len() as f64;
     println!("{} targets, {each:.1} s each, seed {}", targets.len(), arguments.seed);
@@ -103,11 +73,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-fn watch() -> Watch<'static> {
-    Watch { memory: Some(&MEMORY), patience: Some(PATIENCE) }
-}
-
-fn replay(target: &Target, path: &Path) -> ExitCode {
+fn replay(target: &Target, path: &Path, watch: Watch) -> ExitCode {
     let input = match fs::read(path) {
         Ok(input) => input,
         Err(error) => {
@@ -116,7 +82,7 @@ fn replay(target: &Target, path: &Path) -> ExitCode {
         }
     };
     println!("{}: {} bytes of {}", target.name, input.len(), path.display());
-    match examine(target, &input, watch()) {
+    match examine(target, &input, watch) {
         Ok(seen) => {
             println!("nothing is wrong: {seen:?}");
             ExitCode::SUCCESS
@@ -151,7 +117,7 @@ fn report(target: &Target, input: &[u8], failure: &str) {
 fn apart(target: &Target, seconds: f64, seed: u64) -> bool {
     let start = |more: &[&str]| {
         Command::new(std::env::current_exe().expect("the system knows the running program"))
-            .args(["--alone", "--target", target.name, "--seconds", &seconds.to_string()])
+            .args(["fuzz", "--alone", "--target", target.name, "--seconds", &seconds.to_string()])
             .args(["--seed", &seed.to_string()])
             .args(more)
             .status()
@@ -173,9 +139,9 @@ fn apart(target: &Target, seconds: f64, seed: u64) -> bool {
     false
 }
 
-fn alone(target: &Target, arguments: &Arguments) -> ExitCode {
+fn alone(target: &Target, arguments: &Arguments, watch: Watch) -> ExitCode {
     let begun = Instant::now();
-    match hunt(target, arguments, begun) {
+    match hunt(target, arguments, watch) {
         Ok((played, outcomes)) => {
             let rate = played as f64 / begun.elapsed().as_secs_f64();
             println!("{:>18} {played:>10} {rate:>12.0} {outcomes:>9}", target.name);
@@ -188,8 +154,9 @@ fn alone(target: &Target, arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn hunt(target: &Target, arguments: &Arguments, begun: Instant) -> Result<(u64, usize), (Vec<u8>, Failure)> {
-    let mut hunt = Hunt::begin(target, arguments.seed, watch())?;
+fn hunt(target: &Target, arguments: &Arguments, watch: Watch) -> Result<(u64, usize), (Vec<u8>, Failure)> {
+    let begun = Instant::now();
+    let mut hunt = Hunt::begin(target, arguments.seed, watch)?;
     // With care it is slower, and has to come as far as without.
     let seconds = if arguments.careful { 20.0 * arguments.seconds } else { arguments.seconds };
     while begun.elapsed().as_secs_f64() < seconds {

@@ -1,21 +1,27 @@
-//! The cost of a round before any training: real processes, encrypted QUIC on loopback, durable on disk.
-//!
-//! Four `edge-client` processes and one `aggregator`, `cnn-mnist` (1,663,370 parameters), no local epochs, no
-//! evaluation. A round is the time from one closed round to the next: broadcast, update, check, sync, fold, close,
-//! checkpoint. Ports of the two precisions run alternately; medians are printed.
-//!
-//! `cargo bench -p federation-tests --bench null_round [-- ROUNDS]`
+//! The cost of a round before any training.
 
 use std::path::Path;
 use std::time::Instant;
 
+use clap::Args;
 use federation_tests::serving::{Serving, median, split_data};
+
+/// The cost of a round before any training: real processes, encrypted QUIC on loopback, durable on disk.
+///
+/// Four `edge-client` processes and one `aggregator`, `cnn-mnist` (1,663,370 parameters), no local epochs, no evaluation. A
+/// round is the time from one closed round to the next: broadcast, update, check, sync, fold, close, checkpoint. The two
+/// precisions run alternately; medians are printed.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Rounds of each run.
+    #[arg(long, default_value_t = 40)]
+    rounds: usize,
+}
 
 const CLIENTS: usize = 4;
 const REPEATS: usize = 3;
 
-fn main() {
-    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(40);
+pub(crate) fn run(&Arguments { rounds }: &Arguments) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut periods = [Vec::new(), Vec::new()];
     let mut peak = 0;

@@ -1,21 +1,24 @@
-//! How fast one f32 update is folded into the exact sums, beside the machine's memory-copy rate.
-//!
-//! Per parameter the fold reads 4 bytes and reads and writes an accumulator of 8: 20 bytes moved. A copy moves every
-//! byte twice. Both are measured alternately on 25 million parameters; the ratio is what counts.
-//!
-//! `cargo bench -p federation-tests --bench fold`
+//! The speed of the exact fold.
 
 use std::hint::black_box;
 use std::time::Instant;
 
+use clap::Args;
 use federation_tests::serving::median;
 use models::{Array, ParamSet};
 use shared::aggregation::{ExactSum, Scale, Template};
 
+/// How fast one f32 update is folded into the exact sums, beside the machine's memory-copy rate.
+///
+/// Per parameter the fold reads 4 bytes and reads and writes an accumulator of 8: 20 bytes moved. A copy moves every byte
+/// twice. Both are measured alternately on 25 million parameters; the ratio is what counts.
+#[derive(Args)]
+pub(crate) struct Arguments {}
+
 const PARAMETERS: usize = 25_000_000;
 const REPEATS: usize = 15;
 
-fn main() {
+pub(crate) fn run(_: &Arguments) {
     let values: Vec<f32> = (0..PARAMETERS).map(|i| (i % 1000) as f32 * 1e-4 - 0.05).collect();
     let mut update = ParamSet::new();
     update.insert("w", Array::new(vec![PARAMETERS], values.clone()).expect("one axis"));

@@ -1,15 +1,19 @@
-//! What corrections of the gradient and clipping cost: the time of a step with them beside that of a plain one, the
-//! shortest of many, taken in turn. `cargo bench -p federation-tests --bench corrected_step`
+//! The cost of gradient corrections and clipping.
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made has failed")]
 
 use std::time::Instant;
 
+use clap::Args;
 use models::{Architecture, Backend, Batch, Correction, Learner, Sgd};
 use shared::seed::Seed;
 
+/// The time of a step with a gradient correction or clipping beside that of a plain one: the shortest of 200, taken in turn.
+#[derive(Args)]
+pub(crate) struct Arguments {}
+
 const REPETITIONS: usize = 200;
 
-fn main() {
+pub(crate) fn run(_: &Arguments) {
     let plain = Sgd::plain(0.01);
     let momentum = Sgd { rate: 0.01, momentum: 0.9, decay: 1e-5 };
     for (name, batch, sgd) in [

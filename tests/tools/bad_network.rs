@@ -1,29 +1,36 @@
-//! Real processes over bad networks: three devices, each in a network namespace of its own, 400 kB each way in every round.
-//!
-//! `cargo bench -p federation-tests --bench bad_network -- [PART OF A NAME]`
-//!
-//! Losses, delay, one megabit per second, address changes and a partition in the middle of uploads, kill -9 of a device and
-//! of the aggregator. Each run has to end, with the bytes of the undisturbed run; what it took is compared with the first
-//! line. Namespaces are made with `unshare --map-root-user --net` and `ip` (iproute2); where that is not permitted, the
-//! program says so and ends with code 77. What is printed as sent again is what was sent beyond the updates themselves:
-//! headers, acknowledgements and signs of life (about 3 %) are in it.
+//! Whole runs of real processes over bad networks.
 
 use std::process::ExitCode;
 
-use federation_tests::bad_network::{BadNetwork, run};
+use clap::Args;
+use federation_tests::bad_network::{self, BadNetwork};
 use federation_tests::namespaces::{again_inside, inside};
 use federation_tests::programs::programs;
+
+/// Runs over bad networks: three devices, each in a network namespace of its own, 400 kB each way in every round.
+///
+/// The networks: packet loss, delay, one megabit per second, address changes and a partition during uploads, kill -9 of a
+/// device and of the aggregator. Every run must end with the bytes of the undisturbed run; its time is compared with the first
+/// line's. The column `again` is what was sent beyond the updates themselves; headers, acknowledgements and heartbeats (about
+/// 3 %) are part of it.
+///
+/// Namespaces are made with `unshare --map-root-user --net` and `ip` (iproute2). Where that is not permitted, the program says
+/// so and ends with code 77.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only networks whose name contains this; the calm one is always run.
+    name: Option<String>,
+}
 
 const ROUNDS: usize = 5;
 /// Bytes of an update: 199,210 values in 16 bits.
 const UPDATE: u64 = 2 * 199_210;
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     // Built where there is a network.
     let _ = programs();
     if !inside() {
-        return match again_inside(&arguments) {
+        return match again_inside(std::env::args_os().skip(1)) {
             Ok(code) => ExitCode::from(code as u8),
             Err(why) => {
                 println!("skipped: network namespaces are not permitted here ({})", why.0);
@@ -31,7 +38,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    let part = arguments.first().map_or("", String::as_str);
+    let part = arguments.name.as_deref().unwrap_or("");
     println!(
         "{:>8} {:>8} {:>8} {:>9} {:>9} {:>6}  network",
         "rounds", "s/round", "times", "MB up", "again", "moves"
@@ -39,7 +46,7 @@ fn main() -> ExitCode {
     let mut calm = None;
     let chosen = |network: &&BadNetwork| network.name == BadNetwork::CALM.name || network.name.contains(part);
     for network in BadNetwork::EVERY.iter().filter(chosen) {
-        let outcome = run(network, ROUNDS);
+        let outcome = bad_network::run(network, ROUNDS);
         let each = outcome.took.as_secs_f64() / outcome.rounds as f64;
         let calm = *calm.get_or_insert(each);
         let needed = (outcome.rounds as u64 * 3 * UPDATE) as f64;

@@ -1,45 +1,43 @@
-//! What a device pays for taking part: the size of its program, its memory at rest and in training, and the time from its
-//! start until it can train.
-//!
-//! `cargo bench -p federation-tests --bench idle [-- CLIENT...]`
-//!
-//! Without CLIENT, the client of the running profile is measured, which is not the one for devices. That one, and the one for
-//! 64-bit ARM under emulation (whose memory has the emulator's in it, and the time its translation):
-//!
-//! ```sh
-//! cargo build --profile dist --bin edge-client
-//! cargo bench -p federation-tests --bench idle -- target/dist/edge-client
-//! edge-client/packaging/build.sh arm64
-//! cargo bench -p federation-tests --bench idle -- edge-client/packaging/emulate.sh target/portable/arm64/edge-client
-//! ```
-//!
-//! At rest: two clients join a run of `cnn-mnist` and finish round 1. One of them is killed; the other one has delivered its
-//! update of round 2 and idles. Its resident memory is read once the receipt is in.
-//! In training: the most that a client has had resident in three rounds of `lenet-5`.
-//! Start: until the server has welcomed the client, which has read its samples by then; the median of several starts.
+//! The footprint of a device's client: program size, memory at rest and in training, start-up time.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use federation_tests::programs::programs;
 use federation_tests::serving::{Process, Serving, median, split_data};
+
+/// What a device pays for taking part: the size of its program, its memory at rest and in training, and the time from its
+/// start until it can train.
+///
+/// At rest: two clients join a run of `cnn-mnist` and finish round 1. One of them is killed; the other one has delivered its
+/// update of round 2 and idles. Its resident memory is read once the receipt is in.
+/// In training: the most that a client has had resident in three rounds of `lenet-5`.
+/// Start: until the server has welcomed the client, which has read its samples by then; the median of several starts.
+///
+/// Without CLIENT, the client of the running profile is measured, which is not the one for devices. That one, and the one for
+/// 64-bit ARM under emulation (its memory includes the emulator's, its time the translation):
+///
+///     cargo build --profile dist --bin edge-client
+///     federation-lab idle target/dist/edge-client
+///     edge-client/packaging/build.sh arm64
+///     federation-lab idle edge-client/packaging/emulate.sh target/portable/arm64/edge-client
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    /// The command that starts the client.
+    #[arg(trailing_var_arg = true)]
+    client: Vec<OsString>,
+}
 
 /// Starts that are measured.
 const STARTS: usize = 7;
 
-fn main() {
-    // What cargo says to every bench.
-    let mut client: Vec<OsString> = std::env::args_os().skip(1).filter(|word| word != "--bench").collect();
-    // Benches run in the folder of their package.
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository");
-    for word in &mut client {
-        if top.join(&*word).is_file() {
-            *word = top.join(&*word).into_os_string();
-        }
-    }
+pub(crate) fn run(arguments: &Arguments) {
+    let mut client = arguments.client.clone();
     if client.is_empty() {
         client = vec![programs().edge_client.clone().into_os_string()];
     }

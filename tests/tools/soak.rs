@@ -1,18 +1,27 @@
-//! Many client processes on one machine, killed at random all the time, and now and then the aggregator as well.
-//!
-//! `cargo bench -p federation-tests --bench soak [-- MINUTES [CLIENTS]]`   (default: 10 minutes, 200 clients; half a minute
-//! with 24 is a part of CI)
-//!
-//! It fails if a round takes longer than it may, if an update that was accepted is missing in a record, or if anybody ends
-//! who was not killed; and it prints what leaks would show in: memory and open files of the aggregator, over time.
+//! Endurance: many client processes, killed at random all the time.
 
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use federation_tests::lab::Lab;
 use federation_tests::process::{Process, until};
 use federation_tests::serving::memory;
 use rand::RngExt as _;
 use shared::seed::Seed;
+
+/// Runs many client processes on one machine, kills two a second at random, and now and then the aggregator.
+///
+/// It fails if a round takes longer than it may, if an accepted update is missing in a record, or if a process ends that was
+/// not killed. It prints the figures in which leaks would show: memory and open files of the aggregator, over time.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How long.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Client processes.
+    #[arg(long, default_value_t = 200)]
+    clients: u32,
+}
 
 /// Between two kills of a client.
 const KILL: Duration = Duration::from_millis(500);
@@ -23,10 +32,8 @@ const TELL: Duration = Duration::from_secs(30);
 /// No round may take longer: its own limit, what a restart takes, and a machine with too much to do.
 const LONGEST: Duration = Duration::from_secs(90);
 
-fn main() {
-    let mut given = std::env::args().skip(1).filter_map(|word| word.parse::<f64>().ok());
-    let time = Duration::from_secs_f64(60.0 * given.next().unwrap_or(10.0));
-    let clients = given.next().unwrap_or(200.0) as u32;
+pub(crate) fn run(&Arguments { minutes, clients }: &Arguments) {
+    let time = Duration::from_secs_f64(60.0 * minutes);
     let kill_server = KILL_SERVER.min(time / 4);
     let few = clients.div_ceil(20);
     let overrides = [

@@ -1,15 +1,10 @@
-//! What devices that are connected and do nothing cost the aggregator: memory for each, and time for each sign of life.
-//!
-//! `cargo bench -p federation-tests --bench idle_devices [-- DEVICES [SECONDS]]`   (default: 10000 devices, 30 s)
-//!
-//! The devices are connections of this process, each with a key of its own, and an id in the aggregator's database; they
-//! say hello and give the signs of life that the run asks for. The run waits for one device more than there are.
-//! It also tells what strangers cost: connections of keys that the server does not know and refuses.
+//! The cost of connected, idle devices to the aggregator.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use federation_tests::keys::device_key;
 use federation_tests::raw_peer::hello;
 use federation_tests::serving::{Serving, processor_time};
@@ -23,6 +18,21 @@ use shared::protocol::Protocol;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+/// What connected, idle devices cost the aggregator: memory for each, and processor time for each heartbeat.
+///
+/// The devices are connections of this process, each with a key of its own and an id in the aggregator's database; they send
+/// a hello and the heartbeats that the run asks for. The run waits for one device more than there are. The cost of strangers
+/// is measured as well: connections of keys that the server does not know and refuses.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Devices that connect.
+    #[arg(long, default_value_t = 10_000)]
+    devices: u32,
+    /// Time over which heartbeats are measured.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+}
+
 /// Handshakes at a time: fewer than the places that an aggregator has for strangers.
 const AT_A_TIME: usize = 24;
 /// Seconds between signs of life.
@@ -30,14 +40,11 @@ const HEARTBEAT: u64 = 5;
 /// Connections of strangers that are measured.
 const STRANGERS: u32 = 2000;
 
-fn main() {
-    let mut given = std::env::args().skip(1).filter_map(|word| word.parse::<u32>().ok());
-    let devices = given.next().unwrap_or(10_000);
-    let seconds = u64::from(given.next().unwrap_or(30));
+pub(crate) fn run(arguments: &Arguments) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     runtime.block_on(async {
-        connected(directory.path(), devices, Duration::from_secs(seconds)).await;
+        connected(directory.path(), arguments.devices, Duration::from_secs(arguments.seconds)).await;
         strangers(directory.path()).await;
     });
 }

@@ -1,15 +1,22 @@
-//! What a round costs while devices are slow and connections drop, under three round policies.
-//!
-//! `cargo bench -p federation-tests --bench stragglers [-- ROUNDS]`   (default: 40)
-//!
-//! Twenty devices train for 5 to 15 seconds, four of them for two minutes, and every twentieth delivery cuts its connection. Time is
-//! virtual and everything else is real: coordinator, durable steps, sessions, training. The same seed gives the same figures.
+//! The cost of a round with slow devices, under three round policies.
 
 use std::time::Duration;
 
+use clap::Args;
 use federation_tests::scenario::Scenario;
 use federation_tests::weather::Weather;
 use federation_tests::world::World;
+
+/// What a round costs while devices are slow and connections drop, under three round policies.
+///
+/// Twenty devices train for 5 to 15 seconds, four of them for two minutes, and every twentieth delivery cuts its connection. Time
+/// is virtual and everything else is real: coordinator, durable steps, sessions, training. The same seed gives the same figures.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Rounds of each run.
+    #[arg(long, default_value_t = 40)]
+    rounds: u32,
+}
 
 const WEATHER: Weather = Weather {
     delay: Duration::from_millis(500),
@@ -25,8 +32,7 @@ const SLOW: (usize, Duration) = (5, Duration::from_secs(120));
 /// Accuracy on the test set.
 const TARGET: f64 = 0.7;
 
-fn main() {
-    let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(40_u32);
+pub(crate) fn run(&Arguments { rounds }: &Arguments) {
     println!(
         "{:<26} {:>11} {:>9} {:>6} {:>10} {:>10} {:>12}",
         "", "a round", "updates", "late", "discarded", "accuracy", "to 70 %"

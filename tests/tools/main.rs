@@ -1,0 +1,57 @@
+//! `federation-lab`: benchmarks, fuzzing and endurance tests, one subcommand each.
+
+mod bad_network;
+mod corrected_step;
+mod fold;
+mod fuzz;
+mod idle;
+mod idle_devices;
+mod memory;
+mod null_round;
+mod schedules;
+mod soak;
+mod stragglers;
+mod virtual_clients;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Benchmarks, fuzzing and endurance tests of the federation.
+///
+/// Times and memory are only meaningful with `cargo run --release`. `fuzz`, `schedules` and `soak` are best run without it,
+/// because the profile `dev` checks for integer overflow.
+#[derive(Parser)]
+#[command(name = "federation-lab", version)]
+enum Tool {
+    Fuzz(fuzz::Arguments),
+    Schedules(schedules::Arguments),
+    Soak(soak::Arguments),
+    BadNetwork(bad_network::Arguments),
+    NullRound(null_round::Arguments),
+    Memory(memory::Arguments),
+    Idle(idle::Arguments),
+    IdleDevices(idle_devices::Arguments),
+    Stragglers(stragglers::Arguments),
+    VirtualClients(virtual_clients::Arguments),
+    Fold(fold::Arguments),
+    CorrectedStep(corrected_step::Arguments),
+}
+
+fn main() -> ExitCode {
+    match Tool::parse() {
+        Tool::Fuzz(arguments) => return fuzz::run(&arguments),
+        Tool::Schedules(arguments) => return schedules::run(&arguments),
+        Tool::BadNetwork(arguments) => return bad_network::run(&arguments),
+        Tool::Soak(arguments) => soak::run(&arguments),
+        Tool::NullRound(arguments) => null_round::run(&arguments),
+        Tool::Memory(arguments) => memory::run(&arguments),
+        Tool::Idle(arguments) => idle::run(&arguments),
+        Tool::IdleDevices(arguments) => idle_devices::run(&arguments),
+        Tool::Stragglers(arguments) => stragglers::run(&arguments),
+        Tool::VirtualClients(arguments) => virtual_clients::run(&arguments),
+        Tool::Fold(arguments) => fold::run(&arguments),
+        Tool::CorrectedStep(arguments) => corrected_step::run(&arguments),
+    }
+    ExitCode::SUCCESS
+}

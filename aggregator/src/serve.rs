@@ -113,7 +113,7 @@ pub async fn serve(
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
     // Whoever stops a run goes on with it, also with what is there of unfinished uploads.
     let over = Arc::<AtomicBool>::default();
-    let listener = listener.keeping_parts_unless(over.clone());
+    let listener = listener.keeping_partial_uploads_unless(over.clone());
     let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
     // It holds the run: boxed, it is moved about as a pointer.
     match Box::pin(drive(run, resume, from_peers, stop, notice)).await {

@@ -7,7 +7,7 @@ use aggregator::enrolment::{Admission, Register};
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::transport::Listener;
 use aggregator::transport::identity::ServerIdentity;
-use aggregator::transport::limits::UNHEARD;
+use aggregator::transport::limits::UNHANDLED_MESSAGES;
 use federation_tests::keys::device_key;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::scenario::Scenario;
@@ -49,7 +49,7 @@ async fn nobody_talks_faster_than_the_driver_hears() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(unheard.len() <= UNHEARD, "{} messages wait", unheard.len());
+    assert!(unheard.len() <= UNHANDLED_MESSAGES, "{} messages wait", unheard.len());
     // Once those are heard the others come, every one.
     let mut heard = unheard.len();
     drop(unheard);

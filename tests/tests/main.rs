@@ -20,6 +20,7 @@ mod ledger;
 mod left_out;
 mod loopback;
 mod orderings;
+mod ownership;
 mod papers;
 mod personalisation;
 mod processes;

@@ -1,4 +1,4 @@
-//! The socket and QUIC's parameters.
+//! The UDP socket and the parameters of QUIC.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,18 +12,20 @@ use socket2::{Domain, Socket, Type};
 use super::identity::ServerIdentity;
 use super::limits::{IDLE_WINDOW, SEND_WINDOW, STREAM_WINDOW};
 
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
-/// takes less, QUIC's black hole detection finds out.
+/// The largest datagram that loopback takes, less headers and options. If a system's loopback takes less, QUIC's black hole
+/// detection finds out.
 pub(super) const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
-/// spare; the usual first flight is smaller than one such datagram.
+/// Bytes in flight on loopback. There is no network to probe, only the receiving socket's buffer not to overrun, and the usual
+/// initial window is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
-/// What is asked of the system for each direction of the socket.
+/// Buffer that is requested of the system for each direction of the socket, in bytes.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// A server that was killed and started again does not know the connections of its earlier life. Reset tokens
-/// that follow from its identity let it say so at once, where clients would otherwise wait for silence. Those of another server of
-/// the same identity, at another port, are others: otherwise each would tell strangers how to end connections of the other one.
+/// The endpoint's parameters.
+///
+/// A server that restarts does not know the connections of its previous process. Stateless reset tokens that are derived from
+/// its identity let it end them at once instead of by timeout. They depend on the port, since otherwise each of two servers of
+/// one identity would reveal how to end the connections of the other.
 pub(super) fn endpoint_config(identity: &ServerIdentity, port: u16) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(reset_key(identity, port)));
     config.cid_generator(|| Box::new(RandomIds));
@@ -34,8 +36,8 @@ fn reset_key(identity: &ServerIdentity, port: u16) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &identity.derive(&format!("stateless reset of port {port}")))
 }
 
-/// Connection ids of plain random bytes. The default ones carry a mark of the process that made them, and
-/// packets without it are dropped in silence.
+/// Connection ids of random bytes. The default ones carry a mark of the process, and packets without it are dropped without
+/// a stateless reset.
 struct RandomIds;
 
 impl ConnectionIdGenerator for RandomIds {
@@ -58,8 +60,8 @@ impl RandomIds {
     const LENGTH: usize = 8;
 }
 
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
-/// What the system does not grant is done without.
+/// Binds a socket with large buffers, as far as the system grants them: a datagram that finds the buffer full is lost and
+/// sent again, and the defaults are small.
 pub(super) fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(socket2::Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
@@ -68,7 +70,7 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> 
     Ok(socket.into())
 }
 
-/// What a connection may take, and how long it may be silent. `mtu` is that of loopback.
+/// The limits of a connection, and its idle timeout. `mtu` is given for loopback alone.
 pub(super) fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let idle = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
@@ -77,10 +79,10 @@ pub(super) fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConf
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(IDLE_WINDOW))
         .send_window(SEND_WINDOW)
-        // Nobody reads datagrams. Each would keep the whole packet's buffer that it came in, however short it is.
+        // Datagrams are not used, and each would pin the buffer of its whole packet.
         .datagram_receive_buffer_size(None)
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
-        // Until the peer is welcomed.
+        // Raised by the welcome.
         .max_concurrent_uni_streams(VarInt::from_u32(0));
     if let Some(mtu) = mtu {
         let mut congestion = CubicConfig::default();

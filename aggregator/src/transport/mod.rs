@@ -1,19 +1,30 @@
-//! QUIC: the aggregator's real transport.
+//! The QUIC transport.
 //!
-//! One connection per client. Messages without payload travel on one bidirectional control stream that the
-//! client opens; a task goes out, and an update comes in, on a unidirectional stream of its own, so that
-//! megabytes never stand before a heart-beat. What a connection did not bring to its end goes on with the next one, in either
-//! direction: by offset and hash, before hello and welcome. What all of them together may take of this machine stands in
-//! [`limits`].
+//! Each client has one connection. Messages without payload travel on one bidirectional control stream that the client
+//! opens; each task and each update has a unidirectional stream of its own, so that a heartbeat never queues behind
+//! megabytes. A transfer that was cut off is resumed on the next connection, in either direction, by offset and hash.
+//! [`limits`] bounds what all connections together take of this machine.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `endpoint` | the socket and QUIC's parameters |
+//! | [`identity`] | the server's keys on disk |
+//! | [`limits`] | the bounds, and the arithmetic behind them |
+//! | `budget` | what the connections of one listener share |
+//! | `preauth` | slots for connections that are not admitted yet |
+//! | `connection` | the task that serves one connection |
+//! | `send_queue` | messages and tasks to a peer |
+//! | `upload`, `resume`, `partial_upload` | updates: from the wire to the spool, and how they are resumed |
 
+mod budget;
+mod connection;
 mod endpoint;
 pub mod identity;
 pub mod limits;
-mod outbox;
-mod part;
-mod partials;
-mod peer;
-mod strangers;
+mod partial_upload;
+mod preauth;
+mod resume;
+mod send_queue;
 mod upload;
 
 use std::net::SocketAddr;
@@ -32,13 +43,13 @@ use tracing::{debug, warn};
 use crate::coordinator::PeerId;
 use crate::enrolment::{Admission, Changes};
 use crate::peer::FromPeer;
+use budget::Budget;
+use connection::Peer;
 use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
 use identity::ServerIdentity;
-use limits::Limits;
-use peer::Peer;
-use strangers::Stranger;
+use preauth::PreauthSlot;
 
-/// Why the aggregator cannot be reached.
+/// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken or not ours.
@@ -51,7 +62,7 @@ pub enum ListenError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// There is no such TLS.
+    /// TLS cannot be set up.
     #[error("the server's TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -60,19 +71,20 @@ pub enum ListenError {
 pub struct Listener {
     endpoint: Endpoint,
     config: Configs,
-    gate: Gate,
+    access: Access,
     identity: ServerIdentity,
-    /// Where the identity is kept, if it may change.
+    /// The directory of the identity, if it is watched for a new key.
     directory: Option<PathBuf>,
-    patience: Duration,
-    places: Option<usize>,
+    /// A peer that makes no progress for this long is lost.
+    timeout: Duration,
+    max_connections: Option<usize>,
     /// Whether the run is over for good.
     over: Arc<AtomicBool>,
 }
 
-/// Who is let in, and which keys they are shown.
+/// Which devices are admitted, and the keys that the server shows them.
 #[derive(Clone)]
-struct Gate {
+struct Access {
     admission: Arc<Admission>,
     keys: Arc<ServerKeys>,
 }
@@ -84,8 +96,8 @@ struct Configs {
 }
 
 impl Listener {
-    /// Listens on `address` with the server's identity, for devices that `admission` lets in. A peer that is silent, or
-    /// takes or brings nothing in the middle of something, for `lost_after` is lost.
+    /// Listens on `address` with the server's identity, for devices that `admission` admits. A peer that is silent for
+    /// `lost_after`, or makes no progress for that long in a transfer, is lost.
     pub fn bind(
         address: SocketAddr,
         identity: &ServerIdentity,
@@ -114,36 +126,36 @@ impl Listener {
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
             .map_err(|source| ListenError::Bind { address, source })?;
-        let (identity, gate) = (identity.clone(), Gate { admission: Arc::new(admission), keys });
+        let (identity, access) = (identity.clone(), Access { admission: Arc::new(admission), keys });
         let over = Arc::new(AtomicBool::new(true));
         Ok(Self {
             endpoint,
             config,
-            gate,
+            access,
             identity,
             directory: None,
-            patience: lost_after,
-            places: None,
+            timeout: lost_after,
+            max_connections: None,
             over,
         })
     }
 
-    /// Looks into `directory` for a new key of the server every now and then.
+    /// Watches `directory` for a new key of the server.
     #[must_use]
     pub fn with_identity_in(self, directory: PathBuf) -> Self {
         Self { directory: Some(directory), ..self }
     }
 
-    /// Has places for so many connections, whatever the number of clients.
+    /// Serves at most `connections` connections, whatever the number of clients.
     #[must_use]
-    pub fn with_places(self, connections: usize) -> Self {
-        Self { places: Some(connections), ..self }
+    pub fn with_max_connections(self, connections: usize) -> Self {
+        Self { max_connections: Some(connections), ..self }
     }
 
-    /// Leaves what is there of unfinished uploads for whoever continues the run, unless `over` is true by then: the run is over for
-    /// good. Without this it is removed in any case.
+    /// Keeps partial uploads on shutdown so that the run can be resumed, unless `over` is set by then. Without this they are
+    /// always deleted.
     #[must_use]
-    pub fn keeping_parts_unless(self, over: Arc<AtomicBool>) -> Self {
+    pub fn keeping_partial_uploads_unless(self, over: Arc<AtomicBool>) -> Self {
         Self { over, ..self }
     }
 
@@ -153,8 +165,8 @@ impl Listener {
         self.endpoint.local_addr().expect("a bound socket has an address")
     }
 
-    /// Accepts the connections of a federation of `clients` until the driver hangs up. Payloads of up to
-    /// `max_payload` bytes go to `spool`.
+    /// Accepts connections of a federation of `clients` clients until the driver hangs up. Payloads of at most `max_payload`
+    /// bytes are written to `spool`.
     pub async fn accept(
         self,
         spool: PathBuf,
@@ -162,41 +174,40 @@ impl Listener {
         clients: usize,
         driver: mpsc::UnboundedSender<FromPeer>,
     ) {
-        let places = self.places.unwrap_or_else(|| limits::connections(clients));
-        let mut limits = Limits::new(spool, max_payload, self.patience, places, self.over.clone());
-        limits.partials.adopt(&limits.spool, max_payload);
-        let admission = self.gate.admission.clone();
-        let known = tokio::task::spawn_blocking(move || admission.addresses(limits::FAMILIAR)).await;
-        known.unwrap_or_default().into_iter().for_each(|address| limits.strangers.remember(address));
-        let limits = Arc::new(limits);
+        let most = self.max_connections.unwrap_or_else(|| limits::connections(clients));
+        let mut budget = Budget::new(spool, max_payload, self.timeout, most, self.over.clone());
+        budget.partials.adopt(&budget.spool, max_payload);
+        let admission = self.access.admission.clone();
+        let known = tokio::task::spawn_blocking(move || admission.addresses(limits::KNOWN_NETWORKS)).await;
+        known.unwrap_or_default().into_iter().for_each(|address| budget.preauth.remember(address));
+        let budget = Arc::new(budget);
         let watching = tokio::task::spawn(watch(
-            self.gate.clone(),
+            self.access.clone(),
             self.identity.clone(),
             self.directory.clone(),
-            limits.clone(),
+            budget.clone(),
             driver.clone(),
         ));
-        let mut told = false;
+        let mut is_full_reported = false;
         loop {
             let incoming = tokio::select! {
                 incoming = self.endpoint.accept() => incoming,
                 () = driver.closed() => None,
             };
             let Some(incoming) = incoming else { break };
-            // In a crowd, whoever comes has to show that its address is its own.
             let address = incoming.remote_address().ip();
-            let crowd = limits.strangers.are_many(address);
-            if crowd && !incoming.remote_address_validated() && incoming.may_retry() {
+            let must_validate = budget.preauth.must_validate(address);
+            if must_validate && !incoming.remote_address_validated() && incoming.may_retry() {
                 let _ = incoming.retry();
                 continue;
             }
-            let stranger = limits.strangers.place(address);
-            let place = limits.connections.clone().try_acquire_owned();
-            let (Some(stranger), Ok(place)) = (stranger, place) else {
+            let slot = budget.preauth.acquire(address);
+            let place = budget.connections.clone().try_acquire_owned();
+            let (Some(slot), Ok(place)) = (slot, place) else {
                 incoming.refuse();
-                // Once: whoever is refused costs this machine no more than the refusal.
-                if !std::mem::replace(&mut told, true) {
-                    let _ = driver.send(FromPeer::TurnedAway { places });
+                // Reported once: a refused connection must cost no more than the refusal.
+                if !std::mem::replace(&mut is_full_reported, true) {
+                    let _ = driver.send(FromPeer::TurnedAway { places: most });
                 }
                 continue;
             };
@@ -205,38 +216,38 @@ impl Listener {
             } else {
                 self.config.network.clone()
             };
-            let (driver, limits, gate) = (driver.clone(), limits.clone(), self.gate.clone());
-            tokio::spawn(serve(incoming, config, driver, limits, gate, stranger, place));
+            let (driver, budget, access) = (driver.clone(), budget.clone(), self.access.clone());
+            tokio::spawn(serve(incoming, config, driver, budget, access, slot, place));
         }
         watching.abort();
-        // Who was here at the end.
-        let admission = self.gate.admission.clone();
+        // The last write of when and from where devices were seen.
+        let admission = self.access.admission.clone();
         let _ = tokio::task::spawn_blocking(move || admission.watch(&mut Changes::default())).await;
         self.endpoint.close(VarInt::from_u32(0), b"the aggregator stops");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
 }
 
-/// Serves one connection from its handshake to its end. It has its place until then.
+/// Serves one connection from its handshake to its end, and holds its slots until then.
 async fn serve(
     incoming: Incoming,
     config: Arc<ServerConfig>,
     driver: mpsc::UnboundedSender<FromPeer>,
-    limits: Arc<Limits>,
-    gate: Gate,
-    stranger: Stranger,
+    budget: Arc<Budget>,
+    access: Access,
+    slot: PreauthSlot,
     _place: OwnedSemaphorePermit,
 ) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let address = incoming.remote_address().ip();
     let connection = match incoming.accept_with(config) {
-        Ok(connecting) => stranger.in_time(connecting).await,
+        Ok(connecting) => slot.in_time(connecting).await,
         Err(error) => Some(Err(error)),
     };
     match connection {
         Some(Ok(connection)) => {
             let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
-            Peer::new(id, connection, driver, limits, gate).run(stranger).await;
+            Peer::new(id, connection, driver, budget, access).run(slot).await;
         }
         Some(Err(error)) => {
             debug!("a handshake failed: {error}");
@@ -248,42 +259,42 @@ async fn serve(
     }
 }
 
-/// Whether the handshake failed for want of a version that both sides speak.
+/// Whether the handshake failed because no protocol version is spoken by both sides.
 fn is_foreign(error: &ConnectionError) -> bool {
     /// `no_application_protocol` (RFC 7301, section 3.2).
     const NO_COMMON_VERSION: u8 = 120;
     matches!(error, ConnectionError::TransportError(error) if error.code == TransportErrorCode::crypto(NO_COMMON_VERSION))
 }
 
-/// How often it is looked whether a device was revoked, or the server has a new key.
-const WATCH: Duration = Duration::from_millis(500);
+/// Interval at which revoked devices and a new key of the server are looked for.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Has what other processes change take effect: devices that are revoked, and a new key of the server.
+/// Applies what other processes change: revoked devices, and a new key of the server.
 async fn watch(
-    gate: Gate,
+    access: Access,
     mut identity: ServerIdentity,
     directory: Option<PathBuf>,
-    limits: Arc<Limits>,
+    budget: Arc<Budget>,
     driver: mpsc::UnboundedSender<FromPeer>,
 ) {
     let mut shown = identity.keys(SystemTime::now());
-    let (mut changes, mut trouble) = (Changes::default(), false);
-    let mut moments = tokio::time::interval(WATCH);
+    let (mut changes, mut is_failure_reported) = (Changes::default(), false);
+    let mut moments = tokio::time::interval(WATCH_INTERVAL);
     moments.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         moments.tick().await;
-        let (admission, directory) = (gate.admission.clone(), directory.clone());
+        let (admission, directory) = (access.admission.clone(), directory.clone());
         let looked = tokio::task::spawn_blocking(move || {
             let gone = admission.watch(&mut changes);
             let newer = directory.and_then(|directory| ServerIdentity::load(&directory).transpose());
             (changes, gone, newer)
         });
-        // It ends with the process.
+        // It panics only when the runtime shuts down.
         let Ok((seen, gone, newer)) = looked.await else { return };
         changes = seen;
         for client in gone {
-            limits.partials.revoke(client);
-            // Whoever has hung up has this task ended.
+            budget.partials.revoke(client);
+            // If the driver has hung up, this task is about to be aborted.
             let _ = driver.send(FromPeer::Revoked { client });
         }
         let mut announced = None;
@@ -291,22 +302,22 @@ async fn watch(
             Some(Ok(newer)) if newer != identity => {
                 announced = (newer.key() != identity.key()).then_some(newer.key());
                 identity = newer;
-                trouble = false;
+                is_failure_reported = false;
             }
-            // Said once, until it has passed.
-            Some(Err(error)) if !std::mem::replace(&mut trouble, true) => {
+            // Logged once per failure.
+            Some(Err(error)) if !std::mem::replace(&mut is_failure_reported, true) => {
                 warn!("a new key of the server cannot be read, the former one stays in use: {error}");
             }
             _ => {}
         }
         let keys = identity.keys(SystemTime::now());
         if keys != shown {
-            gate.keys.replace(&keys);
+            access.keys.replace(&keys);
             shown = keys;
         }
-        // Whoever connects from now on is told by the handshake; whoever is here hears of it.
+        // New connections see the key in the handshake; open ones must be sent it.
         if let Some(key) = announced {
-            gate.admission.announce(key);
+            access.admission.announce(key);
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Uploads: from the wire to the spool.
 //!
-//! A connection brings one upload at a time, and of all connections [`UPLOADS`](super::limits::UPLOADS) are
-//! read at a time. Whoever waits for its turn is held by flow control: until then it has credit for
-//! [`IDLE_WINDOW`](super::limits::IDLE_WINDOW) bytes, which its upload may use up, so that not even a
-//! heart-beat gets through. The driver is therefore told from here that the peer is alive; whether it is,
-//! QUIC finds out by itself.
+//! A connection carries one upload at a time, and the listener reads [`UPLOADS`](super::limits::UPLOADS) at a time. Flow
+//! control holds the others back: until its turn, a connection has credit for
+//! [`IDLE_WINDOW`](super::limits::IDLE_WINDOW) bytes. Its upload may use that up, so that not even a heartbeat gets through;
+//! the driver is therefore told from here that the peer waits. Whether it is alive is QUIC's own idle timeout to find out.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -16,30 +15,30 @@ use shared::id::ClientId;
 use shared::message::ToServer;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::connection::{Peer, PeerError, within};
 use super::limits::{IDLE_WINDOW, STREAM_WINDOW};
-use super::part::{self, Part};
-use super::partials::{Begun, Partials};
-use super::peer::{Peer, PeerError, within};
+use super::partial_upload::{self, PartialUpload};
+use super::resume::{PartialUploads, Resumable};
 use crate::peer::FromPeer;
 use crate::run::Upload;
 use crate::run::directory::upload_of;
 use crate::storage::ownership::chown_like_parent;
 
-/// Bytes that are written to the spool at once.
+/// Bytes that are written to the spool at a time.
 const CHUNK: usize = 128 << 10;
 
-/// An update that is coming in. When it ends too early, also with its connection, what is there of it is [kept](Partials) or
-/// removed.
+/// An upload in progress. If it ends early, with its connection for example, the part that has arrived is
+/// [kept](PartialUploads) or removed.
 struct Incoming<'a> {
-    partials: &'a Partials,
+    partials: &'a PartialUploads,
     client: ClientId,
     number: u64,
-    part: Option<Part>,
+    part: Option<PartialUpload>,
 }
 
 impl Incoming<'_> {
-    /// It is whole: its file is somebody else's.
-    fn whole(mut self) {
+    /// The upload is complete: its file is no longer ours to remove.
+    fn complete(mut self) {
         self.part = None;
     }
 }
@@ -50,7 +49,7 @@ impl Drop for Incoming<'_> {
     }
 }
 
-/// Counted among those that wait for a turn as long as it lives.
+/// Counts as waiting for a turn until it is dropped.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl<'a> Waits<'a> {
@@ -67,40 +66,46 @@ impl Drop for Waits<'_> {
 }
 
 impl Peer {
-    /// Spools one update, as the frame that it came in. `begun` is what an earlier connection has brought of one.
+    /// Writes one update to the spool, as the frame that it came in. `begun` is the part that an earlier connection has brought.
     pub(super) async fn upload(
         &self,
         mut stream: RecvStream,
         client: ClientId,
-        begun: &mut Begun<'_>,
+        begun: &mut Resumable<'_>,
     ) -> Result<(), PeerError> {
-        let message = self.message(&mut stream, self.limits.max_payload);
-        let (message, header, bytes) = within(self.limits.patience, PeerError::Halted, message).await?;
+        let message = self.message(&mut stream, self.budget.max_payload);
+        let (message, header, bytes) = within(self.budget.timeout, PeerError::Stalled, message).await?;
         let begun = begun.take();
         let part = match message {
             ToServer::Update(update) => {
                 if let Some(begun) = begun {
-                    part::remove(&begun);
+                    partial_upload::remove(&begun);
                 }
-                let name = upload_of(client, &self.limits.partials.fresh_number());
+                let name = upload_of(client, &self.budget.partials.fresh_number());
                 let frame = frame::encode(&ToServer::Update(update), header.payload);
-                let path = self.limits.spool.join(name);
-                Part { header: update, path, begins: frame.len() as u64, bytes: 0, total: header.payload }
+                let path = self.budget.spool.join(name);
+                PartialUpload {
+                    header: update,
+                    path,
+                    begins: frame.len() as u64,
+                    bytes: 0,
+                    total: header.payload,
+                }
             }
             ToServer::UpdateRest { header: update, offset } => {
-                let begun = begun.ok_or(PeerError::Rest)?;
+                let begun = begun.ok_or(PeerError::NoSuchRest)?;
                 let rest = begun.total - begun.bytes;
                 if begun.header != update || begun.bytes != offset || rest != header.payload {
-                    part::remove(&begun);
-                    return Err(PeerError::Rest);
+                    partial_upload::remove(&begun);
+                    return Err(PeerError::NoSuchRest);
                 }
                 *begun
             }
             _ => return Err(PeerError::Payload),
         };
         let (update, path) = (part.header, part.path.clone());
-        let (number, mut stopped) = self.limits.partials.begin(client);
-        let mut incoming = Incoming { partials: &self.limits.partials, client, number, part: Some(part) };
+        let (number, mut stopped) = self.budget.partials.begin(client);
+        let mut incoming = Incoming { partials: &self.budget.partials, client, number, part: Some(part) };
         let spooled = async {
             let turn = self.turn().await?;
             self.spool(&mut incoming, &mut stream).await?;
@@ -108,32 +113,32 @@ impl Peer {
         };
         let spooled = tokio::select! {
             spooled = spooled => spooled,
-            // The device has another connection; what has arrived on this one is of use there.
+            // The device has reconnected and resumes the upload there.
             Ok(()) = stopped.changed() => Err(PeerError::TakenOver),
         };
         let turn = match spooled {
             Ok(turn) => turn,
             Err(PeerError::Spool(error)) => {
                 let _ = std::fs::remove_file(&path);
-                incoming.whole();
+                incoming.complete();
                 let text = error.to_string();
                 self.tell(FromPeer::SpoolFailed { peer: self.id, path, error })?;
                 return Err(PeerError::Spool(std::io::Error::other(text)));
             }
             Err(error) => return Err(error),
         };
-        incoming.whole();
-        // The turn is over when the driver has heard of it: one that stands still would have the disk filled.
+        incoming.complete();
+        // The turn ends when the driver has handled the upload: while the driver is stalled, the disk must not fill up.
         let (turn, upload) = (Some(turn), Upload::File(path));
         self.tell(FromPeer::Uploaded { peer: self.id, header: update, upload, turn, bytes })
     }
 
     /// Waits for a turn at uploading.
     async fn turn(&self) -> Result<OwnedSemaphorePermit, PeerError> {
-        let _waits = Waits::new(&self.limits.waiting);
-        let turn = self.limits.uploads.clone().acquire_owned();
+        let _waits = Waits::new(&self.budget.waiting);
+        let turn = self.budget.uploads.clone().acquire_owned();
         tokio::pin!(turn);
-        let mut signs = tokio::time::interval(self.limits.patience / 4);
+        let mut signs = tokio::time::interval(self.budget.timeout / 4);
         loop {
             tokio::select! {
                 biased;
@@ -143,7 +148,8 @@ impl Peer {
         }
     }
 
-    /// Writes go to the page cache and take microseconds, so they are made in place; the sync is not.
+    /// Writes the payload to its file. Writes go to the page cache and take microseconds, so they are made in place; the sync
+    /// is not.
     async fn spool(&self, incoming: &mut Incoming<'_>, stream: &mut RecvStream) -> Result<(), PeerError> {
         let part = incoming.part.as_mut().expect("an update that is coming in has a file");
         let mut file = if part.bytes == 0 {
@@ -158,8 +164,7 @@ impl Peer {
             file
         };
         let payload = part.total - part.bytes;
-        // Credit for this payload and no more: bytes that are read while the window is small again pay it
-        // back.
+        // Credit for this payload and no more: bytes that are read after the window is narrowed again pay it back.
         let credit = payload.min(u64::from(STREAM_WINDOW));
         let window = VarInt::from_u32(IDLE_WINDOW + credit as u32);
         self.connection.set_receive_window(window);
@@ -170,8 +175,8 @@ impl Peer {
                 self.connection.set_receive_window(VarInt::from_u32(IDLE_WINDOW));
                 narrow = true;
             }
-            let until = left.saturating_sub(self.limits.progress(payload));
-            within(self.limits.patience, PeerError::Halted, async {
+            let until = left.saturating_sub(self.budget.progress(payload));
+            within(self.budget.timeout, PeerError::Stalled, async {
                 while left > until {
                     let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
                     let Some(chunk) = stream.read_chunk(want, true).await? else {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use aggregator::coordinator::Outcome;
 use aggregator::run::directory::RunDirectory;
-use aggregator::transport::limits::{STRANGERS, UPLOADS};
+use aggregator::transport::limits::{PREAUTH_CONNECTIONS, UPLOADS};
 use federation_tests::gate::Gate;
 use federation_tests::hosted::Hosted;
 use federation_tests::keys::device_key;
@@ -194,7 +194,7 @@ async fn strangers_have_few_places_until_they_are_welcome() {
     let gates = honest(&hosted);
     let held = gates.iter().map(Gate::held).collect();
     let mut strangers = Vec::new();
-    for _ in 0..STRANGERS {
+    for _ in 0..PREAUTH_CONNECTIONS {
         strangers.push(RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await);
     }
     assert_turned_away(&hosted).await;
@@ -211,7 +211,8 @@ async fn there_are_so_many_places_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let overrides = ["data.clients=2", "data.limit=20", "round.count.min=2", "run.rounds=1"];
     let root = directory.path().join("run");
-    let hosted = Hosted::start_with(Scenario::small(&overrides), &root, |listener| listener.with_places(3));
+    let hosted =
+        Hosted::start_with(Scenario::small(&overrides), &root, |listener| listener.with_max_connections(3));
     let gates = honest(&hosted);
     let held = gates.iter().map(Gate::held).collect();
     let mut third = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;

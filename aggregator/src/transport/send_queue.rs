@@ -1,9 +1,8 @@
-//! What a peer is sent: messages in their order on the control stream, and the newest task on a stream of its
-//! own.
+//! The send queue of a peer: messages in order on the control stream, and the newest task on a stream of its own.
 //!
-//! The driver's commands are taken at once, whatever the line does. So a peer that reads nothing costs a
-//! bounded number of messages and one task, hears of no round that has closed meanwhile, and is sent away at
-//! the first word of the driver, or when it has taken nothing for the listener's patience.
+//! Commands of the driver are accepted at once, however slow the network is. A peer that does not read costs a bounded number
+//! of messages and one task, is not sent tasks of rounds that have closed meanwhile, and is disconnected when the driver
+//! says so or when it has read nothing for the listener's timeout.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
@@ -15,86 +14,90 @@ use shared::frame;
 use shared::message::{ResumePoint, ToClient};
 use tokio::sync::{mpsc, watch};
 
-use super::limits::{MESSAGES, PROGRESS, SEND_WINDOW};
-use super::part::digest;
-use super::peer::{Peer, PeerError, within};
-use super::strangers::Stranger;
+use super::connection::{Peer, PeerError, within};
+use super::limits::{MIN_PROGRESS, SEND_WINDOW, UNSENT_MESSAGES};
+use super::partial_upload::digest;
+use super::preauth::PreauthSlot;
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::Broadcast;
 
-/// Bytes that are read from a broadcast's file at once.
+/// Bytes that are read from a broadcast's file at a time.
 const CHUNK: usize = 128 << 10;
 /// How long a connection that is being closed may take to deliver its last messages.
-const LINGER: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Carries commands out until the driver wants the connection closed, or hangs up. Gives whether the peer has received all that it
-/// was told by then.
-pub(super) async fn empty(
-    peer: &Peer,
-    mut queue: mpsc::UnboundedReceiver<ToPeer>,
-    control: SendStream,
-    partial: Option<ResumePoint>,
-    stranger: Stranger,
-) -> Result<bool, PeerError> {
-    let (messages, waiting) = mpsc::channel(MESSAGES);
-    let (newest, tasks) = watch::channel(None);
-    let dismissed = async {
-        let mut stranger = Some(stranger);
-        while let Some(command) = queue.recv().await {
-            match command {
-                ToPeer::Message(message) => {
-                    if matches!(message, ToClient::Welcome { .. }) {
-                        stranger = None;
-                        // One upload at a time, from now on.
-                        peer.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
-                    }
-                    let (asks, protocol) = (matches!(message, ToClient::Conditions(_)), peer.protocol());
-                    match message.for_peer(protocol) {
-                        Some(message) => {
-                            messages.try_send(frame::encode(&message, 0)).map_err(|_| PeerError::Deaf)?;
+impl Peer {
+    /// Carries commands out until the driver closes the connection or hangs up. Returns whether the peer has received everything
+    /// that was sent until then.
+    pub(super) async fn send_queued(
+        &self,
+        mut queue: mpsc::UnboundedReceiver<ToPeer>,
+        control: SendStream,
+        partial: Option<ResumePoint>,
+        slot: PreauthSlot,
+    ) -> Result<bool, PeerError> {
+        let (messages, waiting) = mpsc::channel(UNSENT_MESSAGES);
+        let (newest, tasks) = watch::channel(None);
+        let dismissed = async {
+            let mut slot = Some(slot);
+            while let Some(command) = queue.recv().await {
+                match command {
+                    ToPeer::Message(message) => {
+                        if matches!(message, ToClient::Welcome { .. }) {
+                            slot = None;
+                            // One upload at a time, from now on.
+                            self.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
                         }
-                        None if asks => peer.tell(FromPeer::Unconditional { peer: peer.id, protocol })?,
-                        None => {}
+                        let (asks, protocol) = (matches!(message, ToClient::Conditions(_)), self.protocol());
+                        match message.for_peer(protocol) {
+                            Some(message) => {
+                                messages
+                                    .try_send(frame::encode(&message, 0))
+                                    .map_err(|_| PeerError::NotReading)?;
+                            }
+                            None if asks => self.tell(FromPeer::Unconditional { peer: self.id, protocol })?,
+                            None => {}
+                        }
                     }
+                    ToPeer::Task(broadcast) => {
+                        newest.send_replace(Some(broadcast));
+                    }
+                    ToPeer::Disconnect => break,
                 }
-                ToPeer::Task(broadcast) => {
-                    newest.send_replace(Some(broadcast));
-                }
-                ToPeer::Disconnect => break,
             }
+            drop((messages, slot));
+            Ok::<_, PeerError>(())
+        };
+        let delivered = deliver(self, control, waiting);
+        tokio::pin!(delivered);
+        tokio::select! {
+            result = dismissed => result?,
+            // Before the queue is closed it ends only with an error.
+            result = &mut delivered => return result,
+            result = send_newest(self, tasks, partial) => return result,
         }
-        drop((messages, stranger));
-        Ok::<_, PeerError>(())
-    };
-    let said = say(peer, control, waiting);
-    tokio::pin!(said);
-    tokio::select! {
-        result = dismissed => result?,
-        // While there may be more to say it ends only when something is wrong.
-        result = &mut said => return result,
-        result = give(peer, tasks, partial) => return result,
+        let received = matches!(tokio::time::timeout(DRAIN_TIMEOUT, delivered).await, Ok(Ok(true)));
+        self.connection.close(VarInt::from_u32(0), b"goodbye");
+        Ok(received)
     }
-    let received = matches!(tokio::time::timeout(LINGER, said).await, Ok(Ok(true)));
-    peer.connection.close(VarInt::from_u32(0), b"goodbye");
-    Ok(received)
 }
 
-/// Writes messages to the control stream until there are no more, and waits until the peer has them or is gone: gives which.
-async fn say(
+/// Writes messages to the control stream until the queue is closed, and returns whether the peer has received them all.
+async fn deliver(
     peer: &Peer,
     mut control: SendStream,
     mut waiting: mpsc::Receiver<Vec<u8>>,
 ) -> Result<bool, PeerError> {
     while let Some(frame) = waiting.recv().await {
-        within(peer.limits.patience, PeerError::Deaf, control.write_all(&frame)).await?;
+        within(peer.budget.timeout, PeerError::NotReading, control.write_all(&frame)).await?;
     }
     // `stopped` resolves when the peer has everything, wants no more, or is gone.
     let _ = control.finish();
     Ok(matches!(control.stopped().await, Ok(None)))
 }
 
-/// Sends the newest task, always.
-async fn give(
+/// Sends the newest task, and drops an older one that is still being sent.
+async fn send_newest(
     peer: &Peer,
     mut tasks: watch::Receiver<Option<Broadcast>>,
     mut partial: Option<ResumePoint>,
@@ -108,7 +111,7 @@ async fn give(
                     sent?;
                     break;
                 }
-                // The round closed without this peer: what is left of its task is of no use.
+                // The round closed without this peer: the rest of its task is useless.
                 Ok(()) = tasks.changed() => match tasks.borrow_and_update().clone() {
                     Some(newer) => broadcast = newer,
                     None => break,
@@ -119,30 +122,29 @@ async fn give(
     std::future::pending().await
 }
 
-/// A stream that is reset when it is dropped, if by then the peer does not have everything.
+/// A stream that is reset when it is dropped before the peer has received everything.
 struct TaskStream(SendStream);
 
 impl Drop for TaskStream {
     fn drop(&mut self) {
-        // It fails for a stream that was delivered, which is fine.
+        // This fails for a stream that was delivered, which is fine.
         let _ = self.0.reset(VarInt::from_u32(0));
     }
 }
 
-/// A large broadcast is read from its file. The file was written moments ago and lies in the page cache, so
-/// it is read in place, chunk by chunk: however many clients there are, a model is in this process's memory
-/// in chunks only.
+/// Sends a task, or the rest of it if the peer has its beginning, `partial`.
 ///
-/// Of a task whose beginning the peer has, `partial`, it is sent the rest.
+/// A large broadcast is read from its file, chunk by chunk, so that the process does not hold a model per client. The file was
+/// written moments ago and is in the page cache, so reading it does not block.
 async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) -> Result<(), PeerError> {
-    let patience = peer.limits.patience;
-    let mut stream = TaskStream(within(patience, PeerError::Deaf, peer.connection.open_uni()).await?);
+    let timeout = peer.budget.timeout;
+    let mut stream = TaskStream(within(timeout, PeerError::NotReading, peer.connection.open_uni()).await?);
     let mut source = Source::of(broadcast)?;
     let offset = match partial.filter(|partial| partial.round == broadcast.round) {
         Some(partial) => {
             let length = broadcast.length;
             let look = move || (source.skip(partial, length), source);
-            let (skipped, same) = peer.limits.hashed(look).await;
+            let (skipped, same) = peer.budget.hashed(look).await;
             source = same;
             skipped.map_err(PeerError::Broadcast)?
         }
@@ -156,38 +158,38 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) 
     while let Some(mut chunk) = next {
         while !chunk.is_empty() {
             let written = stream.0.write_chunks(std::slice::from_mut(&mut chunk));
-            within(patience, PeerError::Deaf, written).await?;
+            within(timeout, PeerError::NotReading, written).await?;
         }
         next = source.chunk().map_err(PeerError::Broadcast)?;
     }
     let _ = stream.0.finish();
-    // The rest is in the send window, and out of sight: the peer has time for it as for any other part.
-    let parts = 1 + broadcast.length.min(SEND_WINDOW) / PROGRESS;
+    // The rest is in the send window, whose progress cannot be seen: the peer has as much time for it as for any other part.
+    let parts = 1 + broadcast.length.min(SEND_WINDOW) / MIN_PROGRESS;
     let delivered = async { Ok::<_, PeerError>(stream.0.stopped().await) };
-    within(patience * parts as u32, PeerError::Deaf, delivered).await.map(drop)
+    within(timeout * parts as u32, PeerError::NotReading, delivered).await.map(drop)
 }
 
 enum Source {
     Memory(Bytes),
-    /// So many bytes of it are left.
+    /// The file, and the bytes of it that are left.
     File(File, u64),
 }
 
 impl Source {
-    /// Its round may have closed and tidied up. That is no reason to say nothing: where late updates count, the peer would be taken
-    /// to be at work for a task that it has never seen. Its next hello says that it is not.
+    /// Opens the broadcast. If its round has closed, the file may be gone. The connection is closed then: where late updates
+    /// count, the peer would otherwise be taken to work on a task that it has never received, and its next hello says so.
     fn of(broadcast: &Broadcast) -> Result<Self, PeerError> {
         match &broadcast.content {
             Some(content) => Ok(Self::Memory(content.clone())),
             None => match File::open(&broadcast.path) {
                 Ok(file) => Ok(Self::File(file, broadcast.length)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(PeerError::Outdated),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(PeerError::RoundOver),
                 Err(error) => Err(PeerError::Broadcast(error)),
             },
         }
     }
 
-    /// Passes over what the peer has, if that is a beginning of this; so many bytes.
+    /// Skips what the peer has, if that is the beginning of this broadcast; returns the bytes skipped.
     fn skip(&mut self, partial: ResumePoint, length: u64) -> std::io::Result<u64> {
         if partial.bytes >= length {
             return Ok(0);
@@ -236,7 +238,7 @@ mod tests {
         let path = folder.path().join("broadcast");
         let broadcast =
             Broadcast { round: 1, work: TaskKind::TRAIN, path: path.clone(), length: 3, content: None };
-        assert!(matches!(Source::of(&broadcast), Err(PeerError::Outdated)));
+        assert!(matches!(Source::of(&broadcast), Err(PeerError::RoundOver)));
         std::fs::write(&path, b"abc").unwrap();
         assert!(matches!(Source::of(&broadcast), Ok(Source::File(_, 3))));
         // Small ones are in memory, whatever becomes of their files.

@@ -1,4 +1,4 @@
-//! Part of an update, in the spool.
+//! The part of an update that has arrived, in the spool.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -10,24 +10,24 @@ use shared::message::{ResumePoint, UpdateHeader};
 
 use crate::run::update_file::read_header;
 
-/// Part of an update.
+/// The part of an update that has arrived.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
-    /// What it came with.
+pub(super) struct PartialUpload {
+    /// The header of the update.
     pub(super) header: UpdateHeader,
-    /// The spool's file, with the frame's header and message.
+    /// Its file, which begins with the frame's header and message.
     pub(super) path: PathBuf,
-    /// Where the payload begins in it.
+    /// Offset of the payload in the file.
     pub(super) begins: u64,
-    /// Bytes of the payload that are there.
+    /// Bytes of the payload that have arrived.
     pub(super) bytes: u64,
-    /// Bytes that the whole payload has.
+    /// Bytes of the whole payload.
     pub(super) total: u64,
 }
 
-impl Part {
-    /// What a file of the spool holds of an update, if that is worth anything. The last byte of a whole one is left to the device: it is
-    /// asked for a rest.
+impl PartialUpload {
+    /// Reads a file of the spool; `None` if it holds too little to be worth resuming. If the payload is complete, its last byte
+    /// is left out, so that there is a rest for the device to send.
     pub(super) fn read(path: &Path, max_payload: u64) -> Option<Self> {
         let mut file = File::open(path).ok()?;
         let (header, Limits { max_bytes: total, .. }) = read_header(&mut file, max_payload).ok()?;
@@ -37,7 +37,7 @@ impl Part {
         (bytes >= ResumePoint::MIN_BYTES as u64).then_some(part)
     }
 
-    /// What the device is told. It reads the part.
+    /// What the device is told of this part; reads and hashes it.
     pub(super) fn partial(&self) -> io::Result<ResumePoint> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.begins))?;
@@ -60,7 +60,7 @@ pub(super) fn digest(source: &mut impl Read, bytes: u64) -> io::Result<[u8; 32]>
     Ok(hash.finalize().into())
 }
 
-/// What cannot be removed now is removed by a restart.
-pub(super) fn remove(part: &Part) {
+/// Removes the file. One that cannot be removed now is removed by the next start.
+pub(super) fn remove(part: &PartialUpload) {
     let _ = std::fs::remove_file(&part.path);
 }

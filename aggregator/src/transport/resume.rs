@@ -1,9 +1,10 @@
-//! Uploads that a connection did not bring to their end: the device's next connection brings the rest.
+//! Resumption of uploads that were cut off.
 //!
-//! What is here of an update stays in the spool, one per device, [`MOST`] in all. A device that comes back is told how much
-//! that is, with its hash, before it is welcomed ([`ToClient::ResumePoint`](shared::message::ToClient::ResumePoint)); one that holds
-//! something else sends everything. A server that was stopped or killed finds them in its spool again: what a crash has made of
-//! them, their hashes tell. One whose run is over for good removes them.
+//! The part of an update that has arrived stays in the spool, one per device and [`MAX_PARTIAL_UPLOADS`] in all. A device that
+//! reconnects is told its length and hash before the welcome
+//! ([`ToClient::ResumePoint`](shared::message::ToClient::ResumePoint)), and sends the rest if it holds the same update, or else
+//! everything. A server that was stopped or killed finds the parts in its spool again; hashes reveal what a crash has damaged.
+//! A server whose run is over for good removes them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,26 +16,26 @@ use shared::id::ClientId;
 use shared::message::ResumePoint;
 use tokio::sync::watch;
 
-use super::part::{Part, remove};
+use super::partial_upload::{PartialUpload, remove};
 use crate::run::directory::uploader_in;
 
-/// Parts of updates that are kept at a time; of more, the oldest goes.
-pub(super) const MOST: usize = 64;
+/// ResumePoint uploads that are kept at a time; of more, the oldest is removed.
+pub(super) const MAX_PARTIAL_UPLOADS: usize = 64;
 
 #[derive(Debug)]
 enum Slot {
-    /// It is coming in; whoever wants it to stop says so here.
+    /// It is arriving; `true` in the channel stops it.
     Active(u64, watch::Sender<bool>),
-    Kept(u64, Box<Part>),
-    /// The device may not take part any more: what still comes back of it is not kept.
+    Kept(u64, Box<PartialUpload>),
+    /// The device was revoked: nothing of it is kept.
     Revoked,
 }
 
-/// The parts, by the device that brings them.
+/// The partial uploads, by device.
 #[derive(Debug)]
-pub(super) struct Partials {
+pub(super) struct PartialUploads {
     slots: Mutex<(u64, BTreeMap<ClientId, Slot>)>,
-    /// Larger than that of any process whose uploads are still here.
+    /// Number of this process, larger than that of any process whose uploads are in the spool.
     life: u64,
     /// Files that this process has named.
     named: AtomicU64,
@@ -42,7 +43,7 @@ pub(super) struct Partials {
     over: Arc<AtomicBool>,
 }
 
-impl Drop for Partials {
+impl Drop for PartialUploads {
     fn drop(&mut self) {
         if !self.over.load(Ordering::Relaxed) {
             return;
@@ -55,8 +56,8 @@ impl Drop for Partials {
     }
 }
 
-impl Partials {
-    /// None yet. If `over` is true at the end, so that nobody continues the run, none stays.
+impl PartialUploads {
+    /// None yet. If `over` is set when this is dropped, the run is not continued, and all are removed.
     pub(super) fn new(over: Arc<AtomicBool>) -> Self {
         Self { slots: Mutex::default(), life: 0, named: AtomicU64::new(0), over }
     }
@@ -65,15 +66,15 @@ impl Partials {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what an earlier process has left of updates in the spool, the largest of each device and [`MOST`] in all; the rest
-    /// goes.
+    /// Takes over the partial uploads that an earlier process has left in the spool: the largest of each device, and
+    /// [`MAX_PARTIAL_UPLOADS`] in all. The others are removed.
     pub(super) fn adopt(&mut self, spool: &Path, max_payload: u64) {
         let names = std::fs::read_dir(spool)
             .into_iter()
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let names: Vec<_> = names.collect();
-        // No file of this process has the name of one of theirs.
+        // Names of this process must differ from those of earlier ones.
         let lives = names.iter().filter_map(|name| name.split('-').nth(1)?.parse::<u64>().ok());
         self.life = lives.max().map_or(0, |life| life.saturating_add(1));
         let mut slots = self.lock();
@@ -85,8 +86,8 @@ impl Partials {
                 Some(Slot::Active(..) | Slot::Revoked) => continue,
                 None => 0,
             };
-            let found = Part::read(&path, max_payload).filter(|part| part.bytes > kept);
-            let Some(part) = found.filter(|_| kept > 0 || slots.1.len() < MOST) else {
+            let found = PartialUpload::read(&path, max_payload).filter(|part| part.bytes > kept);
+            let Some(part) = found.filter(|_| kept > 0 || slots.1.len() < MAX_PARTIAL_UPLOADS) else {
                 let _ = std::fs::remove_file(&path);
                 continue;
             };
@@ -98,12 +99,12 @@ impl Partials {
         }
     }
 
-    /// What tells the next upload's file from all others, also from those of earlier processes.
+    /// A suffix that makes the next upload's file name unique, among those of earlier processes as well.
     pub(super) fn fresh_number(&self) -> String {
         format!("{}-{}", self.life, self.named.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// An upload of `client` begins: its number, and what says when it is to stop.
+    /// Registers an upload of `client`: its number, and a channel that says when it must stop.
     pub(super) fn begin(&self, client: ClientId) -> (u64, watch::Receiver<bool>) {
         let (stop, stopped) = watch::channel(false);
         let mut slots = self.lock();
@@ -115,8 +116,8 @@ impl Partials {
         (number, stopped)
     }
 
-    /// The upload with this number ended; with a part that is worth keeping if it did so too early.
-    pub(super) fn end(&self, client: ClientId, number: u64, part: Option<Part>) {
+    /// The upload with this number has ended; early, if there is a part. A part worth resuming is kept.
+    pub(super) fn end(&self, client: ClientId, number: u64, part: Option<PartialUpload>) {
         let mut slots = self.lock();
         let ours = matches!(slots.1.get(&client), Some(Slot::Active(active, _)) if *active == number);
         if ours {
@@ -133,8 +134,8 @@ impl Partials {
         trim(&mut slots.1);
     }
 
-    /// Takes what is kept of an update of `client`, for `round`. An upload on an older connection of the device, which is as
-    /// good as dead, is told to stop.
+    /// Takes the kept part of the update of `client` for `round`. An upload that still runs on an older connection of the device
+    /// is told to stop.
     pub(super) fn take(&self, client: ClientId, round: Option<u32>) -> Taken {
         let mut slots = self.lock();
         match slots.1.get(&client) {
@@ -158,7 +159,7 @@ impl Partials {
         }
     }
 
-    /// The device may not take part any more: what is here of its update goes, and what comes in of it ends.
+    /// The device was revoked: removes its kept part, and stops its upload.
     pub(super) fn revoke(&self, client: ClientId) {
         match self.lock().1.insert(client, Slot::Revoked) {
             Some(Slot::Kept(_, part)) => remove(&part),
@@ -168,38 +169,42 @@ impl Partials {
     }
 }
 
-/// A part that was taken, for the upload that may go on with it. If there is none, it is kept again.
+/// A part that was taken by a connection. Unless an upload continues it, it is put back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Begun<'a> {
-    partials: &'a Partials,
+pub(super) struct Resumable<'a> {
+    partials: &'a PartialUploads,
     client: ClientId,
-    part: Option<Box<Part>>,
+    part: Option<Box<PartialUpload>>,
 }
 
-impl<'a> Begun<'a> {
-    /// What [`Partials::take`] has given, if anything.
-    pub(super) fn new(partials: &'a Partials, client: ClientId, part: Option<Box<Part>>) -> Self {
+impl<'a> Resumable<'a> {
+    /// Wraps what [`PartialUploads::take`] has given.
+    pub(super) fn new(
+        partials: &'a PartialUploads,
+        client: ClientId,
+        part: Option<Box<PartialUpload>>,
+    ) -> Self {
         Self { partials, client, part }
     }
 
-    /// What there is.
-    pub(super) fn part(&self) -> Option<&Part> {
+    /// The part, if there is one.
+    pub(super) fn part(&self) -> Option<&PartialUpload> {
         self.part.as_deref()
     }
 
-    /// An upload begins: this is its own from now on.
-    pub(super) fn take(&mut self) -> Option<Box<Part>> {
+    /// Hands the part to an upload.
+    pub(super) fn take(&mut self) -> Option<Box<PartialUpload>> {
         self.part.take()
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for Resumable<'_> {
     fn drop(&mut self) {
         let Some(part) = self.part.take() else { return };
         let mut slots = self.partials.lock();
         slots.0 += 1;
         let number = slots.0;
-        // Another connection has brought something newer.
+        // If another connection has brought a newer one, that is kept.
         match slots.1.entry(self.client) {
             Entry::Occupied(_) => remove(&part),
             Entry::Vacant(vacant) => drop(vacant.insert(Slot::Kept(number, part))),
@@ -208,13 +213,13 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Of more than [`MOST`] parts the oldest go.
+/// Removes the oldest parts beyond [`MAX_PARTIAL_UPLOADS`].
 fn trim(slots: &mut BTreeMap<ClientId, Slot>) {
     let kept = |slot: &Slot| match slot {
         Slot::Kept(number, _) => Some(*number),
         Slot::Active(..) | Slot::Revoked => None,
     };
-    while slots.values().filter(|slot| kept(slot).is_some()).count() > MOST {
+    while slots.values().filter(|slot| kept(slot).is_some()).count() > MAX_PARTIAL_UPLOADS {
         let oldest = slots.iter().filter_map(|(client, slot)| Some((kept(slot)?, *client))).min();
         if let Some((_, oldest)) = oldest
             && let Some(Slot::Kept(_, part)) = slots.remove(&oldest)
@@ -224,14 +229,14 @@ fn trim(slots: &mut BTreeMap<ClientId, Slot>) {
     }
 }
 
-/// What [`Partials::take`] finds.
+/// What [`PartialUploads::take`] finds.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// There is nothing of use.
+    /// No part of that round.
     Nothing,
-    /// This is here.
-    Part(Box<Part>),
-    /// Something comes in on another connection. It has ended when nobody listens to this any more.
+    /// The part.
+    Part(Box<PartialUpload>),
+    /// An upload still runs on another connection. It has ended when this channel has no receiver any more.
     Later(watch::Sender<bool>),
 }
 
@@ -249,17 +254,17 @@ mod tests {
         ClientId::from_bytes([n; 16])
     }
 
-    fn part(folder: &std::path::Path, name: &str, round: u32, bytes: usize) -> Part {
+    fn part(folder: &std::path::Path, name: &str, round: u32, bytes: usize) -> PartialUpload {
         let path = folder.join(name);
         fs::write(&path, [vec![1; 20], vec![2; bytes]].concat()).expect("written");
         let header = UpdateHeader { round, report: TrainReport::default() };
-        Part { header, path, begins: 20, bytes: bytes as u64, total: 1 << 30 }
+        PartialUpload { header, path, begins: 20, bytes: bytes as u64, total: 1 << 30 }
     }
 
     #[test]
     fn a_part_is_kept_for_its_device_and_round_and_given_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let partials = Partials::new(Arc::default());
+        let partials = PartialUploads::new(Arc::default());
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
         let (number, stopped) = partials.begin(client(1));
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Later(_)));
@@ -287,7 +292,7 @@ mod tests {
         left(3, "0-1", much, much);
         left(4, "0-1", much, 1 << 21);
         fs::write(folder.path().join(upload_of(client(5), "0-1")), "rubbish").expect("written");
-        let mut partials = Partials::new(Arc::default());
+        let mut partials = PartialUploads::new(Arc::default());
         partials.adopt(folder.path(), 1 << 20);
         assert!(partials.fresh_number().starts_with("1-"), "no name is given twice");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
@@ -304,7 +309,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let files = || fs::read_dir(folder.path()).expect("a folder").count();
         let over = Arc::<AtomicBool>::default();
-        let partials = Partials::new(over.clone());
+        let partials = PartialUploads::new(over.clone());
         let keep = |n: u8, round| {
             let (number, _) = partials.begin(client(n));
             partials.end(
@@ -322,7 +327,7 @@ mod tests {
         partials.end(client(1), number, Some(part(folder.path(), "little", 3, ResumePoint::MIN_BYTES - 1)));
         assert_eq!(files(), 0, "little is not worth it");
         let (number, _) = partials.begin(client(1));
-        let whole = Part {
+        let whole = PartialUpload {
             total: ResumePoint::MIN_BYTES as u64,
             ..part(folder.path(), "whole", 3, ResumePoint::MIN_BYTES)
         };
@@ -332,29 +337,29 @@ mod tests {
         for _ in 0..3 {
             // Connections that end before their uploads go on.
             let Taken::Part(part) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
-            drop(Begun::new(&partials, client(1), Some(part)));
+            drop(Resumable::new(&partials, client(1), Some(part)));
             assert_eq!(files(), 1);
         }
         let Taken::Part(part) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
-        let begun = Begun::new(&partials, client(1), Some(part));
+        let begun = Resumable::new(&partials, client(1), Some(part));
         partials.begin(client(1));
         drop(begun);
         assert_eq!(files(), 0, "a newer connection has begun anew");
-        (0..MOST as u8 + 5).for_each(|n| keep(n, 3));
-        assert_eq!(files(), MOST);
+        (0..MAX_PARTIAL_UPLOADS as u8 + 5).for_each(|n| keep(n, 3));
+        assert_eq!(files(), MAX_PARTIAL_UPLOADS);
         assert!(matches!(partials.take(client(0), Some(3)), Taken::Nothing), "the oldest goes");
-        assert!(matches!(partials.take(client(MOST as u8 + 4), Some(3)), Taken::Part(_)));
+        assert!(matches!(partials.take(client(MAX_PARTIAL_UPLOADS as u8 + 4), Some(3)), Taken::Part(_)));
         let kept = files();
         over.store(true, Ordering::Relaxed);
         drop(partials);
-        assert_eq!((kept, files()), (MOST, 1), "at the end all go but what was taken");
+        assert_eq!((kept, files()), (MAX_PARTIAL_UPLOADS, 1), "at the end all go but what was taken");
     }
 
     #[test]
     fn of_a_device_that_is_revoked_nothing_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let files = || fs::read_dir(folder.path()).expect("a folder").count();
-        let partials = Partials::new(Arc::default());
+        let partials = PartialUploads::new(Arc::default());
         let keep = || {
             let (number, _) = partials.begin(client(1));
             partials.end(client(1), number, Some(part(folder.path(), "a", 3, ResumePoint::MIN_BYTES)));
@@ -366,7 +371,7 @@ mod tests {
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
         keep();
         let Taken::Part(taken) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
-        let begun = Begun::new(&partials, client(1), Some(taken));
+        let begun = Resumable::new(&partials, client(1), Some(taken));
         partials.revoke(client(1));
         drop(begun);
         assert_eq!(files(), 0, "taken by a connection that is cut");
@@ -380,7 +385,7 @@ mod tests {
     #[test]
     fn a_run_that_goes_on_finds_what_was_there() {
         let folder = tempfile::tempdir().expect("a folder");
-        let partials = Partials::new(Arc::default());
+        let partials = PartialUploads::new(Arc::default());
         let (number, _) = partials.begin(client(1));
         partials.end(client(1), number, Some(part(folder.path(), "a", 3, ResumePoint::MIN_BYTES)));
         drop(partials);

@@ -1,4 +1,4 @@
-//! One connection, served by one task.
+//! One connection of a peer, served by one task.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use shared::ticket::TicketSecret;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
-use super::limits::{Limits, UNHEARD};
-use super::partials::{Begun, Taken};
-use super::strangers::Stranger;
-use super::{Gate, outbox, part};
+use super::budget::Budget;
+use super::limits::UNHANDLED_MESSAGES;
+use super::preauth::PreauthSlot;
+use super::resume::{Resumable, Taken};
+use super::{Access, partial_upload};
 use crate::coordinator::PeerId;
 use crate::enrolment::Denied;
 use crate::peer::{FromPeer, ToPeer};
 
-/// Why a connection was given up. All of these are the peer's doing, or the disk's.
+/// Why a connection was closed. All of these are the peer's fault, or the disk's.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PeerError {
     #[error(transparent)]
@@ -36,27 +37,27 @@ pub(super) enum PeerError {
     #[error("the device left")]
     Left,
     #[error("it said hello in the name of another device than the one that it has proved to be")]
-    Posing,
+    WrongClient,
     #[error("it did not say hello in time")]
-    Mute,
+    Silent,
     #[error("it said something else before hello")]
     NoHello,
     #[error("newer connections of the device have taken its place")]
-    Crowded,
+    Replaced,
     #[error("it may not take part")]
     Dismissed,
     #[error("another connection of the device goes on with its upload")]
     TakenOver,
     #[error("it sent the rest of an update that has not begun here")]
-    Rest,
+    NoSuchRest,
     #[error("it has shown no key")]
     Keyless,
     #[error("the aggregator cannot look the device up; try again")]
-    Register,
+    Lookup,
     #[error("its upload came to a halt")]
-    Halted,
+    Stalled,
     #[error("it takes nothing of what it is sent")]
-    Deaf,
+    NotReading,
     #[error("{0}")]
     Read(#[from] ReadExactError),
     #[error("{0}")]
@@ -70,18 +71,18 @@ pub(super) enum PeerError {
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(std::io::Error),
     #[error("the round of the task that it was to be sent is over")]
-    Outdated,
+    RoundOver,
     #[error("the aggregator stops")]
     DriverGone,
 }
 
-/// What a peer says first.
+/// The first messages of a peer.
 struct Greeting {
     hello: Hello,
     ticket: Option<TicketSecret>,
-    /// What it has of a task.
+    /// The part of a task that it already has.
     partial: Option<ResumePoint>,
-    /// On the wire.
+    /// Bytes on the wire.
     bytes: u64,
 }
 
@@ -89,12 +90,12 @@ pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) connection: Connection,
     pub(super) driver: mpsc::UnboundedSender<FromPeer>,
-    pub(super) limits: Arc<Limits>,
-    gate: Gate,
-    /// What the handshake has agreed on.
+    pub(super) budget: Arc<Budget>,
+    access: Access,
+    /// The outcome of the handshake.
     handshake: Option<Box<HandshakeData>>,
-    /// Places for messages that the driver has not heard yet.
-    unheard: Arc<Semaphore>,
+    /// Places for messages that the driver has not handled yet.
+    unhandled: Arc<Semaphore>,
 }
 
 impl Peer {
@@ -102,18 +103,26 @@ impl Peer {
         id: PeerId,
         connection: Connection,
         driver: mpsc::UnboundedSender<FromPeer>,
-        limits: Arc<Limits>,
-        gate: Gate,
+        budget: Arc<Budget>,
+        access: Access,
     ) -> Self {
         let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-        Self { id, connection, driver, limits, gate, handshake, unheard: Arc::new(Semaphore::new(UNHEARD)) }
+        Self {
+            id,
+            connection,
+            driver,
+            budget,
+            access,
+            handshake,
+            unhandled: Arc::new(Semaphore::new(UNHANDLED_MESSAGES)),
+        }
     }
 
-    /// Serves the connection to its end. `stranger` is its place among those who were not welcomed yet.
-    pub(super) async fn run(self, stranger: Stranger) {
-        let (reason, parted) = match self.serve(stranger).await {
+    /// Serves the connection to its end. `slot` is held until it is welcomed.
+    pub(super) async fn run(self, slot: PreauthSlot) {
+        let (reason, parted) = match self.serve(slot).await {
             Ok(received) => ("closed".to_owned(), received || self.was_closed_by_peer()),
-            // The driver has heard of it, and never knew the connection.
+            // The driver was told of the refusal, and never knew the connection.
             Err(PeerError::Dismissed) => return,
             Err(error) => {
                 debug!(peer = self.id.0, %error);
@@ -126,30 +135,30 @@ impl Peer {
         let _ = self.driver.send(FromPeer::Disconnected { peer: self.id, reason, parted });
     }
 
-    /// Whether the peer has closed the connection, with nothing to find fault with.
+    /// Whether the peer has closed the connection without an error.
     fn was_closed_by_peer(&self) -> bool {
         let reason = self.connection.close_reason();
         matches!(reason, Some(ConnectionError::ApplicationClosed(close)) if close.error_code == VarInt::from_u32(0))
     }
 
-    async fn serve(&self, stranger: Stranger) -> Result<bool, PeerError> {
-        let greeting = stranger.in_time(async {
+    async fn serve(&self, slot: PreauthSlot) -> Result<bool, PeerError> {
+        let greeting = slot.in_time(async {
             let (sender, mut receiver) = self.connection.accept_bi().await?;
             let greeting = self.greeting(&mut receiver).await?;
             Ok::<_, PeerError>((sender, receiver, greeting))
         });
-        let (control, mut receiver, greeting) = greeting.await.ok_or(PeerError::Mute)??;
+        let (control, mut receiver, greeting) = greeting.await.ok_or(PeerError::Silent)??;
         let client = greeting.hello.client;
         let admitted = tokio::select! {
             admitted = self.admit(&greeting) => admitted?,
-            // The device may be here again by then, on another connection.
+            // The device may have reconnected by then.
             ended = self.connection.closed() => return Err(ended.into()),
         };
         if let Err(refusal) = admitted {
             self.tell(FromPeer::Refused { peer: self.id, client, refusal: refusal.clone() })?;
-            return Err(self.dismiss(control, refusal, &stranger).await);
+            return Err(self.dismiss(control, refusal, &slot).await);
         }
-        self.limits.strangers.remember(self.connection.remote_address().ip());
+        self.budget.preauth.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
         let later = commands.downgrade();
         let round = greeting.hello.holds.map(|held| held.round);
@@ -164,18 +173,18 @@ impl Peer {
         if let Some(ended) = self.connection.close_reason() {
             return Err(ended.into());
         }
-        // Before anything that the driver has to say, which may be that it goes.
+        // Before any message of the driver, which may be a disconnect.
         let key = self.newer_key();
         if let Some(key) = key {
             let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
         }
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
-        let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let place = self.unhandled.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
-        // Not before the driver has heard of it: it hears after that that the device was revoked in the meantime.
-        let crowded = self.gate.admission.enter(client, self.id, later.clone());
-        // One that was made in between it is told by itself; of later ones it hears with all others.
+        // Only now that the driver knows it, so that a revocation in the meantime reaches the driver afterwards.
+        let replaced = self.access.admission.enter(client, self.id, later.clone());
+        // A key that was made in between is sent here; later ones are announced to all connections.
         if let (Some(key), Some(commands)) =
             (self.newer_key().filter(|newer| key != Some(*newer)), later.upgrade())
         {
@@ -188,7 +197,7 @@ impl Peer {
         };
         let uploads = async {
             loop {
-                // There is none before the welcome: that opens the connection for them.
+                // None comes before the welcome, which raises the limit of streams.
                 let stream = self.connection.accept_uni().await?;
                 self.upload(stream, client, &mut begun).await?;
             }
@@ -196,13 +205,13 @@ impl Peer {
         tokio::select! {
             result = inbound => result,
             result = uploads => result,
-            result = outbox::empty(self, queue, control, greeting.partial, stranger) => result,
-            // Whoever does not confirm what it is told would keep one place after the other for a while.
-            Ok(()) = crowded => Err(PeerError::Crowded),
+            result = self.send_queued(queue, control, greeting.partial, slot) => result,
+            // A peer that confirms nothing would hold one slot after another for a while.
+            Ok(()) = replaced => Err(PeerError::Replaced),
         }
     }
 
-    /// The hello, and what may come before it.
+    /// Reads the hello and the messages that may precede it.
     async fn greeting(&self, receiver: &mut RecvStream) -> Result<Greeting, PeerError> {
         let (mut message, _, mut bytes) = self.message(receiver, 0).await?;
         let (mut ticket, mut partial) = (None, None);
@@ -220,14 +229,14 @@ impl Peer {
         }
     }
 
-    /// May the peer take part?
+    /// Asks enrolment whether the peer may take part.
     async fn admit(&self, greeting: &Greeting) -> Result<Result<(), Refusal>, PeerError> {
         let shown = self
             .connection
             .peer_identity()
             .and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
         let key = shown.and_then(|shown| tls::peer_key(shown.first()?).ok()).ok_or(PeerError::Keyless)?;
-        let (admission, address) = (self.gate.admission.clone(), self.connection.remote_address());
+        let (admission, address) = (self.access.admission.clone(), self.connection.remote_address());
         let (hello, ticket) = (greeting.hello.clone(), greeting.ticket);
         let decided = tokio::task::spawn_blocking(move || {
             admission.admit(key, &hello, ticket, address, SystemTime::now())
@@ -236,34 +245,34 @@ impl Peer {
             Ok(()) => Ok(Ok(())),
             Err(Denied::Refused(refusal)) => Ok(Err(refusal)),
             Err(Denied::Trouble(error)) => {
-                // What is wrong here is not the device's business.
+                // The details are for the operator, not for the device.
                 self.tell(FromPeer::Unknowable { error })?;
-                Err(PeerError::Register)
+                Err(PeerError::Lookup)
             }
         }
     }
 
-    /// What an earlier connection of the device has brought of the update for `round`.
-    async fn begun(&self, client: ClientId, round: Option<u32>) -> Begun<'_> {
+    /// The part of the update for `round` that an earlier connection of the device has brought.
+    async fn begun(&self, client: ClientId, round: Option<u32>) -> Resumable<'_> {
         let part = loop {
-            match self.limits.partials.take(client, round) {
+            match self.budget.partials.take(client, round) {
                 Taken::Nothing => break None,
                 Taken::Part(part) => break Some(part),
                 Taken::Later(ends) => ends.closed().await,
             }
         };
-        Begun::new(&self.limits.partials, client, part)
+        Resumable::new(&self.budget.partials, client, part)
     }
 
-    /// What the device is told of that.
-    async fn partial(&self, begun: &mut Begun<'_>) -> Option<ResumePoint> {
+    /// What the device is told of that part.
+    async fn partial(&self, begun: &mut Resumable<'_>) -> Option<ResumePoint> {
         let part = begun.part()?.clone();
-        match self.limits.hashed(move || part.partial()).await {
+        match self.budget.hashed(move || part.partial()).await {
             Ok(partial) => Some(partial),
             Err(error) => {
-                debug!("a part of an update cannot be read again: {error}");
+                debug!("a partial upload cannot be read again: {error}");
                 if let Some(part) = begun.take() {
-                    part::remove(&part);
+                    partial_upload::remove(&part);
                 }
                 None
             }
@@ -273,52 +282,50 @@ impl Peer {
     /// The version of the protocol that the peer speaks.
     pub(super) fn protocol(&self) -> Protocol {
         let agreed = self.handshake.as_ref().and_then(|data| Protocol::named(data.protocol.as_deref()?));
-        // A handshake without an agreement fails.
+        // A handshake without an agreed version fails before this.
         agreed.unwrap_or(Protocol::V2)
     }
 
-    /// The server's key, if the peer knows it by a former one.
+    /// The server's newest key, if the peer has asked for an older one.
     fn newer_key(&self) -> Option<PublicKey> {
-        self.gate.keys.newer_than(self.handshake.as_ref()?.server_name.as_deref()?)
+        self.access.keys.newer_than(self.handshake.as_ref()?.server_name.as_deref()?)
     }
 
-    /// Tells the peer why it may not take part, and hangs up. It is a `stranger` until then, with no more time than others.
-    async fn dismiss(&self, mut control: SendStream, refusal: Refusal, stranger: &Stranger) -> PeerError {
+    /// Tells the peer why it may not take part and closes the connection, within the time that `slot` allows.
+    async fn dismiss(&self, mut control: SendStream, refusal: Refusal, slot: &PreauthSlot) -> PeerError {
         let told = ToClient::Refused(refusal).for_peer(self.protocol());
         let frame = told.map(|told| frame::encode(&told, 0)).unwrap_or_default();
-        let told = stranger.in_time(async {
+        let told = slot.in_time(async {
             control.write_all(&frame).await?;
             let _ = control.finish();
             // `stopped` resolves when the peer has everything, wants no more, or is gone.
             let _ = control.stopped().await;
             Ok::<_, WriteError>(())
         });
-        // Whether it has heard it or not.
+        // The connection is closed whether the peer has received it or not.
         let _ = told.await;
         self.connection.close(VarInt::from_u32(0), b"refused");
         PeerError::Dismissed
     }
 
-    /// Reads one message of the control stream and hands it to the driver. The peer has proved to be `client`; after a goodbye
-    /// there is nothing more to hear.
+    /// Reads one message of the control stream and hands it to the driver. The peer has proved to be `client`. A goodbye ends
+    /// the connection.
     async fn control_message(&self, receiver: &mut RecvStream, client: ClientId) -> Result<(), PeerError> {
-        let said = self.message(receiver, 0).await;
-        // Whoever says no more has nothing more to say: that is how a device leaves.
-        let (message, _, bytes) = said.map_err(|error| match error {
+        // A device also leaves by finishing its stream.
+        let (message, _, bytes) = self.message(receiver, 0).await.map_err(|error| match error {
             PeerError::Nothing => PeerError::Left,
             error => error,
         })?;
         match &message {
             ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
-            // Beyond this point nobody asks for keys any more.
-            ToServer::Hello(hello) if hello.client != client => return Err(PeerError::Posing),
+            // Nothing after this point checks the device's key.
+            ToServer::Hello(hello) if hello.client != client => return Err(PeerError::WrongClient),
             _ => {}
         }
         let leaves = matches!(message, ToServer::Goodbye);
-        // Without a place the control stream is not read on, and flow control holds the peer.
-        let place = self.unheard.clone().acquire_owned().await.expect("the semaphore is never closed");
+        // Without a place the control stream is not read, and flow control holds the peer back.
+        let place = self.unhandled.clone().acquire_owned().await.expect("the semaphore is never closed");
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
-        // Its place is for somebody else.
         if leaves { Err(PeerError::Left) } else { Ok(()) }
     }
 
@@ -344,11 +351,11 @@ impl Peer {
     }
 }
 
-/// The future's result, or `late` if there is none within `patience`.
+/// The result of `future`, or `late` if it takes longer than `timeout`.
 pub(super) async fn within<T, E: Into<PeerError>>(
-    patience: Duration,
+    timeout: Duration,
     late: PeerError,
     future: impl Future<Output = Result<T, E>>,
 ) -> Result<T, PeerError> {
-    tokio::time::timeout(patience, future).await.map_err(|_| late)?.map_err(Into::into)
+    tokio::time::timeout(timeout, future).await.map_err(|_| late)?.map_err(Into::into)
 }

@@ -1,0 +1,231 @@
+//! Slots for connections that are not admitted yet.
+//!
+//! Anyone can connect and stay silent, from any number of addresses. To keep the server's devices from being crowded out, half
+//! of the slots are reserved for networks from which a device was admitted lately, and while the other half is scarce, a
+//! silent connection from elsewhere is closed sooner.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::limits::{
+    HANDSHAKE_TIMEOUT, HANDSHAKE_TIMEOUT_CROWDED, KNOWN_NETWORKS, PREAUTH_CONNECTIONS, PREAUTH_PER_ADDRESS,
+};
+use crate::enrolment::network;
+
+/// The slots, shared by all connections of a listener.
+pub(super) struct PreauthSlots {
+    places: Arc<Semaphore>,
+    unknown: Arc<Semaphore>,
+    /// Number of slots in `unknown`.
+    unknown_total: usize,
+    /// Occupied slots by network.
+    per_network: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    known: Mutex<KnownNetworks>,
+}
+
+/// Networks from which a device was admitted lately, the [`KNOWN_NETWORKS`] newest.
+#[derive(Debug, Default)]
+struct KnownNetworks {
+    /// When, as a sequence number.
+    networks: BTreeMap<IpAddr, u64>,
+    in_order: BTreeMap<u64, IpAddr>,
+    next: u64,
+}
+
+impl KnownNetworks {
+    fn remember(&mut self, network: IpAddr) {
+        if let Some(before) = self.networks.insert(network, self.next) {
+            self.in_order.remove(&before);
+        }
+        self.in_order.insert(self.next, network);
+        self.next += 1;
+        while self.networks.len() > KNOWN_NETWORKS
+            && let Some((_, oldest)) = self.in_order.pop_first()
+        {
+            self.networks.remove(&oldest);
+        }
+    }
+}
+
+impl PreauthSlots {
+    /// Slots for a listener that serves at most `connections` connections of any kind.
+    pub(super) fn new(connections: usize) -> Self {
+        let places = PREAUTH_CONNECTIONS.min(connections);
+        let unknown_total = places.div_ceil(2);
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            unknown: Arc::new(Semaphore::new(unknown_total)),
+            unknown_total,
+            per_network: Arc::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Records that a device was admitted from `address`.
+    pub(super) fn remember(&self, address: IpAddr) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remember(network(address));
+    }
+
+    /// Loopback is always known.
+    fn is_known(&self, address: IpAddr) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        address.is_loopback() || known.networks.contains_key(&network(address))
+    }
+
+    /// Whether slots are so scarce that a connection from `address` must first prove that the address is its own.
+    pub(super) fn must_validate(&self, address: IpAddr) -> bool {
+        self.places.available_permits() < PREAUTH_CONNECTIONS / 2
+            || is_scarce(&self.unknown, self.unknown_total)
+            || self.occupied_by(address) >= PREAUTH_PER_ADDRESS / 2
+    }
+
+    /// Slots that the network of `address` occupies.
+    fn occupied_by(&self, address: IpAddr) -> usize {
+        lock(&self.per_network).get(&network(address)).copied().unwrap_or(0)
+    }
+
+    /// A slot for a connection from `address`; `None` if there is none left for it.
+    pub(super) fn acquire(&self, address: IpAddr) -> Option<PreauthSlot> {
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        let unknown = if self.is_known(address) {
+            None
+        } else {
+            Some((self.unknown.clone().try_acquire_owned().ok()?, self.unknown.clone()))
+        };
+        let counted = (!address.is_loopback()).then(|| network(address));
+        if let Some(network) = counted {
+            let mut per_network = lock(&self.per_network);
+            let here = per_network.entry(network).or_default();
+            if *here >= PREAUTH_PER_ADDRESS {
+                return None;
+            }
+            *here += 1;
+        }
+        let per_network = self.per_network.clone();
+        Some(PreauthSlot { _place: place, unknown, of: self.unknown_total, per_network, counted })
+    }
+}
+
+fn is_scarce(places: &Semaphore, of: usize) -> bool {
+    places.available_permits() < of / 2
+}
+
+fn lock(per_network: &Mutex<BTreeMap<IpAddr, usize>>) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+    per_network.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The slot of one connection; free for another when this is dropped.
+pub(super) struct PreauthSlot {
+    _place: OwnedSemaphorePermit,
+    /// The permit for a connection from an unknown network, and the semaphore that it comes from.
+    unknown: Option<(OwnedSemaphorePermit, Arc<Semaphore>)>,
+    /// Number of such slots.
+    of: usize,
+    per_network: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    counted: Option<IpAddr>,
+}
+
+impl PreauthSlot {
+    /// The result of `future`; `None` if it takes longer than this slot may be held.
+    pub(super) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(future);
+        let mut waited = Duration::ZERO;
+        while !self.is_expired(waited) {
+            if let Ok(done) = tokio::time::timeout(HANDSHAKE_TIMEOUT_CROWDED, &mut future).await {
+                return Some(done);
+            }
+            waited += HANDSHAKE_TIMEOUT_CROWDED;
+        }
+        None
+    }
+
+    /// Whether the slot must be given up after `waited`.
+    fn is_expired(&self, waited: Duration) -> bool {
+        let is_hurried = || self.unknown.as_ref().is_some_and(|(_, places)| is_scarce(places, self.of));
+        waited >= HANDSHAKE_TIMEOUT || waited >= HANDSHAKE_TIMEOUT_CROWDED && is_hurried()
+    }
+}
+
+impl Drop for PreauthSlot {
+    fn drop(&mut self) {
+        let Some(network) = self.counted else { return };
+        let mut per_network = lock(&self.per_network);
+        if let Entry::Occupied(mut here) = per_network.entry(network) {
+            *here.get_mut() -= 1;
+            if *here.get() == 0 {
+                here.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn one_address_does_not_take_all_places() {
+        let slots = PreauthSlots::new(1000);
+        let [greedy, neighbour] = ["2001:db8::1", "2001:db8::ffff:2"].map(address);
+        let other = address("192.0.2.7");
+        let mut here: Vec<_> =
+            (0..PREAUTH_PER_ADDRESS).map(|_| slots.acquire(greedy).expect("a place")).collect();
+        assert!(slots.acquire(greedy).is_none() && slots.acquire(neighbour).is_none());
+        assert!(slots.acquire(other).is_some(), "others have theirs");
+        here.pop();
+        assert_eq!(slots.occupied_by(neighbour), PREAUTH_PER_ADDRESS - 1);
+        assert!(slots.acquire(neighbour).is_some());
+        drop(here);
+        assert_eq!(slots.occupied_by(greedy), 0);
+        assert!(lock(&slots.per_network).is_empty(), "of nobody who is gone anything is kept");
+        let itself = address("127.0.0.1");
+        let all: Vec<_> = (0..PREAUTH_CONNECTIONS).map_while(|_| slots.acquire(itself)).collect();
+        assert_eq!(all.len(), PREAUTH_CONNECTIONS);
+        assert!(slots.acquire(itself).is_none() && slots.acquire(other).is_none());
+    }
+
+    #[test]
+    fn whoever_has_many_addresses_leaves_room_for_devices_that_are_known() {
+        let slots = PreauthSlots::new(1000);
+        let known = address("::ffff:192.0.2.7");
+        slots.remember(address("192.0.2.7"));
+        let mute = (0..PREAUTH_CONNECTIONS as u8).filter_map(|n| slots.acquire([10, 0, 0, n].into()));
+        let mute: Vec<_> = mute.collect();
+        assert_eq!(mute.len(), PREAUTH_CONNECTIONS / 2);
+        assert!(slots.must_validate(known), "whoever comes shows that its address is its own");
+        let devices: Vec<_> = (0..PREAUTH_PER_ADDRESS).map_while(|_| slots.acquire(known)).collect();
+        assert_eq!(devices.len(), PREAUTH_PER_ADDRESS);
+        // There are many that say nothing: they have to go, and devices that are known have their time.
+        assert!(
+            !mute[0].is_expired(HANDSHAKE_TIMEOUT_CROWDED / 2)
+                && mute[0].is_expired(HANDSHAKE_TIMEOUT_CROWDED)
+        );
+        assert!(
+            !devices[0].is_expired(HANDSHAKE_TIMEOUT_CROWDED) && devices[0].is_expired(HANDSHAKE_TIMEOUT)
+        );
+        drop(mute);
+        let alone = slots.acquire([10, 0, 0, 1].into()).expect("there is room again");
+        assert!(!alone.is_expired(HANDSHAKE_TIMEOUT_CROWDED) && alone.is_expired(HANDSHAKE_TIMEOUT));
+    }
+
+    #[test]
+    fn so_many_addresses_are_remembered_those_of_late() {
+        let mut known = KnownNetworks::default();
+        let of = |n: usize| IpAddr::from((n as u32).to_be_bytes());
+        (0..KNOWN_NETWORKS).for_each(|n| known.remember(of(n)));
+        known.remember(of(0));
+        known.remember(of(KNOWN_NETWORKS));
+        assert_eq!((known.networks.len(), known.in_order.len()), (KNOWN_NETWORKS, KNOWN_NETWORKS));
+        assert!(known.networks.contains_key(&of(0)) && !known.networks.contains_key(&of(1)));
+    }
+}

@@ -24,6 +24,7 @@ mod ownership;
 mod papers;
 mod personalisation;
 mod processes;
+mod prose;
 mod recovery;
 mod refusals;
 mod roster;

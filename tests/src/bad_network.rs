@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::lab::Lab;
 use crate::namespaces::Namespace;
+use crate::netem::{Conditions, Netem};
 use crate::process::Process;
-use crate::strait::{Conditions, Strait};
+use crate::testbed::Testbed;
 
 /// Devices.
 const DEVICES: u32 = 3;
@@ -41,8 +41,8 @@ pub struct BadNetwork {
     pub events: &'static [Event],
 }
 
-const DELAYED: Conditions = Conditions { delay: Duration::from_millis(100), ..Conditions::CALM };
-const NARROW: Conditions = Conditions { width: Some(MEGABIT), ..Conditions::CALM };
+const DELAYED: Conditions = Conditions { delay: Duration::from_millis(100), ..Conditions::PERFECT };
+const NARROW: Conditions = Conditions { width: Some(MEGABIT), ..Conditions::PERFECT };
 /// 200 ms there and back, 5 % of the datagrams lost each way, 1 Mbit/s.
 const ALL: Conditions = Conditions { delay: DELAYED.delay, loss: 0.05, width: Some(MEGABIT), closed: false };
 
@@ -51,7 +51,7 @@ const PARTITION: Event = Event::Partition(Duration::from_secs(30));
 
 impl BadNetwork {
     /// Nothing is wrong with it.
-    pub const CALM: Self = Self { name: "nothing", conditions: Conditions::CALM, events: &[] };
+    pub const PERFECT: Self = Self { name: "nothing", conditions: Conditions::PERFECT, events: &[] };
 
     /// What a suite has time for.
     pub const SHORT: Self = Self {
@@ -67,8 +67,8 @@ impl BadNetwork {
 
     /// All that a program tries.
     pub const EVERY: [Self; 9] = [
-        Self::CALM,
-        Self { name: "5 % loss", conditions: Conditions { loss: 0.05, ..Conditions::CALM }, events: &[] },
+        Self::PERFECT,
+        Self { name: "5 % loss", conditions: Conditions { loss: 0.05, ..Conditions::PERFECT }, events: &[] },
         Self { name: "200 ms there and back", conditions: DELAYED, events: &[] },
         Self { name: "1 Mbit/s", conditions: NARROW, events: &[] },
         Self { name: "all of these", conditions: ALL, events: &[] },
@@ -108,9 +108,9 @@ pub struct Outcome {
 
 /// A federation in namespaces.
 struct Federation {
-    lab: Lab,
+    testbed: Testbed,
     namespaces: Vec<Namespace>,
-    straits: Vec<Strait>,
+    netems: Vec<Netem>,
     server: Option<Process>,
     devices: Vec<Option<Process>>,
 }
@@ -128,19 +128,20 @@ impl Federation {
             "round.regather=60",
             "connection.lost-after=10",
         ];
-        let lab = Lab::new(DEVICES, &overrides);
+        let testbed = Testbed::new(DEVICES, &overrides);
         let namespaces: Vec<_> = (0..DEVICES as u8).map(Namespace::new).collect();
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, lab.port()));
-        let strait = |(number, namespace): (u64, &Namespace)| {
-            Strait::open((namespace.near(), lab.port()).into(), server, number)
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testbed.port()));
+        let netem = |(number, namespace): (u64, &Namespace)| {
+            Netem::open((namespace.near(), testbed.port()).into(), server, number)
         };
-        let straits = (0..).zip(&namespaces).map(strait).collect();
-        Self { lab, namespaces, straits, server: None, devices: Vec::new() }
+        let netems = (0..).zip(&namespaces).map(netem).collect();
+        Self { testbed, namespaces, netems, server: None, devices: Vec::new() }
     }
 
     fn start(&self, index: usize) -> Process {
         let namespace = &self.namespaces[index];
-        let plain = self.lab.join_command(index as u32, &format!("{}:{}", namespace.near(), self.lab.port()));
+        let plain =
+            self.testbed.join_command(index as u32, &format!("{}:{}", namespace.near(), self.testbed.port()));
         let mut command: Command = namespace.command(plain.get_program(), plain.get_args());
         Process::start(&format!("device {index}"), &mut command)
     }
@@ -149,13 +150,13 @@ impl Federation {
     fn until_amid_upload(&mut self, index: usize) {
         const TENTH: u64 = 40_000;
         // Acknowledgements of a model that comes in are a quarter of that.
-        let (mut looked, mut before) = (Instant::now(), self.straits[index].sent());
+        let (mut looked, mut before) = (Instant::now(), self.netems[index].sent());
         let deadline = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < deadline, "no upload is under way");
             assert!(self.server.as_mut().is_some_and(Process::alive), "the run ended before its events");
             std::thread::sleep(Duration::from_millis(10));
-            let sent = self.straits[index].sent();
+            let sent = self.netems[index].sent();
             if sent - before > TENTH {
                 return;
             }
@@ -173,9 +174,9 @@ impl Federation {
             }
             Event::Partition(time) => {
                 self.until_amid_upload(0);
-                self.straits[0].set(Conditions { closed: true, ..conditions });
+                self.netems[0].set(Conditions { closed: true, ..conditions });
                 std::thread::sleep(time);
-                self.straits[0].set(conditions);
+                self.netems[0].set(conditions);
             }
             Event::KillsDevice => {
                 self.until_amid_upload(1);
@@ -185,7 +186,7 @@ impl Federation {
             Event::KillsAggregator => {
                 self.until_amid_upload(2);
                 self.server.take().expect("it was started").kill();
-                self.server = Some(self.lab.serve());
+                self.server = Some(self.testbed.serve());
             }
         }
     }
@@ -198,8 +199,8 @@ impl Federation {
 #[must_use]
 pub fn run(network: &BadNetwork, rounds: usize) -> Outcome {
     let mut federation = Federation::new(rounds);
-    federation.server = Some(federation.lab.serve());
-    federation.straits.iter().for_each(|strait| strait.set(network.conditions));
+    federation.server = Some(federation.testbed.serve());
+    federation.netems.iter().for_each(|netem| netem.set(network.conditions));
     let began = Instant::now();
     federation.devices = (0..DEVICES as usize).map(|index| Some(federation.start(index))).collect();
     for &event in network.events {
@@ -207,13 +208,13 @@ pub fn run(network: &BadNetwork, rounds: usize) -> Outcome {
     }
     let devices = federation.devices.drain(..).flatten().collect();
     let server = federation.server.take().expect("it was started");
-    federation.lab.assert_completed_within(PATIENCE, server, devices);
-    let sum = |of: fn(&Strait) -> u64| federation.straits.iter().map(of).sum();
+    federation.testbed.assert_completed_within(PATIENCE, server, devices);
+    let sum = |of: fn(&Netem) -> u64| federation.netems.iter().map(of).sum();
     Outcome {
         took: began.elapsed(),
         rounds,
-        sent: sum(Strait::sent),
-        received: sum(Strait::received),
-        moves: sum(Strait::moves),
+        sent: sum(Netem::sent),
+        received: sum(Netem::received),
+        moves: sum(Netem::moves),
     }
 }

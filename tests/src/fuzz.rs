@@ -14,8 +14,8 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`mutate`] | inputs from inputs, from a seed |
-//! | [`hunt`] | playing inputs, and noticing what goes wrong |
-//! | [`scratch`] | folders in memory for what is read from files |
+//! | [`fuzz_loop`] | playing inputs, and noticing what goes wrong |
+//! | [`tmp`] | folders in memory for what is read from files |
 //! | [`messages`], [`parameters`], [`updates`], [`tasks`] | what crosses the network |
 //! | [`identities`], [`device_state`], [`run_state`], [`ensembles`] | what lies on disks |
 //! | [`configuration`], [`samples`] | what users bring |
@@ -25,16 +25,16 @@ pub mod configuration;
 pub mod coordinator;
 pub mod device_state;
 pub mod ensembles;
-pub mod hunt;
+pub mod fuzz_loop;
 pub mod identities;
 pub mod messages;
 pub mod mutate;
 pub mod parameters;
 pub mod run_state;
 pub mod samples;
-pub mod scratch;
 pub mod session;
 pub mod tasks;
+pub mod tmp;
 pub mod updates;
 
 use std::fmt::{Debug, Write as _};

@@ -2,8 +2,8 @@
 //!
 //! | module | what it gives |
 //! |---|---|
-//! | [`world`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
-//! | [`weather`] | delays, cuts, crashes: how often and how long |
+//! | [`simulator`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
+//! | [`faults`] | delays, cuts, crashes: how often and how long |
 //! | [`schedule`] | a federation and its weather, drawn from one number, and what must be so in the end |
 //! | [`device`] | one simulated device of that world |
 //! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
@@ -14,25 +14,26 @@
 //! | [`scenario`] | small configurations and data |
 //! | [`programs`] | the two programs, built once |
 //! | [`process`] | a running program: its lines, its end, signals |
-//! | [`lab`] | a folder with configuration, data and states: a federation of processes |
-//! | [`hosted`] | an aggregator that serves real connections from this process |
+//! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
+//! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
 //! | [`bad_network`] | whole runs of processes in namespaces, over straits |
 //! | [`namespaces`] | network namespaces, for which nobody needs to be root |
-//! | [`strait`] | what delays, loses and narrows |
+//! | [`netem`] | what delays, loses and narrows |
 //! | [`raw_peer`] | a peer that speaks QUIC and says whatever the test wants |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
 pub mod bad_network;
 pub mod device;
+pub mod faults;
 pub mod faulty_disk;
 pub mod fuzz;
 pub mod gate;
-pub mod hosted;
+pub mod in_process;
 pub mod keys;
-pub mod lab;
 pub mod namespaces;
+pub mod netem;
 pub mod process;
 pub mod programs;
 pub mod raw_peer;
@@ -41,7 +42,6 @@ pub mod scenario;
 pub mod schedule;
 pub mod server;
 pub mod serving;
-pub mod strait;
+pub mod simulator;
+pub mod testbed;
 pub mod watched_disk;
-pub mod weather;
-pub mod world;

@@ -11,9 +11,9 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::seed::Seed;
 
+use crate::faults::Faults;
 use crate::scenario::Scenario;
-use crate::weather::Weather;
-use crate::world::{Troubles, World};
+use crate::simulator::{Simulator, Troubles};
 
 /// Virtual time in which every run has to end.
 const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -68,7 +68,7 @@ pub struct Schedule {
     seed: u64,
     federation: usize,
     /// What may go wrong.
-    pub weather: Weather,
+    pub faults: Faults,
 }
 
 /// How it went.
@@ -90,7 +90,7 @@ impl Schedule {
     pub fn drawn(seed: u64) -> Self {
         let mut rng = Seed::root(seed).derive("schedule").rng();
         let federation = rng.random_range(0..FEDERATIONS.len());
-        Self { seed, federation, weather: weather(&mut rng) }
+        Self { seed, federation, faults: faults(&mut rng) }
     }
 
     /// What it is, in a few words.
@@ -106,16 +106,16 @@ impl Schedule {
     }
 
     /// The model of the same federation in calm weather.
-    fn calm(&self) -> ParamSet {
+    fn reference(&self) -> ParamSet {
         static MODELS: Mutex<BTreeMap<usize, ParamSet>> = Mutex::new(BTreeMap::new());
         let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
-        let calm = || {
+        let reference = || {
             let runs = tempfile::tempdir().expect("the system has a place for temporary files");
-            let mut world = World::new(self.scenario(), Weather::CALM, 0, runs.path());
-            assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "in calm weather");
-            world.model()
+            let mut simulator = Simulator::new(self.scenario(), Faults::NONE, 0, runs.path());
+            assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "in calm weather");
+            simulator.model()
         };
-        models.entry(self.federation).or_insert_with(calm).clone()
+        models.entry(self.federation).or_insert_with(reference).clone()
     }
 
     /// Plays it in an empty directory. `trace` prints every happening.
@@ -125,36 +125,36 @@ impl Schedule {
     #[must_use]
     pub fn play(&self, runs: &Path, trace: bool) -> Played {
         let check = FEDERATIONS[self.federation].1;
-        let calm = (check == Check::Bits).then(|| self.calm());
+        let reference = (check == Check::Bits).then(|| self.reference());
         let scenario = self.scenario();
         let (rounds, min) = (scenario.config.spec.rounds, scenario.config.policy.min);
-        let mut world = World::new(scenario, self.weather, self.seed, runs);
-        world.trace = trace;
-        let outcome = world.run_until_end(LIMIT);
-        assert_eq!(outcome, Some(Outcome::Completed), "every run ends; at {:?}", world.now());
-        let records = world.records();
+        let mut simulator = Simulator::new(scenario, self.faults, self.seed, runs);
+        simulator.trace = trace;
+        let outcome = simulator.run_until_end(LIMIT);
+        assert_eq!(outcome, Some(Outcome::Completed), "every run ends; at {:?}", simulator.now());
+        let records = simulator.records();
         let numbers: Vec<u32> =
             records.iter().filter(|record| !record.closing).map(|record| record.round).collect();
         assert_eq!(numbers, (1..=rounds).collect::<Vec<_>>(), "every round is closed once");
         for record in records.iter().filter(|record| !record.closing) {
-            let promised = if check == Check::End { 0 } else { world.promised(record.round) };
+            let promised = if check == Check::End { 0 } else { simulator.promised(record.round) };
             assert!(promised <= record.accepted, "round {}: {promised} receipts, {record:?}", record.round);
             assert!(record.accepted >= min || record.accepted == 0, "{record:?}");
         }
-        if let Some(calm) = calm {
-            assert!(world.model() == calm, "the model is not that of calm weather");
+        if let Some(reference) = reference {
+            assert!(simulator.model() == reference, "the model is not that of calm weather");
         }
         Played {
-            took: world.now(),
-            server_deaths: world.server_deaths,
-            waits: world.disk().waits(),
-            troubles: world.troubles,
+            took: simulator.now(),
+            server_deaths: simulator.server_deaths,
+            waits: simulator.disk().waits(),
+            troubles: simulator.troubles,
         }
     }
 }
 
 /// Any weather: of each kind of trouble there may be none, some or much.
-fn weather(rng: &mut ChaCha8Rng) -> Weather {
+fn faults(rng: &mut ChaCha8Rng) -> Faults {
     let mut up_to = |most: f64| match rng.random_range(0..3) {
         0 => 0.0,
         1 => most / 10.0 * rng.random_range(0.0..1.0),
@@ -163,7 +163,7 @@ fn weather(rng: &mut ChaCha8Rng) -> Weather {
     let mut seconds = |most: f64, least: f64| Duration::from_secs_f64(up_to(most).max(least));
     let (delay, training) = (seconds(5.0, 0.001), seconds(30.0, 0.001));
     let (downtime, disk, farthest) = (seconds(60.0, 0.001), seconds(10.0, 0.0), seconds(600.0, 1.0));
-    Weather {
+    Faults {
         delay,
         training,
         cut: up_to(0.1),

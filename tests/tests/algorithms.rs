@@ -11,10 +11,10 @@ use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{Transport, simulate};
 use aggregator::storage::Disk;
 use federation_tests::device::Device;
+use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
 use models::{Limits, ParamSet};
 use shared::algorithm::registry;
 use shared::data::{Dataset, View};
@@ -23,11 +23,16 @@ use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
+fn run(scenario: &Scenario, faults: Faults, seed: u64) -> ParamSet {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
-    world.model()
+    let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
+    assert_eq!(
+        simulator.run_until_end(LIMIT),
+        Some(Outcome::Completed),
+        "seed {seed} at {:?}",
+        simulator.now()
+    );
+    simulator.model()
 }
 
 /// All four clients in every round, and settings that no algorithm refuses.
@@ -39,11 +44,11 @@ fn scenario(more: &[&str]) -> Scenario {
 
 fn survives(name: &str, more: &[&str]) -> ParamSet {
     let scenario = scenario(more);
-    let calm = run(&scenario, Weather::CALM, 0);
+    let reference = run(&scenario, Faults::NONE, 0);
     for seed in 0..8 {
-        assert_eq!(run(&scenario, Weather::STORM, seed), calm, "{name}, seed {seed}");
+        assert_eq!(run(&scenario, Faults::HEAVY, seed), reference, "{name}, seed {seed}");
     }
-    calm
+    reference
 }
 
 /// The algorithm with its defaults; of those that compare representations with a network that has some.
@@ -102,15 +107,15 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
     let data = Dataset::features(vec![1, 28, 28], values, labels, 10).unwrap();
     scenario.shares[2] = View::whole(Arc::new(data));
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario, Weather::CALM, 0, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    let records = world.records();
+    let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = simulator.records();
     assert_eq!(records.len(), 3);
     for record in records {
         assert_eq!((record.accepted, record.failed, record.rejected), (3, 1, 0), "round {}", record.round);
         assert!(record.train_loss.is_some_and(f64::is_finite));
     }
-    assert_eq!(world.model().first_non_finite(), None);
+    assert_eq!(simulator.model().first_non_finite(), None);
 }
 
 /// What a device keeps goes with its update: the server's control variate is the mean of its clients' in every round, although in
@@ -125,14 +130,13 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_whatever_becomes_of_thei
         "training.batch=0",
     ]);
     let (mut rounds, mut discarded) = (0, 0);
-    for (seed, weather) in [(0, Weather::CALM)].into_iter().chain((1..12).map(|seed| (seed, Weather::STORM)))
-    {
+    for (seed, faults) in [(0, Faults::NONE)].into_iter().chain((1..12).map(|seed| (seed, Faults::HEAVY))) {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(scenario.clone(), weather, seed, directory.path());
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
-        discarded += world.records().iter().map(|round| round.discarded).sum::<usize>();
+        let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
+        discarded += simulator.records().iter().map(|round| round.discarded).sum::<usize>();
         for round in 2..=8 {
-            let Some((off, _)) = control_variates(&world, round) else { continue };
+            let Some((off, _)) = control_variates(&simulator, round) else { continue };
             rounds += 1;
             assert!(off < 1e-5, "round {round}, seed {seed}: off by {off}");
         }
@@ -142,12 +146,12 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_whatever_becomes_of_thei
 
 /// If all devices have begun to train in this round: how far what they were sent is from the mean of what they kept, and how long
 /// that is.
-fn control_variates(world: &World, round: u32) -> Option<(f32, f32)> {
+fn control_variates(simulator: &Simulator, round: u32) -> Option<(f32, f32)> {
     let began = |device: &Device| {
         let mut begun = device.begun.iter().rev();
         begun.find(|(number, ..)| *number == round).map(|(_, sent, kept)| (sent.clone(), kept.clone()))
     };
-    let all: Vec<_> = world.devices().iter().map(began).collect::<Option<_>>()?;
+    let all: Vec<_> = simulator.devices().iter().map(began).collect::<Option<_>>()?;
     let longest = |set: &ParamSet| {
         set.iter().flat_map(|(_, array)| array.values()).fold(0.0_f32, |longest, c| longest.max(c.abs()))
     };
@@ -171,11 +175,11 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
     let data = Dataset::features(vec![1, 28, 28], vec![3e38; samples * 28 * 28], labels, 10).unwrap();
     scenario.shares[2] = View::whole(Arc::new(data));
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario, Weather::CALM, 0, directory.path());
-    let outcome = world.run_until_end(LIMIT);
+    let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory.path());
+    let outcome = simulator.run_until_end(LIMIT);
     assert!(matches!(outcome, Some(Outcome::NoProgress { rounds: 2, .. })), "{outcome:?}");
-    assert_eq!(world.promised(1), 3);
-    let (off, length) = control_variates(&world, 2).expect("all have begun");
+    assert_eq!(simulator.promised(1), 3);
+    let (off, length) = control_variates(&simulator, 2).expect("all have begun");
     assert!(off < 1e-5 && length > 1e-3, "off by {off}, of {length}");
 }
 
@@ -227,20 +231,20 @@ const WAITING: [&str; 5] = [
 fn a_kill_while_updates_wait_or_are_read_again_gives_the_same_bits() {
     let scenario = scenario(&WAITING);
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
+    let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
     // Looking at the model is an operation too.
-    let (operations, calm) = (world.disk().operations(), world.model());
+    let (operations, reference) = (simulator.disk().operations(), simulator.model());
     let (mut with_updates, mut with_all) = (0, 0);
     for fatal in 0..operations {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
-        world.die_at(fatal, Loss::Nothing);
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
-        assert_eq!(world.server_deaths, 1, "death at operation {fatal}");
-        assert_eq!(world.model(), calm, "death at operation {fatal}");
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.die_at(fatal, Loss::Nothing);
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(simulator.server_deaths, 1, "death at operation {fatal}");
+        assert_eq!(simulator.model(), reference, "death at operation {fatal}");
         let accepted =
-            world.resumes.first().and_then(|resume| resume.open.as_ref()).map(|it| it.accepted.len());
+            simulator.resumes.first().and_then(|resume| resume.open.as_ref()).map(|it| it.accepted.len());
         with_updates += usize::from(accepted.is_some_and(|accepted| accepted > 0));
         with_all += usize::from(accepted == Some(7));
     }

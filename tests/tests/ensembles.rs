@@ -12,10 +12,10 @@ use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{Transport, simulate};
 use aggregator::storage::Disk;
+use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
 use models::{ParamSet, Precision};
 use shared::record::ToRecord as _;
 use tokio::sync::watch;
@@ -37,19 +37,19 @@ fn scenario(more: &[&str]) -> Scenario {
 }
 
 /// The ensemble that a run in this weather leaves.
-fn left(scenario: &Scenario, weather: Weather, seed: u64) -> Vec<u8> {
+fn left(scenario: &Scenario, faults: Faults, seed: u64) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
-    fs::read(world.run_directory().ensemble()).unwrap()
+    let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
+    fs::read(simulator.run_directory().ensemble()).unwrap()
 }
 
 #[test]
 fn the_ensemble_is_the_same_in_any_weather() {
     let scenario = scenario(&[]);
-    let calm = left(&scenario, Weather::CALM, 0);
+    let reference = left(&scenario, Faults::NONE, 0);
     for seed in 0..6 {
-        assert!(left(&scenario, Weather::STORM, seed) == calm, "seed {seed}");
+        assert!(left(&scenario, Faults::HEAVY, seed) == reference, "seed {seed}");
     }
 }
 
@@ -58,18 +58,18 @@ fn a_kill_at_any_operation_gives_the_same_ensemble() {
     // Two rounds of two clients each, or of one who was there before.
     let scenario = scenario(&["run.rounds=2", "round.fraction=0.5", "round.count.min=2"]);
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    let operations = world.disk().operations();
-    let calm = fs::read(world.run_directory().ensemble()).unwrap();
+    let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    let operations = simulator.disk().operations();
+    let reference = fs::read(simulator.run_directory().ensemble()).unwrap();
     for (fatal, loss) in (0..operations).flat_map(|fatal| [(fatal, Loss::Nothing), (fatal, Loss::Everything)])
     {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
-        world.die_at(fatal, loss);
-        world.forgiving = loss != Loss::Nothing;
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{fatal} {loss:?}");
-        assert!(fs::read(world.run_directory().ensemble()).unwrap() == calm, "{fatal} {loss:?}");
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.die_at(fatal, loss);
+        simulator.forgiving = loss != Loss::Nothing;
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "{fatal} {loss:?}");
+        assert!(fs::read(simulator.run_directory().ensemble()).unwrap() == reference, "{fatal} {loss:?}");
     }
 }
 
@@ -216,9 +216,9 @@ mod processes {
     use std::process::Command;
 
     use federation_tests::keys::device_key;
-    use federation_tests::lab::Lab;
     use federation_tests::process::{Ended, run};
     use federation_tests::programs::programs;
+    use federation_tests::testbed::Testbed;
     use serde_json::Value;
 
     use super::ONE_SHOT;
@@ -237,16 +237,16 @@ mod processes {
     fn devices_become_an_ensemble_that_answers_and_is_extended() {
         let one_shot =
             [&ONE_SHOT[..3], &["training.batch=10", "augment.shift=1", "evaluate.every=1"]].concat();
-        let lab = Lab::new(3, &one_shot);
-        let server = lab.serve();
-        let devices = (0..3).map(|index| lab.join(index)).collect();
+        let testbed = Testbed::new(3, &one_shot);
+        let server = testbed.serve();
+        let devices = (0..3).map(|index| testbed.join(index)).collect();
         // The simulation's, byte for byte.
-        lab.assert_completed(server, devices);
+        testbed.assert_completed(server, devices);
 
-        let ensemble = lab.run().join("ensemble.safetensors").display().to_string();
-        let config = lab.name("run.toml");
+        let ensemble = testbed.run().join("ensemble.safetensors").display().to_string();
+        let config = testbed.name("run.toml");
         let evaluation = json(&["evaluate", "--model", &ensemble, &config, "--json"]);
-        let record = &lab.rounds()[0];
+        let record = &testbed.rounds()[0];
         assert_eq!(evaluation["accuracy"].as_f64(), record.accuracy, "the same noise, the same answers");
         assert_eq!(evaluation["fusions"]["size"]["accuracy"].as_f64(), Some(record.metrics["fused-size"]));
         let other = json(&["evaluate", "--model", &ensemble, &config, "--json", "--fusion", "logits"]);
@@ -273,7 +273,7 @@ mod processes {
             "simulate",
             &config,
             "--runs",
-            &lab.name("late"),
+            &testbed.name("late"),
             "--set",
             "data.clients=4",
             "--set",
@@ -284,8 +284,8 @@ mod processes {
             &devices,
         ]);
         assert_eq!(late.code, Some(0), "{}", late.text);
-        let late = lab.path("late").join("late/ensemble.safetensors").display().to_string();
-        let out = lab.name("together.safetensors");
+        let late = testbed.path("late").join("late/ensemble.safetensors").display().to_string();
+        let out = testbed.name("together.safetensors");
         let extended = aggregator(&["ensemble", "extend", &ensemble, "--with", &late, "--out", &out]);
         let says = "4 members, of which 1 are new and 3 were replaced";
         assert!(extended.code == Some(0) && extended.text.contains(says), "{}", extended.text);
@@ -294,7 +294,7 @@ mod processes {
 
         // And one may leave.
         let client = shown["members"][2]["client"].as_str().unwrap().to_owned();
-        let rest = lab.name("rest.safetensors");
+        let rest = testbed.name("rest.safetensors");
         let dropped = aggregator(&["ensemble", "drop", &out, "--client", &client, "--out", &rest]);
         assert!(dropped.code == Some(0) && dropped.text.contains("3 members are left"), "{}", dropped.text);
         let refused = aggregator(&["ensemble", "drop", &rest, "--client", &client]);
@@ -304,8 +304,8 @@ mod processes {
 
         // Each mistake is said, with a code for scripts, and nothing is destroyed.
         let bytes = fs::read(&ensemble).unwrap();
-        fs::write(lab.path("cut.safetensors"), &bytes[..bytes.len() - 5]).unwrap();
-        let refused = aggregator(&["evaluate", "--model", &lab.name("cut.safetensors"), &config]);
+        fs::write(testbed.path("cut.safetensors"), &bytes[..bytes.len() - 5]).unwrap();
+        let refused = aggregator(&["evaluate", "--model", &testbed.name("cut.safetensors"), &config]);
         assert!(
             refused.code == Some(3) && refused.text.contains("not copied completely"),
             "{}",
@@ -313,10 +313,10 @@ mod processes {
         );
         let other =
             ["--set", "model.name=cnn-small", "--set", "run.name=other", "--set", "training.epochs=1"];
-        let runs = lab.name("other");
+        let runs = testbed.name("other");
         let other = aggregator(&[&["simulate", &config, "--runs", &runs][..], &other].concat());
         assert_eq!(other.code, Some(0), "{}", other.text);
-        let stranger = lab.path("other").join("other/ensemble.safetensors").display().to_string();
+        let stranger = testbed.path("other").join("other/ensemble.safetensors").display().to_string();
         let refused = aggregator(&["ensemble", "extend", &ensemble, "--with", &stranger]);
         assert!(
             refused.code == Some(3) && refused.text.contains("mlp-2nn and cnn-small"),
@@ -324,7 +324,7 @@ mod processes {
             refused.text
         );
         assert!(fs::read(&ensemble).unwrap() == bytes);
-        let refused = aggregator(&["predict", "--model", &stranger, "--data", &lab.name("state-0")]);
+        let refused = aggregator(&["predict", "--model", &stranger, "--data", &testbed.name("state-0")]);
         assert_eq!(refused.code, Some(3), "{}", refused.text);
     }
 
@@ -332,7 +332,7 @@ mod processes {
     #[test]
     fn a_device_that_comes_late_is_added_from_a_run_of_its_own() {
         let one_shot = |more: &[&'static str]| [&ONE_SHOT[..3], &["training.batch=10"], more].concat();
-        let first = Lab::new(2, &one_shot(&[]));
+        let first = Testbed::new(2, &one_shot(&[]));
         let server = first.serve();
         let devices = (0..2).map(|index| first.join(index)).collect();
         first.assert_completed(server, devices);
@@ -341,7 +341,7 @@ mod processes {
         let before = json(&["evaluate", "--model", &ensemble, &config, "--json"]);
 
         // The data of three, of which the third alone takes part.
-        let second = Lab::new(3, &one_shot(&["round.start=1", "round.count.min=1", "run.name=late"]));
+        let second = Testbed::new(3, &one_shot(&["round.start=1", "round.count.min=1", "run.name=late"]));
         let server = second.serve();
         let device = second.join(2).wait();
         assert_eq!(device.code, Some(0), "{}", device.text);

@@ -15,10 +15,10 @@ use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
 use aggregator::simulate::{Transport, simulate};
 use aggregator::storage::Disk;
+use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
 use models::ParamSet;
 use shared::id::ClientId;
 use shared::message::TaskKind;
@@ -33,24 +33,24 @@ fn scenario(more: &[&str]) -> Scenario {
     Scenario::small(&overrides)
 }
 
-fn world(scenario: &Scenario, directory: &Path) -> World {
-    World::new(scenario.clone(), Weather::CALM, 0, directory)
+fn simulator(scenario: &Scenario, directory: &Path) -> Simulator {
+    Simulator::new(scenario.clone(), Faults::NONE, 0, directory)
 }
 
 /// A round, whether it was the closing one, and what each client found.
 type Found = (u32, bool, BTreeMap<ClientId, BTreeMap<String, f64>>);
 
-fn found(world: &World) -> Vec<Found> {
+fn found(simulator: &Simulator) -> Vec<Found> {
     let record = |record: &RoundRecord| (record.round, record.closing, record.clients.clone());
-    world.records().iter().map(record).collect()
+    simulator.records().iter().map(record).collect()
 }
 
 #[test]
 fn every_client_tests_every_model_and_the_last_one_in_a_round_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(&scenario(&[]), directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    let records = world.records();
+    let mut simulator = simulator(&scenario(&[]), directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = simulator.records();
     let closing: Vec<bool> = records.iter().map(|record| record.closing).collect();
     assert_eq!(closing, [false, false, false, true]);
     let tested: Vec<usize> = records.iter().map(|record| record.clients.len()).collect();
@@ -98,23 +98,23 @@ async fn nothing_is_sent_twice_for_the_tests() {
 fn whatever_dies_clients_have_found_the_same() {
     let scenario = scenario(&["run.rounds=2"]);
     let directory = tempfile::tempdir().unwrap();
-    let mut calm = world(&scenario, directory.path());
-    assert_eq!(calm.run_until_end(LIMIT), Some(Outcome::Completed));
-    for fatal in 0..calm.disk().operations() {
+    let mut reference = simulator(&scenario, directory.path());
+    assert_eq!(reference.run_until_end(LIMIT), Some(Outcome::Completed));
+    for fatal in 0..reference.disk().operations() {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = world(&scenario, directory.path());
-        world.synced_uploads = true;
-        world.die_at(fatal, if fatal % 2 == 0 { Loss::Nothing } else { Loss::Everything });
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
-        assert_eq!(world.server_deaths, 1, "death at operation {fatal}");
-        assert_eq!(found(&world), found(&calm), "death at operation {fatal}");
-        assert_eq!(world.model(), calm.model(), "death at operation {fatal}");
+        let mut simulator = simulator(&scenario, directory.path());
+        simulator.synced_uploads = true;
+        simulator.die_at(fatal, if fatal % 2 == 0 { Loss::Nothing } else { Loss::Everything });
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(simulator.server_deaths, 1, "death at operation {fatal}");
+        assert_eq!(found(&simulator), found(&reference), "death at operation {fatal}");
+        assert_eq!(simulator.model(), reference.model(), "death at operation {fatal}");
     }
     for seed in 0..20 {
         let directory = tempfile::tempdir().unwrap();
-        let mut stormy = World::new(scenario.clone(), Weather::STORM, seed, directory.path());
-        assert_eq!(stormy.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
-        assert_eq!(stormy.model(), calm.model(), "seed {seed}");
+        let mut disturbed = Simulator::new(scenario.clone(), Faults::HEAVY, seed, directory.path());
+        assert_eq!(disturbed.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed}");
+        assert_eq!(disturbed.model(), reference.model(), "seed {seed}");
     }
 }
 
@@ -160,9 +160,9 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
     ];
     let scenario = scenario(&fast);
     let directory = tempfile::tempdir().unwrap();
-    let mut calm = world(&scenario, directory.path());
-    assert_eq!(calm.run_until_end(LIMIT), Some(Outcome::Completed));
-    let records = calm.records();
+    let mut reference = simulator(&scenario, directory.path());
+    assert_eq!(reference.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = reference.records();
     let own: Vec<f64> = records.iter().filter_map(|record| record.metrics.get("own-loss").copied()).collect();
     let last = records.last().unwrap();
     assert!(last.closing && last.round < 10, "it ended early: {own:?}");
@@ -174,25 +174,25 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
     let best = (0..own.len()).reduce(|best, next| if own[next] < own[best] { next } else { best }).unwrap();
     let tail = &own[own.len() - 3..own.len() - 1];
     assert!(tail.iter().all(|value| *value >= own[own.len() - 4]), "{own:?}");
-    let kept = model_in(&calm.run_directory().best())
+    let kept = model_in(&reference.run_directory().best())
         .unwrap_or_else(|| panic!("the last model is the best: {own:?}"));
     let mut short = Scenario::small(&[&["round.count.min=4"], &fast[1..2]].concat());
     short.config.spec.evaluation.hold_out = 0.25;
     short.config.spec.rounds = best as u32 + 1;
     let other = tempfile::tempdir().unwrap();
-    let mut until = world(&short, other.path());
+    let mut until = simulator(&short, other.path());
     assert_eq!(until.run_until_end(LIMIT), Some(Outcome::Completed));
     assert_eq!(kept, until.model(), "the best is that of round {}", best + 1);
-    for fatal in (0..calm.disk().operations()).step_by(5) {
+    for fatal in (0..reference.disk().operations()).step_by(5) {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = world(&scenario, directory.path());
-        world.synced_uploads = true;
-        world.die_at(fatal, Loss::Nothing);
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
-        assert_eq!(found(&world), found(&calm), "death at operation {fatal}");
-        assert_eq!(world.model(), calm.model(), "death at operation {fatal}");
+        let mut simulator = simulator(&scenario, directory.path());
+        simulator.synced_uploads = true;
+        simulator.die_at(fatal, Loss::Nothing);
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(found(&simulator), found(&reference), "death at operation {fatal}");
+        assert_eq!(simulator.model(), reference.model(), "death at operation {fatal}");
         assert_eq!(
-            model_in(&world.run_directory().best()).as_ref(),
+            model_in(&simulator.run_directory().best()).as_ref(),
             Some(&kept),
             "death at operation {fatal}"
         );
@@ -206,14 +206,14 @@ mod processes {
 
     use aggregator::run::directory::RunDirectory;
     use edge_client::store::PersonalModels;
-    use federation_tests::lab::Lab;
     use federation_tests::process::Process;
+    use federation_tests::testbed::Testbed;
 
     /// The run ends when nothing gets better, and leaves the last model and the best one as the simulation does;
     /// every device has a personal model of the last round that has made one.
     #[test]
     fn last_and_best_are_those_of_the_simulation_and_devices_personalise_on_the_way() {
-        let lab = Lab::new(
+        let testbed = Testbed::new(
             2,
             &[
                 "run.rounds=9",
@@ -226,22 +226,22 @@ mod processes {
                 "personalisation.every=1",
             ],
         );
-        let server = lab.serve();
-        let devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+        let server = testbed.serve();
+        let devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
         let ended = devices.into_iter().chain([server]).map(Process::wait);
         for ended in ended.collect::<Vec<_>>() {
             assert_eq!(ended.code, Some(0), "{}", ended.text);
         }
-        let records = lab.rounds();
+        let records = testbed.rounds();
         let last = records.last().unwrap();
         assert!(last.closing && last.round < 10, "it did not end early: {}", last.round);
-        assert!(lab.model() == lab.simulated(), "the last model is not the simulation's");
-        let (run, name) = (lab.run(), lab.run().file_name().unwrap().to_owned());
-        let simulated = lab.path("simulated").join(name);
+        assert!(testbed.model() == testbed.simulated(), "the last model is not the simulation's");
+        let (run, name) = (testbed.run(), testbed.run().file_name().unwrap().to_owned());
+        let simulated = testbed.path("simulated").join(name);
         let best = |run: &Path| fs::read(RunDirectory::new(run.to_owned()).best()).unwrap();
         assert!(best(&run) == best(&simulated), "the best model is not the simulation's");
-        assert!(best(&run) != lab.model(), "it became worse before it ended");
-        for (record, other) in records.iter().zip(lab.simulated_rounds()) {
+        assert!(best(&run) != testbed.model(), "it became worse before it ended");
+        for (record, other) in records.iter().zip(testbed.simulated_rounds()) {
             assert_eq!(record.clients.len(), if record.round == 1 { 0 } else { 2 }, "round {}", record.round);
             for (client, measured) in &record.clients {
                 let [own, its] = [measured, &other.clients[client]].map(|measured| measured["own-loss"]);
@@ -250,7 +250,7 @@ mod processes {
             }
         }
         for index in 0..2 {
-            let personal = PersonalModels::of(&lab.state(index)).open(None).unwrap();
+            let personal = PersonalModels::of(&testbed.state(index)).open(None).unwrap();
             assert_eq!(personal.round, last.round);
         }
     }

@@ -25,13 +25,13 @@ training.optimizer.sgd.rate = 0.02
 training.optimizer.sgd.rate = 0.1
 "#;
 
-struct Lab(tempfile::TempDir);
+struct Testbed(tempfile::TempDir);
 
-impl Lab {
+impl Testbed {
     fn new() -> Self {
-        let lab = Self(tempfile::tempdir().expect("a temporary folder"));
-        lab.write(EXPERIMENT);
-        lab
+        let testbed = Self(tempfile::tempdir().expect("a temporary folder"));
+        testbed.write(EXPERIMENT);
+        testbed
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -68,36 +68,36 @@ impl Lab {
 
 #[test]
 fn killed_at_any_moment_it_continues_where_it_was() {
-    let lab = Lab::new();
-    let whole = lab.compare("whole", &[]);
+    let testbed = Testbed::new();
+    let whole = testbed.compare("whole", &[]);
     assert_eq!(whole.code, Some(0), "{}", whole.text);
-    let expected = lab.outcome("whole");
+    let expected = testbed.outcome("whole");
     assert_eq!(expected.keys().collect::<Vec<_>>(), ["fast--1", "fast--2", "slow--1", "slow--2"]);
     assert!(expected.values().all(|(rounds, _)| rounds.len() == 12));
 
     // In the first runs, and after one of them.
-    lab.start("cut", &["--jobs", "1"]).kill();
-    let mut cut = lab.start("cut", &["--jobs", "1"]);
+    testbed.start("cut", &["--jobs", "1"]).kill();
+    let mut cut = testbed.start("cut", &["--jobs", "1"]);
     cut.line("a complete run", |line| line.contains("1/4 "));
     cut.kill();
-    let done = lab.path("cut/runs/slow--1/state/finished");
+    let done = testbed.path("cut/runs/slow--1/state/finished");
     let before = fs::metadata(&done).expect("complete").modified().expect("a time");
-    let rest = lab.compare("cut", &["--jobs", "3"]);
+    let rest = testbed.compare("cut", &["--jobs", "3"]);
     assert_eq!(rest.code, Some(0), "{}", rest.text);
     assert!(rest.text.contains("of 4 runs to do") && !rest.text.contains("4 of 4 runs"), "{}", rest.text);
     assert_eq!(fs::metadata(&done).expect("there").modified().expect("a time"), before, "it was run again");
-    assert!(lab.outcome("cut") == expected, "other rounds or models than without interruption");
-    let again = lab.compare("cut", &[]);
+    assert!(testbed.outcome("cut") == expected, "other rounds or models than without interruption");
+    let again = testbed.compare("cut", &[]);
     assert!(again.code == Some(0) && !again.text.contains("to do"), "{}", again.text);
 }
 
 #[test]
 fn paired_seeds_share_what_variants_do_not_change() {
-    let lab = Lab::new();
-    lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.02"));
-    let ended = lab.compare("same", &["--json"]);
+    let testbed = Testbed::new();
+    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.02"));
+    let ended = testbed.compare("same", &["--json"]);
     assert_eq!(ended.code, Some(0), "{}", ended.text);
-    let outcome = lab.outcome("same");
+    let outcome = testbed.outcome("same");
     assert!(outcome["slow--1"].0 == outcome["fast--1"].0 && outcome["slow--2"].0 == outcome["fast--2"].0);
     assert_ne!(outcome["slow--1"].0, outcome["slow--2"].0, "seeds differ");
     let json = ended.text.lines().find(|line| line.starts_with('{')).expect("an object");
@@ -108,89 +108,89 @@ fn paired_seeds_share_what_variants_do_not_change() {
 
 #[test]
 fn what_clients_measure_stands_beside_their_accuracy() {
-    let lab = Lab::new();
-    let plain = lab.compare("plain", &["--set", "run.rounds=2"]);
+    let testbed = Testbed::new();
+    let plain = testbed.compare("plain", &["--set", "run.rounds=2"]);
     assert!(plain.code == Some(0) && !plain.text.contains("drift"), "{}", plain.text);
     let rows = |out: &str| -> Vec<Vec<String>> {
-        let text = fs::read_to_string(lab.path(out).join("results.csv")).expect("a table");
+        let text = fs::read_to_string(testbed.path(out).join("results.csv")).expect("a table");
         text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
     };
     let columns = rows("plain")[0].len();
     let mut measure = ["--set", "run.rounds=2", "--set", "training.measure.drift=true"];
-    let measured = lab.compare("measured", &measure);
+    let measured = testbed.compare("measured", &measure);
     assert_eq!(measured.code, Some(0), "{}", measured.text);
     let head = measured.text.lines().find(|line| line.starts_with("variant")).expect("a table");
     assert!(head.ends_with("drift"), "{head}");
     let rows = rows("measured");
     assert!(rows[0].len() == columns + 1 && rows[0][columns] == "drift", "{:?}", rows[0]);
     // The mean over the rounds of the run.
-    let run = lab.path("measured/runs").join(&rows[1][3]).join("rounds.jsonl");
+    let run = testbed.path("measured/runs").join(&rows[1][3]).join("rounds.jsonl");
     let records = jsonl::read(&fs::read_to_string(run).expect("rounds")).expect("whole lines").records;
     let drifts: Vec<f64> = records.iter().map(|record| record.metrics["drift"]).collect();
     let found: f64 = rows[1][columns].parse().expect("a number");
     assert!((found - drifts.iter().sum::<f64>() / 2.0).abs() < 1e-9 && found > 0.0, "{found} {drifts:?}");
     // Nothing is learned below the head of this model.
     measure[3] = "training.measure.alignment=true";
-    let refused = lab.compare("refused", &measure);
+    let refused = testbed.compare("refused", &measure);
     assert!(refused.code == Some(2) && refused.text.contains("the model linear"), "{}", refused.text);
 }
 
 #[test]
 fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
-    let lab = Lab::new();
-    assert_eq!(lab.compare("out", &[]).code, Some(0));
-    let before = lab.outcome("out");
-    lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.2"));
-    let refused = lab.compare("out", &[]);
+    let testbed = Testbed::new();
+    assert_eq!(testbed.compare("out", &[]).code, Some(0));
+    let before = testbed.outcome("out");
+    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.2"));
+    let refused = testbed.compare("out", &[]);
     assert_eq!(refused.code, Some(2), "{}", refused.text);
     for part in
         ["2 of 4 runs", "fast--1", "training.optimizer.sgd.rate is 0.1 there and 0.2 now", "--replace"]
     {
         assert!(refused.text.contains(part), "{part:?} is not in: {}", refused.text);
     }
-    assert!(lab.outcome("out") == before, "nothing was touched");
-    let replaced = lab.compare("out", &["--replace"]);
+    assert!(testbed.outcome("out") == before, "nothing was touched");
+    let replaced = testbed.compare("out", &["--replace"]);
     assert!(replaced.code == Some(0) && replaced.text.contains("2 of 4 runs to do"), "{}", replaced.text);
-    let after = lab.outcome("out");
+    let after = testbed.outcome("out");
     assert!(after["slow--1"] == before["slow--1"] && after["fast--1"] != before["fast--1"]);
-    assert!(lab.path("out/replaced/fast--2-1/model.safetensors").is_file(), "the old run is kept");
+    assert!(testbed.path("out/replaced/fast--2-1/model.safetensors").is_file(), "the old run is kept");
 }
 
 #[test]
 fn a_plan_can_be_asked_for_at_any_time_and_writes_nothing() {
-    let lab = Lab::new();
-    assert_eq!(lab.compare("out", &[]).code, Some(0));
-    fs::remove_file(lab.path("out/report.html")).expect("it was there");
+    let testbed = Testbed::new();
+    assert_eq!(testbed.compare("out", &[]).code, Some(0));
+    fs::remove_file(testbed.path("out/report.html")).expect("it was there");
     // As another process would have it.
-    let lock = fs::File::open(lab.path("out/lock")).expect("a lock");
+    let lock = fs::File::open(testbed.path("out/lock")).expect("a lock");
     lock.lock().expect("nobody has it");
-    let refused = lab.compare("out", &[]);
+    let refused = testbed.compare("out", &[]);
     assert!(
         refused.code != Some(0) && refused.text.contains("is in use by another aggregator"),
         "{}",
         refused.text
     );
-    let meanwhile = lab.compare("out", &["--plan"]);
+    let meanwhile = testbed.compare("out", &["--plan"]);
     assert_eq!(meanwhile.code, Some(0), "{}", meanwhile.text);
     for part in ["slow, seed 1: complete", "final accuracy"] {
         assert!(meanwhile.text.contains(part), "{part:?} is not in: {}", meanwhile.text);
     }
 
-    lab.write(&EXPERIMENT.replace("sgd.rate = 0.02", "sgd.rate = 0.2"));
-    let changed = lab.compare("out", &["--plan"]);
+    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.02", "sgd.rate = 0.2"));
+    let changed = testbed.compare("out", &["--plan"]);
     assert_eq!(changed.code, Some(0), "{}", changed.text);
     let part =
         "slow, seed 1: 12 rounds, with --replace: training.optimizer.sgd.rate is 0.02 there and 0.2 now";
     assert!(changed.text.contains(part), "{}", changed.text);
-    assert!(!lab.path("out/report.html").exists(), "nothing was written");
+    assert!(!testbed.path("out/report.html").exists(), "nothing was written");
 }
 
 #[test]
 fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
-    let lab = Lab::new();
-    lab.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 1e30"));
+    let testbed = Testbed::new();
+    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 1e30"));
     for time in ["first", "again"] {
-        let ended = lab.compare("out", &[]);
+        let ended = testbed.compare("out", &[]);
         assert_eq!(ended.code, Some(4), "{time}: {}", ended.text);
         let alarmed = ended.text.contains("WARNING: fast, seed 1: 3 rounds in a row");
         assert_eq!(alarmed, time == "first", "{}", ended.text);
@@ -205,48 +205,48 @@ fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
 
 #[test]
 fn data_that_is_not_what_runs_learned_from_is_noticed() {
-    let lab = Lab::new();
-    lab.write(&EXPERIMENT.replace(
+    let testbed = Testbed::new();
+    testbed.write(&EXPERIMENT.replace(
         "data = { clients = 4, limit = 400 }",
         "data = { set = 'csv', path = 'numbers', shape = [2], classes = 2, clients = 4 }",
     ));
     let numbers = |name: &str, first: i32| {
         let row = |row: i32| format!("{},{},{}\n", if row == 0 { first } else { row }, -row, row % 2);
         let text: String = std::iter::once("a,b,label\n".to_owned()).chain((0..40).map(row)).collect();
-        fs::create_dir_all(lab.path("numbers")).expect("a folder");
-        fs::write(lab.path("numbers").join(name), text).expect("written");
+        fs::create_dir_all(testbed.path("numbers")).expect("a folder");
+        fs::write(testbed.path("numbers").join(name), text).expect("written");
     };
     numbers("train.csv", 0);
     numbers("test.csv", 0);
-    let first = lab.compare("out", &[]);
+    let first = testbed.compare("out", &[]);
     assert_eq!(first.code, Some(0), "{}", first.text);
-    assert_eq!(lab.compare("out", &[]).code, Some(0), "nothing has changed");
+    assert_eq!(testbed.compare("out", &[]).code, Some(0), "nothing has changed");
 
     numbers("train.csv", 7);
-    let refused = lab.compare("out", &[]);
+    let refused = testbed.compare("out", &[]);
     assert_eq!(refused.code, Some(2), "{}", refused.text);
     for part in ["4 of 4 runs", "fast--1: the content of the training files is ", "--replace"] {
         assert!(refused.text.contains(part), "{part:?} is not in: {}", refused.text);
     }
     assert!(!refused.text.contains("test files"), "{}", refused.text);
-    let plan = lab.compare("out", &["--plan"]);
+    let plan = testbed.compare("out", &["--plan"]);
     assert!(plan.code == Some(0) && plan.text.contains("with --replace: the content of"), "{}", plan.text);
     assert!(plan.text.lines().any(|line| line.starts_with("slow ") && !line.contains('%')), "{}", plan.text);
     // A run of an older program says nothing of its data.
-    fs::remove_file(lab.path("out/runs/slow--1/state/content.json")).expect("it was there");
-    let replaced = lab.compare("out", &["--replace"]);
+    fs::remove_file(testbed.path("out/runs/slow--1/state/content.json")).expect("it was there");
+    let replaced = testbed.compare("out", &["--replace"]);
     assert!(replaced.code == Some(0) && replaced.text.contains("3 of 4 runs to do"), "{}", replaced.text);
 
-    fs::rename(lab.path("numbers"), lab.path("elsewhere")).expect("moved");
-    assert_eq!(lab.compare("out", &[]).code, Some(0), "what is complete needs no data");
+    fs::rename(testbed.path("numbers"), testbed.path("elsewhere")).expect("moved");
+    assert_eq!(testbed.compare("out", &[]).code, Some(0), "what is complete needs no data");
 }
 
 #[test]
 fn a_run_that_a_power_failure_has_damaged_begins_anew() {
-    let lab = Lab::new();
-    assert_eq!(lab.compare("out", &[]).code, Some(0));
-    let before = lab.outcome("out");
-    let state = lab.path("out/runs/fast--1/state");
+    let testbed = Testbed::new();
+    assert_eq!(testbed.compare("out", &[]).code, Some(0));
+    let before = testbed.outcome("out");
+    let state = testbed.path("out/runs/fast--1/state");
     fs::remove_file(state.join("finished")).expect("it was complete");
     for entry in fs::read_dir(&state).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -254,22 +254,22 @@ fn a_run_that_a_power_failure_has_damaged_begins_anew() {
             fs::write(&path, "").expect("cut off");
         }
     }
-    let mended = lab.compare("out", &[]);
+    let mended = testbed.compare("out", &[]);
     assert_eq!(mended.code, Some(0), "{}", mended.text);
     for part in ["WARNING: fast, seed 1: ", "is damaged", "begins anew", "fast--1-1"] {
         assert!(mended.text.contains(part), "{part:?} is not in: {}", mended.text);
     }
-    assert!(lab.outcome("out") == before && lab.path("out/replaced/fast--1-1/state").is_dir());
+    assert!(testbed.outcome("out") == before && testbed.path("out/replaced/fast--1-1/state").is_dir());
 }
 
 #[test]
 fn rounds_are_counted_to_what_another_variant_reached_with_the_same_seed() {
-    let lab = Lab::new();
-    lab.write(&EXPERIMENT.replace("target = 0.3", "target = 'slow'"));
-    let ended = lab.compare("out", &[]);
+    let testbed = Testbed::new();
+    testbed.write(&EXPERIMENT.replace("target = 0.3", "target = 'slow'"));
+    let ended = testbed.compare("out", &[]);
     assert_eq!(ended.code, Some(0), "{}", ended.text);
     assert!(ended.text.contains("rounds to slow's accuracy"), "{}", ended.text);
-    let text = fs::read_to_string(lab.path("out/results.csv")).expect("a table");
+    let text = fs::read_to_string(testbed.path("out/results.csv")).expect("a table");
     let mut rows = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let head = rows.next().expect("a head");
     let rows: Vec<_> = rows.map(|row| head.iter().copied().zip(row).collect::<BTreeMap<_, _>>()).collect();
@@ -285,12 +285,12 @@ fn rounds_are_counted_to_what_another_variant_reached_with_the_same_seed() {
 
 #[test]
 fn updates_that_were_not_waited_for_are_told() {
-    let lab = Lab::new();
+    let testbed = Testbed::new();
     let more = ["--set", "run.rounds=2"];
-    let whole = lab.compare("out", &more);
+    let whole = testbed.compare("out", &more);
     assert!(whole.code == Some(0) && !whole.text.contains("missing"), "{}", whole.text);
     // As a busy machine has left runs to which the limit for devices applied.
-    let path = lab.path("out/runs/slow--1/rounds.jsonl");
+    let path = testbed.path("out/runs/slow--1/rounds.jsonl");
     let rounds = fs::read_to_string(&path).expect("rounds");
     let cut = rounds.replacen("\"accepted\":2", "\"accepted\":1", 1).replacen(
         "\"waited_for\":\"cohort\"",
@@ -299,21 +299,21 @@ fn updates_that_were_not_waited_for_are_told() {
     );
     fs::write(&path, cut).expect("written");
     let told = "slow, seed 1: 1 of 4 updates are missing.";
-    let again = lab.compare("out", &more);
+    let again = testbed.compare("out", &more);
     assert!(again.code == Some(0) && again.text.contains(told), "{}", again.text);
-    let page = fs::read_to_string(lab.path("out/report.html")).expect("a page");
+    let page = fs::read_to_string(testbed.path("out/report.html")).expect("a page");
     assert!(page.contains(told), "{page}");
 }
 
 #[test]
 fn variants_of_one_seed_have_the_same_partition_and_cohorts() {
-    let lab = Lab::new();
+    let testbed = Testbed::new();
     let set = ["data.partition.dirichlet.alpha=0.5", "evaluate.clients=1", "run.rounds=4"];
     let more: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
-    let ended = lab.compare("out", &more);
+    let ended = testbed.compare("out", &more);
     assert_eq!(ended.code, Some(0), "{}", ended.text);
     let drawn = |run: &str| {
-        let folder = lab.path("out/runs").join(run);
+        let folder = testbed.path("out/runs").join(run);
         let text = fs::read_to_string(folder.join("rounds.jsonl")).expect("rounds");
         let records = jsonl::read(&text).expect("whole lines").records;
         let cohorts = records.iter().map(|record| record.clients.keys().copied().collect::<Vec<_>>());
@@ -328,6 +328,6 @@ fn variants_of_one_seed_have_the_same_partition_and_cohorts() {
         assert!(slow.1.iter().any(|cohort| cohort.len() == 2), "half of four: {:?}", slow.1);
     }
     assert_ne!(drawn("slow--1").0, drawn("slow--2").0, "another seed, another partition");
-    let outcome = lab.outcome("out");
+    let outcome = testbed.outcome("out");
     assert_ne!(outcome["slow--1"], outcome["fast--1"], "the variants differ");
 }

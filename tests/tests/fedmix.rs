@@ -11,9 +11,9 @@ use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{SimulateError, Transport, simulate};
 use aggregator::storage::Disk;
+use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
 use models::{Backend, ParamSet};
 use shared::aggregation::Mixture;
 use shared::algorithm::Client;
@@ -37,15 +37,20 @@ fn scenario(more: &[&str]) -> Scenario {
     Scenario::small(&[&UNLABELLED[..], more].concat())
 }
 
-fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
+fn run(scenario: &Scenario, faults: Faults, seed: u64) -> ParamSet {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
-    world.model()
+    let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
+    assert_eq!(
+        simulator.run_until_end(LIMIT),
+        Some(Outcome::Completed),
+        "seed {seed} at {:?}",
+        simulator.now()
+    );
+    simulator.model()
 }
 
-fn calm(more: &[&str]) -> ParamSet {
-    run(&scenario(more), Weather::CALM, 0)
+fn reference(more: &[&str]) -> ParamSet {
+    run(&scenario(more), Faults::NONE, 0)
 }
 
 /// The initial model.
@@ -56,12 +61,12 @@ fn initial(scenario: &Scenario) -> ParamSet {
 
 #[test]
 fn whatever_dies_the_server_trains_the_same_again() {
-    let still = calm(&[]);
+    let still = reference(&[]);
     for seed in 0..8 {
-        assert_eq!(run(&scenario(&[]), Weather::STORM, seed), still, "seed {seed}");
+        assert_eq!(run(&scenario(&[]), Faults::HEAVY, seed), still, "seed {seed}");
     }
     for other in ["server.mix=[1, 0, 0]", "server.mix=[0, 1, 0]", "server.epochs=1", "server.weight=0.5"] {
-        assert_ne!(calm(&[other]), still, "{other} does nothing");
+        assert_ne!(reference(&[other]), still, "{other} does nothing");
     }
 }
 
@@ -84,8 +89,8 @@ fn the_servers_share_alone_is_supervised_learning() {
         let mut server = Client::new(&own, round, seed, &labelled, &backend, &mut monitor);
         sigma = server.sgd(&sigma).unwrap();
     }
-    assert_eq!(run(&scenario, Weather::CALM, 0), sigma);
-    let idle = calm(&[&only[..], &["training.epochs=0"]].concat());
+    assert_eq!(run(&scenario, Faults::NONE, 0), sigma);
+    let idle = reference(&[&only[..], &["training.epochs=0"]].concat());
     assert_eq!(idle, sigma, "clients that do not train change nothing");
 }
 
@@ -94,12 +99,12 @@ fn the_clients_share_alone_is_the_plain_aggregation() {
     let labelled = scenario(&["server.mix=[1, 0, 0]"]);
     let mut plain = Scenario::small(&["round.count.min=4", UNLABELLED[3], UNLABELLED[4]]);
     plain.shares.clone_from(&labelled.shares);
-    assert_eq!(run(&labelled, Weather::CALM, 0), run(&plain, Weather::CALM, 0));
+    assert_eq!(run(&labelled, Faults::NONE, 0), run(&plain, Faults::NONE, 0));
 }
 
 #[test]
 fn a_round_is_the_mixture_of_its_three_models() {
-    let one = |mix: &str| calm(&["run.rounds=1", mix]);
+    let one = |mix: &str| reference(&["run.rounds=1", mix]);
     let (mut psi, sigma) = (one("server.mix=[1, 0, 0]"), one("server.mix=[0, 1, 0]"));
     let omega = initial(&scenario(&[]));
     assert!(psi != sigma && psi != omega && sigma != omega);
@@ -122,7 +127,7 @@ async fn simulated(scenario: &Scenario, transport: Transport) -> Result<Run, Sim
 #[tokio::test]
 async fn every_transport_gives_the_same_bits_and_every_round_its_measurements() {
     let scenario = scenario(&[]);
-    let expected = calm(&[]);
+    let expected = reference(&[]);
     for transport in [Transport::Memory, Transport::Quic] {
         let run = simulated(&scenario, transport).await.unwrap();
         assert_eq!(run.published().unwrap(), expected, "{transport:?}");
@@ -154,12 +159,12 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
         assert_eq!(record.accepted, 4);
     }
     for seed in 0..4 {
-        assert_eq!(self::run(&diverging, Weather::STORM, seed), model, "seed {seed}");
+        assert_eq!(self::run(&diverging, Faults::HEAVY, seed), model, "seed {seed}");
     }
     // The others keep their proportion, 0.5 to 0.2.
     let without = Mixture::PUBLISHED.without_sigma();
     let share = format!("server.mix=[{}, 0, {}]", without.alpha, without.gamma);
-    assert_eq!(calm(&[wild[0], &share]), model);
+    assert_eq!(reference(&[wild[0], &share]), model);
     // Nothing is left but what was there.
     let alone = scenario(&[&wild[..], &["server.mix=[0, 1, 0]"]].concat());
     let run = simulated(&alone, Transport::Memory).await.unwrap();
@@ -181,25 +186,25 @@ fn in_parts(more: &[&str]) -> Scenario {
 
 #[test]
 fn the_parts_of_fedmatch_are_the_same_whatever_dies() {
-    let still = run(&in_parts(&[]), Weather::CALM, 0);
+    let still = run(&in_parts(&[]), Faults::NONE, 0);
     for seed in 0..8 {
-        assert_eq!(run(&in_parts(&[]), Weather::STORM, seed), still, "seed {seed}");
+        assert_eq!(run(&in_parts(&[]), Faults::HEAVY, seed), still, "seed {seed}");
     }
-    let other = |more: &str| run(&in_parts(&[PARTS[0], more]), Weather::CALM, 0);
+    let other = |more: &str| run(&in_parts(&[PARTS[0], more]), Faults::NONE, 0);
     for more in ["server.epochs=1", "training.epochs=0"] {
         assert_ne!(other(more), still, "{more} does nothing");
     }
     let table = |keys: &str| format!("algorithm.fedmatch={{gate=0.2, lambda-l2=0.5, lambda-a=1.0, {keys}}}");
     for keys in ["helpers=0", "lambda-i=1.0, refresh=2, bank=3, helpers=1", "lambda-i=1.0, refresh=1, bank=3"]
     {
-        assert_ne!(run(&in_parts(&[&table(keys)]), Weather::CALM, 0), still, "{keys} does nothing");
+        assert_ne!(run(&in_parts(&[&table(keys)]), Faults::NONE, 0), still, "{keys} does nothing");
     }
 }
 
 #[tokio::test]
 async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
     let scenario = in_parts(&[]);
-    let expected = run(&scenario, Weather::CALM, 0);
+    let expected = run(&scenario, Faults::NONE, 0);
     for transport in [Transport::Memory, Transport::Quic] {
         let run = simulated(&scenario, transport).await.unwrap();
         assert_eq!(run.published().unwrap(), expected, "{transport:?}");
@@ -214,7 +219,7 @@ async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
 fn fedmatch_without_clients_is_supervised_learning() {
     let idle = ["training.epochs=0", "run.rounds=3"];
     let alone = scenario(&["server.mix=[0, 1, 0]", "training.epochs=0", "run.rounds=4"]);
-    assert_eq!(run(&in_parts(&idle), Weather::CALM, 0), run(&alone, Weather::CALM, 0));
+    assert_eq!(run(&in_parts(&idle), Faults::NONE, 0), run(&alone, Faults::NONE, 0));
 }
 
 #[tokio::test]

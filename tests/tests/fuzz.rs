@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use federation_tests::fuzz::hunt::{Failure, Hunt, Watch};
+use federation_tests::fuzz::fuzz_loop::{Failure, FuzzLoop, Watch};
 use federation_tests::fuzz::{TARGETS, Target};
 use peak_alloc::PeakAlloc;
 
@@ -13,14 +13,14 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// Mutations of each target.
 const MUTATIONS: usize = 500;
 
-fn hunt(target: &Target) -> Result<(u64, usize), (Vec<u8>, Failure)> {
+fn fuzz_loop(target: &Target) -> Result<(u64, usize), (Vec<u8>, Failure)> {
     // Time says nothing while other tests run.
-    let mut hunt = Hunt::begin(target, 1, Watch { memory: Some(&MEMORY), patience: None })?;
+    let mut fuzz_loop = FuzzLoop::begin(target, 1, Watch { memory: Some(&MEMORY), patience: None })?;
     for _ in 0..MUTATIONS {
-        let input = hunt.next_input();
-        hunt.play(&input).map_err(|failure| (input, failure))?;
+        let input = fuzz_loop.next_input();
+        fuzz_loop.play(&input).map_err(|failure| (input, failure))?;
     }
-    Ok((hunt.played, hunt.outcomes()))
+    Ok((fuzz_loop.played, fuzz_loop.outcomes()))
 }
 
 // One test for all: each looks at the memory of the whole process.
@@ -29,7 +29,7 @@ fn no_bytes_make_a_decoder_or_a_machine_panic_or_take_memory_that_it_has_not_bee
     let mut failures = Vec::new();
     for target in TARGETS {
         let begun = Instant::now();
-        match hunt(target) {
+        match fuzz_loop(target) {
             Ok((_, 0 | 1)) => failures.push(format!("{}: the same came of everything", target.name)),
             Ok((played, outcomes)) => {
                 println!("{:16} {played} inputs, {outcomes} outcomes, {:?}", target.name, begun.elapsed());

@@ -6,13 +6,13 @@ use std::fs;
 use aggregator::coordinator::Outcome;
 use aggregator::run::directory::RunDirectory;
 use federation_tests::gate::Gate;
-use federation_tests::hosted::Hosted;
+use federation_tests::in_process::InProcessServer;
 use federation_tests::keys::device_key;
-use federation_tests::lab::Lab;
 use federation_tests::process::{Process, until};
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::relay::Relay;
 use federation_tests::scenario::Scenario;
+use federation_tests::testbed::Testbed;
 use models::{Limits, Precision};
 use quinn::VarInt;
 use shared::frame::{self, HEADER_LEN, Header};
@@ -22,7 +22,7 @@ use shared::protocol::Protocol;
 use shared::record::Record;
 
 /// A federation of two whose model has 800 kB.
-fn hosted(rounds: u32) -> (tempfile::TempDir, Hosted) {
+fn in_process(rounds: u32) -> (tempfile::TempDir, InProcessServer) {
     let directory = tempfile::tempdir().unwrap();
     let rounds = format!("run.rounds={rounds}");
     let overrides = [
@@ -33,18 +33,18 @@ fn hosted(rounds: u32) -> (tempfile::TempDir, Hosted) {
         "round.regather=60",
         &rounds,
     ];
-    let hosted = Hosted::start(Scenario::small(&overrides), &directory.path().join("run"));
-    (directory, hosted)
+    let in_process = InProcessServer::start(Scenario::small(&overrides), &directory.path().join("run"));
+    (directory, in_process)
 }
 
-fn greeting(hosted: &Hosted, held: Option<u32>) -> Hello {
-    let run = hosted.scenario().config.spec.run;
+fn greeting(in_process: &InProcessServer, held: Option<u32>) -> Hello {
+    let run = in_process.scenario().config.spec.run;
     let holds = held.map(|round| TaskId { run, round });
-    Hello { holds, ..hello(hosted.client(1), 10, &[1, 28, 28], 10) }
+    Hello { holds, ..hello(in_process.client(1), 10, &[1, 28, 28], 10) }
 }
 
-async fn connect(hosted: &Hosted) -> RawPeer {
-    RawPeer::connect(hosted.address(), hosted.pin(), &device_key(1)).await
+async fn connect(in_process: &InProcessServer) -> RawPeer {
+    RawPeer::connect(in_process.address(), in_process.pin(), &device_key(1)).await
 }
 
 async fn say(peer: &mut RawPeer, message: ToServer) {
@@ -77,10 +77,10 @@ async fn begin(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_goes_on_where_its_connection_was_cut() {
-    let (directory, hosted) = hosted(1);
-    let gate = hosted.gate(0);
-    let mut peer = connect(&hosted).await;
-    peer.join(greeting(&hosted, None)).await;
+    let (directory, in_process) = in_process(1);
+    let gate = in_process.gate(0);
+    let mut peer = connect(&in_process).await;
+    peer.join(greeting(&in_process, None)).await;
     let held = gate.held();
     let (round, broadcast) = peer.task().await;
     assert_eq!(round, 1);
@@ -90,8 +90,8 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
     let stream = begin(&directory, &peer, &payload, part).await;
 
     // The device is back before the server has noticed that it was gone: the older connection ends, its bytes count.
-    let mut again = connect(&hosted).await;
-    say(&mut again, ToServer::Hello(greeting(&hosted, Some(1)))).await;
+    let mut again = connect(&in_process).await;
+    say(&mut again, ToServer::Hello(greeting(&in_process, Some(1)))).await;
     let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
     assert!(partial.bytes <= part as u64, "{partial:?}");
     let offset = partial.offset_in(1, &payload).expect("what is here is a beginning of the update");
@@ -105,7 +105,7 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
     assert_eq!(again.verdict(1).await, Verdict::Accepted);
     held.open();
     assert_eq!(gate.receipt(1), Verdict::Accepted);
-    let (outcome, records, _) = hosted.end();
+    let (outcome, records, _) = in_process.end();
     assert_eq!((outcome, records[0].accepted), (Outcome::Completed, 2));
 }
 
@@ -126,11 +126,12 @@ async fn and_so_does_one_that_was_stopped() {
 async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
     // These peers give no sign that they are there but what they send.
     let lost = "connection.lost-after=15";
-    let lab = Lab::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20", lost]);
-    let mut server = lab.serve();
-    let address = lab.address().parse().unwrap();
-    let greeting = |held: Option<TaskId>| Hello { holds: held, ..hello(lab.client(0), 20, &[1, 28, 28], 10) };
-    let mut peer = RawPeer::connect(address, lab.key(), &device_key(0)).await;
+    let testbed = Testbed::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20", lost]);
+    let mut server = testbed.serve();
+    let address = testbed.address().parse().unwrap();
+    let greeting =
+        |held: Option<TaskId>| Hello { holds: held, ..hello(testbed.client(0), 20, &[1, 28, 28], 10) };
+    let mut peer = RawPeer::connect(address, testbed.key(), &device_key(0)).await;
     let spec = peer.join(greeting(None)).await;
     let (round, broadcast) = peer.task().await;
     let payload = nothing(&broadcast);
@@ -139,15 +140,15 @@ async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
     let header = update_header(round, 20);
     stream.write_all(&frame::encode(&ToServer::Update(header), payload.len() as u64)).await.unwrap();
     stream.write_all(&payload[..part]).await.unwrap();
-    let spool = lab.run().join("state/spool");
+    let spool = testbed.run().join("state/spool");
     until("the beginning is in the spool", || {
         let files = fs::read_dir(&spool).unwrap().filter_map(|entry| entry.ok()?.metadata().ok());
         files.map(|file| file.len()).sum::<u64>() >= part as u64
     });
     end(server);
-    server = lab.serve();
+    server = testbed.serve();
 
-    let mut again = RawPeer::connect(address, lab.key(), &device_key(0)).await;
+    let mut again = RawPeer::connect(address, testbed.key(), &device_key(0)).await;
     say(&mut again, ToServer::Hello(greeting(Some(TaskId { run: spec.run, round })))).await;
     let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
     let offset = partial.offset_in(round, &payload).expect("what is here is a beginning of the update");
@@ -180,25 +181,31 @@ fn recorded(name: &str, client: ClientId) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
-    let (directory, hosted) = hosted(1);
-    let gate = hosted.gate(0);
+    let (directory, in_process) = in_process(1);
+    let gate = in_process.gate(0);
     let connect = async || {
         let transport = quinn::TransportConfig::default();
-        RawPeer::connect_speaking(Protocol::V2, hosted.address(), hosted.pin(), &device_key(1), transport)
-            .await
-            .unwrap()
+        RawPeer::connect_speaking(
+            Protocol::V2,
+            in_process.address(),
+            in_process.pin(),
+            &device_key(1),
+            transport,
+        )
+        .await
+        .unwrap()
     };
     let mut peer = connect().await;
-    peer.say(&recorded("hello", hosted.client(1))).await;
+    peer.say(&recorded("hello", in_process.client(1))).await;
     assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { wants: None, .. })));
-    peer.say(&recorded("heartbeat", hosted.client(1))).await;
+    peer.say(&recorded("heartbeat", in_process.client(1))).await;
     let held = gate.held();
     let (_, broadcast) = peer.task().await;
     let payload = nothing(&broadcast);
     let stream = begin(&directory, &peer, &payload, payload.len() / 2).await;
     // What is here of its update is of no use to it: it is asked for everything.
     let mut again = connect().await;
-    let hello = Hello { samples: 60_000, ..greeting(&hosted, Some(1)) };
+    let hello = Hello { samples: 60_000, ..greeting(&in_process, Some(1)) };
     say(&mut again, ToServer::Hello(hello)).await;
     assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
     drop(stream);
@@ -206,37 +213,38 @@ async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
     assert_eq!(again.verdict(1).await, Verdict::Accepted);
     held.open();
     assert_eq!(gate.receipt(1), Verdict::Accepted);
-    assert_eq!(hosted.end().0, Outcome::Completed);
+    assert_eq!(in_process.end().0, Outcome::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn that_an_older_device_cannot_be_asked_for_its_state_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let scenario = Scenario::small(&["data.clients=2", "eligibility.max-temperature=80"]);
-    let hosted = Hosted::start(scenario, &directory.path().join("run"));
+    let in_process = InProcessServer::start(scenario, &directory.path().join("run"));
     let (key, transport) = (device_key(1), quinn::TransportConfig::default());
     let older =
-        RawPeer::connect_speaking(Protocol::V3, hosted.address(), hosted.pin(), &key, transport).await;
+        RawPeer::connect_speaking(Protocol::V3, in_process.address(), in_process.pin(), &key, transport)
+            .await;
     let mut older = older.unwrap();
-    say(&mut older, ToServer::Hello(greeting(&hosted, None))).await;
+    say(&mut older, ToServer::Hello(greeting(&in_process, None))).await;
     assert!(matches!(older.answer().await, Ok(ToClient::Welcome { .. })), "it takes part");
-    hosted.remark(&["federation/3", "[eligibility]", "until its edge-client is updated"]);
+    in_process.remark(&["federation/3", "[eligibility]", "until its edge-client is updated"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
-    let (directory, hosted) = hosted(1);
-    let gate = hosted.gate(0);
-    let mut peer = connect(&hosted).await;
-    peer.join(greeting(&hosted, None)).await;
+    let (directory, in_process) = in_process(1);
+    let gate = in_process.gate(0);
+    let mut peer = connect(&in_process).await;
+    peer.join(greeting(&in_process, None)).await;
     let held = gate.held();
     let (_, broadcast) = peer.task().await;
     let payload = nothing(&broadcast);
     let half = payload.len() / 2;
     for wrong in 0..3 {
         let stream = begin(&directory, &peer, &payload, half).await;
-        let mut again = connect(&hosted).await;
-        say(&mut again, ToServer::Hello(greeting(&hosted, Some(1)))).await;
+        let mut again = connect(&in_process).await;
+        say(&mut again, ToServer::Hello(greeting(&in_process, Some(1)))).await;
         let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
         assert!(matches!(again.answer().await, Ok(ToClient::Welcome { .. })));
         drop(stream);
@@ -250,23 +258,23 @@ async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
         again.send(frame::encode(&ToServer::UpdateRest { header, offset }, rest)).await;
         assert!(again.reason().await.contains("the rest of an update that has not begun"), "{wrong}");
         // What was there is gone with it.
-        peer = connect(&hosted).await;
-        say(&mut peer, ToServer::Hello(greeting(&hosted, Some(1)))).await;
+        peer = connect(&in_process).await;
+        say(&mut peer, ToServer::Hello(greeting(&in_process, Some(1)))).await;
         assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { .. })));
     }
     peer.update(update_header(1, 10), &payload).await;
     assert_eq!(peer.verdict(1).await, Verdict::Accepted);
     held.open();
     assert_eq!(gate.receipt(1), Verdict::Accepted);
-    assert_eq!(hosted.end().0, Outcome::Completed);
+    assert_eq!(in_process.end().0, Outcome::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_goes_on_where_its_connection_was_cut() {
-    let (_directory, hosted) = hosted(1);
-    let gate = hosted.gate(0);
-    let mut peer = connect(&hosted).await;
-    peer.join(greeting(&hosted, None)).await;
+    let (_directory, in_process) = in_process(1);
+    let gate = in_process.gate(0);
+    let mut peer = connect(&in_process).await;
+    peer.join(greeting(&in_process, None)).await;
     let held = gate.held();
     let mut stream = peer.connection.accept_uni().await.unwrap();
     let task = stream.read_to_end(64 << 20).await.unwrap();
@@ -278,9 +286,9 @@ async fn a_task_goes_on_where_its_connection_was_cut() {
     for (beginning, expected) in
         [(payload[..payload.len() - 100].to_vec(), 100), (vec![1; 300_000], payload.len())]
     {
-        let mut again = connect(&hosted).await;
+        let mut again = connect(&in_process).await;
         say(&mut again, ToServer::ResumePoint(ResumePoint::of(1, &beginning))).await;
-        again.join(greeting(&hosted, None)).await;
+        again.join(greeting(&in_process, None)).await;
         let mut stream = again.connection.accept_uni().await.unwrap();
         let bytes = stream.read_to_end(64 << 20).await.unwrap();
         let header = Header::parse(*bytes.first_chunk::<HEADER_LEN>().unwrap(), u64::MAX).unwrap();
@@ -301,17 +309,17 @@ async fn a_task_goes_on_where_its_connection_was_cut() {
     }
     held.open();
     assert_eq!(gate.receipt(1), Verdict::Accepted);
-    assert_eq!(hosted.end().0, Outcome::Completed);
+    assert_eq!(in_process.end().0, Outcome::Completed);
 }
 
 #[test]
 fn a_device_whose_address_changes_in_the_middle_of_its_update_goes_on() {
-    let (_directory, hosted) = hosted(3);
-    let still = hosted.gate(0);
+    let (_directory, in_process) = in_process(3);
+    let still = in_process.gate(0);
     // A change after every 300 kB: in the middle of each update of 800 kB.
-    let relay = Relay::start(hosted.address(), 300_000);
-    let share = hosted.scenario().shares[1].clone();
-    let moving = Gate::join(relay.address().to_string(), hosted.pin(), &device_key(1), share);
+    let relay = Relay::start(in_process.address(), 300_000);
+    let share = in_process.scenario().shares[1].clone();
+    let moving = Gate::join(relay.address().to_string(), in_process.pin(), &device_key(1), share);
     for round in 1..=3 {
         let held = [still.held(), moving.held()];
         for held in held {
@@ -325,7 +333,7 @@ fn a_device_whose_address_changes_in_the_middle_of_its_update_goes_on() {
     // Three updates of 800 kB, none of them begun anew: all that is sent twice are datagrams that were lost, more of them
     // where the system gives sockets little room.
     assert!(relay.passed() < 3 * 1_500_000, "{} bytes", relay.passed());
-    let said = hosted.said().join("\n");
+    let said = in_process.said().join("\n");
     assert_eq!(said.matches("says hello").count(), 2, "{said}");
-    assert_eq!(hosted.end().0, Outcome::Completed);
+    assert_eq!(in_process.end().0, Outcome::Completed);
 }

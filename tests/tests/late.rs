@@ -13,10 +13,10 @@ use aggregator::round::{Tally, WaitedFor};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
 use aggregator::storage::Disk;
-use federation_tests::lab::Lab;
+use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
+use federation_tests::testbed::Testbed;
 use models::{ParamSet, Precision};
 use shared::frame;
 use shared::id::ClientId;
@@ -158,9 +158,9 @@ fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
 #[test]
 fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
     let buffer = ["round.count.min=1", "round.count.max=1", "round.late.keep=true", "run.rounds=4"];
-    let lab = Lab::new(2, &[&buffer[..], &["data.limit=80", "round.start=2"]].concat());
-    let server = lab.serve();
-    let (first, second) = (lab.gate(0), lab.gate(1));
+    let testbed = Testbed::new(2, &[&buffer[..], &["data.limit=80", "round.start=2"]].concat());
+    let server = testbed.serve();
+    let (first, second) = (testbed.gate(0), testbed.gate(1));
     let (fast, slow) = (first.held(), second.held());
     fast.open();
     assert_eq!(first.receipt(1), Verdict::Accepted);
@@ -168,7 +168,7 @@ fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
     assert_eq!(fast.round, 2, "without the other, which is still at round 1");
 
     server.kill();
-    let server = lab.serve();
+    let server = testbed.serve();
     slow.open();
     assert_eq!(second.receipt(1), Verdict::Accepted, "late, and in round 2");
     let slow = second.held();
@@ -180,7 +180,7 @@ fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
     fast.open();
     let ended = server.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.text);
-    let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.late)).collect();
+    let counts: Vec<_> = testbed.rounds().iter().map(|round| (round.accepted, round.late)).collect();
     assert_eq!(counts, [(1, 0), (1, 1), (1, 1), (1, 0)]);
     drop(slow);
 }
@@ -193,15 +193,15 @@ fn in_any_weather_rounds_go_on_and_late_updates_count() {
     let (mut late, mut deaths) = (0, 0);
     for seed in 0..100 {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(Scenario::small(&buffer), Weather::STORM, seed, directory.path());
-        world.slow_down(3, Duration::from_secs(6));
-        let outcome = world.run_until_end(Duration::from_secs(24 * 3600));
-        assert_eq!(outcome, Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
-        for round in world.records() {
+        let mut simulator = Simulator::new(Scenario::small(&buffer), Faults::HEAVY, seed, directory.path());
+        simulator.slow_down(3, Duration::from_secs(6));
+        let outcome = simulator.run_until_end(Duration::from_secs(24 * 3600));
+        assert_eq!(outcome, Some(Outcome::Completed), "seed {seed} at {:?}", simulator.now());
+        for round in simulator.records() {
             assert!(round.accepted >= 2, "seed {seed}: {round:?}");
             late += round.late;
         }
-        deaths += world.server_deaths;
+        deaths += simulator.server_deaths;
     }
     assert!(late > 200 && deaths > 100, "{late} late updates, {deaths} deaths of the server");
 }

@@ -28,7 +28,7 @@ mod prose;
 mod recovery;
 mod refusals;
 mod roster;
+mod simulator;
 mod start;
 mod supervised;
 mod unlabelled_devices;
-mod world;

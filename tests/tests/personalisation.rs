@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
 use edge_client::personal::Personal;
+use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
-use federation_tests::lab::Lab;
 use federation_tests::process::{Ended, run};
 use federation_tests::programs::programs;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
+use federation_tests::testbed::Testbed;
 use serde_json::Value;
 use shared::id::RunId;
 use shared::personalisation::Method;
@@ -38,21 +38,21 @@ fn scenario(more: &[&str]) -> Scenario {
     Scenario::small(&[&SETTINGS[..], &["round.count.min=4"], more].concat())
 }
 
-fn world(scenario: &Scenario, directory: &Path) -> World {
-    World::new(scenario.clone(), Weather::CALM, 0, directory)
+fn simulator(scenario: &Scenario, directory: &Path) -> Simulator {
+    Simulator::new(scenario.clone(), Faults::NONE, 0, directory)
 }
 
-fn kept(world: &World) -> Vec<Vec<u8>> {
-    world.devices().iter().map(|device| device.personal().unwrap_or_default().to_vec()).collect()
+fn kept(simulator: &Simulator) -> Vec<Vec<u8>> {
+    simulator.devices().iter().map(|device| device.personal().unwrap_or_default().to_vec()).collect()
 }
 
 #[test]
 fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
     let directory = tempfile::tempdir().unwrap();
     let scenario = scenario(&[]);
-    let mut world = world(&scenario, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    let records = world.records();
+    let mut simulator = simulator(&scenario, directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = simulator.records();
     assert_eq!(records.iter().map(|record| record.closing).collect::<Vec<_>>(), [false, false, true]);
     let closing = &records[2];
     assert_eq!((closing.clients.len(), records[1].clients.len()), (4, 0));
@@ -64,10 +64,10 @@ fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
         assert_eq!(measured.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
         assert!(measured.values().all(|share| (0.0..=1.0).contains(share)), "{measured:?}");
     }
-    for ((device, share), bytes) in world.devices().iter().zip(&scenario.shares).zip(kept(&world)) {
+    for ((device, share), bytes) in simulator.devices().iter().zip(&scenario.shares).zip(kept(&simulator)) {
         let personal = Personal::from_bytes(&bytes).unwrap();
         assert_eq!((personal.round, personal.model.method), (3, Method::Mfe), "{}", device.client());
-        assert_eq!(personal.model.global, world.model());
+        assert_eq!(personal.model.global, simulator.model());
         // A quarter of its forty samples is held out for tests, and a quarter of the rest is the gate's.
         assert_eq!((personal.split.samples(), personal.split.gate.len()), (30, 7));
         // Each sample is of one kind, and those that are held out are those that the specification says.
@@ -80,7 +80,7 @@ fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
         assert_eq!(personal.held_out, held_out);
     }
     // One model is not another's.
-    let models: std::collections::BTreeSet<_> = kept(&world).into_iter().collect();
+    let models: std::collections::BTreeSet<_> = kept(&simulator).into_iter().collect();
     assert_eq!(models.len(), 4);
     // The update of the closing round is an empty record: what came up is the reports.
     assert!(closing.bytes_up < 4 * 1000, "{closing:?}");
@@ -89,16 +89,16 @@ fn every_client_makes_its_own_of_the_last_model_and_tells_what_it_may() {
 #[test]
 fn personal_models_can_be_made_on_the_way() {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(&scenario(&["personalisation.every=1", "run.rounds=3"]), directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    let records = world.records();
+    let mut simulator = simulator(&scenario(&["personalisation.every=1", "run.rounds=3"]), directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    let records = simulator.records();
     assert_eq!(records.iter().map(|record| record.clients.len()).collect::<Vec<_>>(), [0, 4, 4, 4]);
     // Of the first global model in the second round: as after a run of one round.
     let other = tempfile::tempdir().unwrap();
-    let mut short = World::new(scenario(&["run.rounds=1"]), Weather::CALM, 0, other.path());
+    let mut short = Simulator::new(scenario(&["run.rounds=1"]), Faults::NONE, 0, other.path());
     assert_eq!(short.run_until_end(LIMIT), Some(Outcome::Completed));
     assert_eq!(short.records()[1].clients, records[1].clients);
-    for (first, last) in kept(&short).iter().zip(kept(&world)) {
+    for (first, last) in kept(&short).iter().zip(kept(&simulator)) {
         let [first, last] = [first, &last].map(|bytes| Personal::from_bytes(bytes).unwrap());
         assert_eq!((first.round, last.round), (2, 4));
         assert_eq!(first.split, last.split, "what a gate learns from stays the same");
@@ -107,34 +107,34 @@ fn personal_models_can_be_made_on_the_way() {
     let directory = tempfile::tempdir().unwrap();
     let mut plain = Scenario::small(&[&SETTINGS[..2], &["round.count.min=4", "run.rounds=3"]].concat());
     plain.config.spec.evaluation.hold_out = 0.25;
-    let mut without = World::new(plain, Weather::CALM, 0, directory.path());
+    let mut without = Simulator::new(plain, Faults::NONE, 0, directory.path());
     assert_eq!(without.run_until_end(LIMIT), Some(Outcome::Completed));
-    assert_eq!(without.model(), world.model());
+    assert_eq!(without.model(), simulator.model());
 }
 
 #[test]
 fn whatever_dies_the_personal_models_are_the_same() {
     let scenario = scenario(&["run.rounds=1"]);
     let directory = tempfile::tempdir().unwrap();
-    let mut calm = world(&scenario, directory.path());
-    assert_eq!(calm.run_until_end(LIMIT), Some(Outcome::Completed));
-    let found = |world: &World| -> Vec<BTreeMap<_, _>> {
-        world.records().iter().map(|record| record.clients.clone()).collect()
+    let mut reference = simulator(&scenario, directory.path());
+    assert_eq!(reference.run_until_end(LIMIT), Some(Outcome::Completed));
+    let found = |simulator: &Simulator| -> Vec<BTreeMap<_, _>> {
+        simulator.records().iter().map(|record| record.clients.clone()).collect()
     };
     // A run that dies before it has begun begins again as another run.
-    let models = |world: &World| -> Vec<Personal> {
+    let models = |simulator: &Simulator| -> Vec<Personal> {
         let personal = |bytes: &Vec<u8>| Personal::from_bytes(bytes).unwrap();
         let of_any_run = |personal| Personal { run: RunId::from_bytes([0; 8]), ..personal };
-        kept(world).iter().map(personal).map(of_any_run).collect()
+        kept(simulator).iter().map(personal).map(of_any_run).collect()
     };
-    for fatal in (0..calm.disk().operations()).step_by(3) {
+    for fatal in (0..reference.disk().operations()).step_by(3) {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = world(&scenario, directory.path());
-        world.synced_uploads = true;
-        world.die_at(fatal, if fatal % 2 == 0 { Loss::Nothing } else { Loss::Everything });
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
-        assert_eq!(found(&world), found(&calm), "death at operation {fatal}");
-        assert!(models(&world) == models(&calm), "death at operation {fatal}");
+        let mut simulator = simulator(&scenario, directory.path());
+        simulator.synced_uploads = true;
+        simulator.die_at(fatal, if fatal % 2 == 0 { Loss::Nothing } else { Loss::Everything });
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(found(&simulator), found(&reference), "death at operation {fatal}");
+        assert!(models(&simulator) == models(&reference), "death at operation {fatal}");
     }
 }
 
@@ -152,24 +152,25 @@ fn last_line(ended: &Ended) -> Value {
 fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
     // A quarter of their samples is held out. Devices test personal models on their test split, which is the simulation's
     // common one.
-    let lab = Lab::new(2, &[&SETTINGS[..], &["run.rounds=1"]].concat());
+    let testbed = Testbed::new(2, &[&SETTINGS[..], &["run.rounds=1"]].concat());
     for index in 0..2 {
-        for file in fs::read_dir(lab.path("data/test")).unwrap().map(Result::unwrap) {
-            fs::copy(file.path(), lab.data(index).join(file.file_name())).unwrap();
+        for file in fs::read_dir(testbed.path("data/test")).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), testbed.data(index).join(file.file_name())).unwrap();
         }
     }
-    let server = lab.serve();
-    let devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+    let server = testbed.serve();
+    let devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
     for device in devices {
         assert_eq!(device.wait().code, Some(0));
     }
     assert_eq!(server.wait().code, Some(0));
-    assert!(lab.model() == lab.simulated(), "the model is not the simulation's");
-    let closing = lab.rounds().pop().unwrap();
-    let simulated = lab.path("simulated").join(lab.run().file_name().unwrap());
+    assert!(testbed.model() == testbed.simulated(), "the model is not the simulation's");
+    let closing = testbed.rounds().pop().unwrap();
+    let simulated = testbed.path("simulated").join(testbed.run().file_name().unwrap());
     for index in 0..2 {
-        let id = lab.client(index);
-        let file = fs::read_dir(lab.state(index).join("personal")).unwrap().next().unwrap().unwrap().path();
+        let id = testbed.client(index);
+        let file =
+            fs::read_dir(testbed.state(index).join("personal")).unwrap().next().unwrap().unwrap().path();
         let bytes = fs::read(&file).unwrap();
         let kept = Personal::from_bytes(&bytes).unwrap();
         // The simulated client's is the same, but for the run that it was made in.
@@ -178,10 +179,11 @@ fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
         let virtual_one = Personal::from_bytes(&virtual_one).unwrap();
         assert_eq!(Personal { run: virtual_one.run, ..kept.clone() }, virtual_one);
 
-        let (state, data) = (lab.state(index).display().to_string(), lab.data(index).display().to_string());
+        let (state, data) =
+            (testbed.state(index).display().to_string(), testbed.data(index).display().to_string());
         let at = ["--state", &state, "--data", &data, "--json"];
         // What the device says offline is what the server was told.
-        let elsewhere = lab.name("data/test");
+        let elsewhere = testbed.name("data/test");
         let evaluation = last_line(&client(&[&["evaluate", "--test", &elsewhere], &at[..]].concat()));
         for (key, name) in [("global", "global-test"), ("mixture", "mfe-global-test")] {
             let told = closing.clients[&id][name];
@@ -193,7 +195,7 @@ fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
             assert!((told - found).abs() < 1e-9, "{name}: {told} {found}");
         }
         // Without a test split it is about what was held out.
-        let alone = lab.name(&format!("alone-{index}"));
+        let alone = testbed.name(&format!("alone-{index}"));
         fs::create_dir(&alone).unwrap();
         for file in fs::read_dir(&data).unwrap().map(Result::unwrap) {
             if file.file_name().to_str().unwrap().starts_with("train") {
@@ -209,8 +211,8 @@ fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
         assert!(row["gate"].as_f64().is_some_and(|gate| gate > 0.0 && gate < 1.0), "{row}");
 
         // A newer global model of the same network is taken; the personal head stays.
-        let model = lab.run().join("model.safetensors").display().to_string();
-        let newer = lab.name("newer.safetensors");
+        let model = testbed.run().join("model.safetensors").display().to_string();
+        let newer = testbed.name("newer.safetensors");
         let (architecture, mut params, extra) =
             models::read_model(&mut &fs::read(&model).unwrap()[..]).unwrap();
         params.scale(0.5);

@@ -7,19 +7,19 @@ use std::process::Command;
 use aggregator::round::RoundRecord;
 use edge_client::session::SessionEnd;
 use federation_tests::gate::Gate;
-use federation_tests::lab::Lab;
 use federation_tests::process::{Process, run, until};
 use federation_tests::programs::programs;
+use federation_tests::testbed::Testbed;
 use serde_json::json;
 use shared::message::Verdict;
 
 /// Four devices of their own process and one that waits in this one.
-fn with_gate() -> Lab {
-    Lab::new(5, &["data.limit=200"])
+fn with_gate() -> Testbed {
+    Testbed::new(5, &["data.limit=200"])
 }
 
-fn join(lab: &Lab) -> Vec<Process> {
-    (0..4).map(|index| lab.join(index)).collect()
+fn join(testbed: &Testbed) -> Vec<Process> {
+    (0..4).map(|index| testbed.join(index)).collect()
 }
 
 fn accepted(devices: &mut [Process], round: u32) {
@@ -38,38 +38,38 @@ fn pass(gate: &Gate, round: u32) {
 
 #[test]
 fn four_devices_train_the_model_of_the_simulation() {
-    let lab = Lab::new(4, &[]);
-    let server = lab.serve();
-    assert_eq!(lab.ready()["address"], lab.address());
-    let devices = join(&lab);
-    lab.assert_completed(server, devices);
+    let testbed = Testbed::new(4, &[]);
+    let server = testbed.serve();
+    assert_eq!(testbed.ready()["address"], testbed.address());
+    let devices = join(&testbed);
+    testbed.assert_completed(server, devices);
 }
 
 #[test]
 fn half_the_bits_and_other_clocks_change_nothing() {
-    let lab = Lab::new(4, &["update.precision=f16", "training.epochs=3"]);
+    let testbed = Testbed::new(4, &["update.precision=f16", "training.epochs=3"]);
     // Devices that come first wait for the server.
-    let devices: Vec<_> = (0..4).rev().map(|index| lab.join(index)).collect();
-    let server = lab.serve();
-    lab.assert_completed(server, devices);
+    let devices: Vec<_> = (0..4).rev().map(|index| testbed.join(index)).collect();
+    let server = testbed.serve();
+    testbed.assert_completed(server, devices);
 }
 
 #[test]
 fn devices_test_models_on_what_they_hold_out() {
-    let lab = Lab::new(3, &["evaluate.clients=2", "evaluate.hold-out=0.25"]);
-    let server = lab.serve();
-    let mut devices: Vec<_> = (0..3).map(|index| lab.join(index)).collect();
+    let testbed = Testbed::new(3, &["evaluate.clients=2", "evaluate.hold-out=0.25"]);
+    let server = testbed.serve();
+    let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
     for device in &mut devices {
         device.object(&json!({ "event": "tested", "round": 4, "steps": 0 }));
         device.object(&json!({ "event": "completed", "rounds": 3 }));
     }
     assert_eq!(server.wait().code, Some(0));
-    assert!(lab.model() == lab.simulated(), "the model is not the simulation's");
+    assert!(testbed.model() == testbed.simulated(), "the model is not the simulation's");
     let of_clients = |records: Vec<RoundRecord>| -> Vec<_> {
         records.into_iter().map(|record| (record.round, record.closing, record.clients)).collect()
     };
-    let found = of_clients(lab.rounds());
-    assert_eq!(found, of_clients(lab.simulated_rounds()), "and so is what the clients found");
+    let found = of_clients(testbed.rounds());
+    assert_eq!(found, of_clients(testbed.simulated_rounds()), "and so is what the clients found");
     let tested: Vec<_> =
         found.iter().map(|(round, closing, clients)| (*round, *closing, clients.len())).collect();
     assert_eq!(tested, [(1, false, 0), (2, false, 0), (3, false, 3), (4, true, 3)]);
@@ -78,55 +78,55 @@ fn devices_test_models_on_what_they_hold_out() {
 #[test]
 fn a_device_without_test_samples_says_so_and_trains_all_the_same() {
     // Nothing is held out, and the devices' folders hold no test split.
-    let lab = Lab::new(2, &["evaluate.clients=1"]);
-    let server = lab.serve();
-    let mut devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
+    let testbed = Testbed::new(2, &["evaluate.clients=1"]);
+    let server = testbed.serve();
+    let mut devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
     devices[0].line("what is missing", |line| line.contains("not tested here") && line.contains("hold-out"));
     for device in &mut devices {
         device.object(&json!({ "event": "completed", "rounds": 3 }));
     }
     assert_eq!(server.wait().code, Some(0));
-    let records = lab.rounds();
+    let records = testbed.rounds();
     let counts: Vec<_> = records.iter().map(|record| (record.accepted, record.clients.len())).collect();
     assert_eq!(counts, [(2, 0); 4]);
 }
 
 #[test]
 fn an_aggregator_that_is_killed_continues_where_it_was() {
-    let lab = with_gate();
+    let testbed = with_gate();
     // Before anybody came.
-    lab.serve().kill();
-    let server = lab.serve();
-    let mut devices = join(&lab);
-    let gate = lab.gate(4);
+    testbed.serve().kill();
+    let server = testbed.serve();
+    let mut devices = join(&testbed);
+    let gate = testbed.gate(4);
 
     // In the middle of a round, with four updates durable.
     let held = gate.held();
     assert_eq!(held.round, 1);
     accepted(&mut devices, 1);
     server.kill();
-    let mut server = lab.serve();
+    let mut server = testbed.serve();
     held.open();
     assert_eq!(gate.receipt(1), Verdict::Accepted);
 
     // Between two rounds.
     server.object(&json!({ "round": 1, "accepted": 5 }));
     server.kill();
-    assert_eq!(lab.rounds().len(), 1);
-    let server = lab.serve();
+    assert_eq!(testbed.rounds().len(), 1);
+    let server = testbed.serve();
 
     // Somewhere between the last upload and the next round.
     let held = gate.held();
     assert_eq!(held.round, 2);
     held.open();
     server.kill();
-    let server = lab.serve();
+    let server = testbed.serve();
 
     pass(&gate, 3);
-    lab.assert_completed(server, devices);
+    testbed.assert_completed(server, devices);
     // The updates that came before the kill count in their round's traffic, and so do their tasks. That of the fifth,
     // which was sent before the kill and not again, is forgotten.
-    let (interrupted, whole) = (&lab.rounds()[0], &lab.rounds()[2]);
+    let (interrupted, whole) = (&testbed.rounds()[0], &testbed.rounds()[2]);
     assert!(interrupted.bytes_up > whole.bytes_up / 10 * 9, "{interrupted:?} {whole:?}");
     assert!(interrupted.bytes_down > whole.bytes_down / 10 * 7, "{interrupted:?} {whole:?}");
 }
@@ -134,14 +134,15 @@ fn an_aggregator_that_is_killed_continues_where_it_was() {
 /// The model of one round that closes by time with four updates of five. If `killed`, the aggregator is killed after the
 /// decision to close, and the fifth update is ready when it comes back.
 fn closed_by_time(killed: bool) -> Vec<u8> {
-    let lab = Lab::new(5, &["run.rounds=1", "round.count.min=4", "round.time.max=3", "data.limit=200"]);
-    let mut server = lab.serve();
-    let mut devices: Vec<_> = (0..3).map(|index| lab.join(index)).collect();
-    let (fourth, straggler) = (lab.gate(3), lab.gate(4));
+    let testbed =
+        Testbed::new(5, &["run.rounds=1", "round.count.min=4", "round.time.max=3", "data.limit=200"]);
+    let mut server = testbed.serve();
+    let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
+    let (fourth, straggler) = (testbed.gate(3), testbed.gate(4));
     let (held_fourth, held_straggler) = (fourth.held(), straggler.held());
     accepted(&mut devices, 1);
     // Whoever opens a pipe for writing waits for a reader: the aggregator does not get beyond this file.
-    let pipe = lab.run().join("state/checkpoint-000001.safetensors.partial");
+    let pipe = testbed.run().join("state/checkpoint-000001.safetensors.partial");
     if killed {
         let made = Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("there is a program mkfifo").success());
@@ -149,17 +150,17 @@ fn closed_by_time(killed: bool) -> Vec<u8> {
     held_fourth.open();
     assert_eq!(fourth.receipt(1), Verdict::Accepted);
     if killed {
-        until("the round has a line", || lab.run().join("rounds.jsonl").exists());
+        until("the round has a line", || testbed.run().join("rounds.jsonl").exists());
         server.kill();
         held_straggler.open();
         std::fs::remove_file(pipe).expect("the pipe is there");
-        server = lab.serve();
+        server = testbed.serve();
     }
     let ended = server.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.text);
-    let records: Vec<_> = lab.rounds().iter().map(|record| (record.round, record.accepted)).collect();
+    let records: Vec<_> = testbed.rounds().iter().map(|record| (record.round, record.accepted)).collect();
     assert_eq!(records, [(1, 4)]);
-    lab.model()
+    testbed.model()
 }
 
 #[test]
@@ -169,10 +170,10 @@ fn a_round_that_was_decided_by_time_closes_without_the_straggler_after_a_kill() 
 
 #[test]
 fn a_device_that_is_killed_goes_on_where_it_was() {
-    let lab = with_gate();
-    let server = lab.serve();
-    let mut devices = join(&lab);
-    let gate = lab.gate(4);
+    let testbed = with_gate();
+    let server = testbed.serve();
+    let mut devices = join(&testbed);
+    let gate = testbed.gate(4);
     for (round, moment) in [(1, "training"), (2, "trained"), (3, "receipt")] {
         let held = gate.held();
         assert_eq!(held.round, round);
@@ -180,22 +181,22 @@ fn a_device_that_is_killed_goes_on_where_it_was() {
         device.object(&json!({ "event": moment, "round": round }));
         device.kill();
         // The first in the list is another device every time.
-        let mut again = lab.join(round - 1);
+        let mut again = testbed.join(round - 1);
         again.object(&json!({ "event": "joined" }));
         devices.push(again);
         accepted(&mut devices[..3], round);
         held.open();
         assert_eq!(gate.receipt(round), Verdict::Accepted);
     }
-    lab.assert_completed(server, devices);
+    testbed.assert_completed(server, devices);
 }
 
 #[test]
 fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
-    let lab = with_gate();
-    let server = lab.serve();
-    let mut devices = join(&lab);
-    let gate = lab.gate(4);
+    let testbed = with_gate();
+    let server = testbed.serve();
+    let mut devices = join(&testbed);
+    let gate = testbed.gate(4);
     pass(&gate, 1);
     accepted(&mut devices, 1);
     let held = gate.held();
@@ -216,39 +217,39 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
     assert_eq!(left.code, Some(0), "{}", left.text);
     assert!(left.text.ends_with(r#"{"event":"stopped"}"#), "{}", left.text);
 
-    let mut server = lab.serve();
+    let mut server = testbed.serve();
     for device in &mut devices {
         device.object(&json!({ "event": "connected" }));
     }
-    devices.push(lab.join(0));
-    server.line("the device that left", |line| line.contains(&lab.client(0).short()));
+    devices.push(testbed.join(0));
+    server.line("the device that left", |line| line.contains(&testbed.client(0).short()));
     // Ctrl-C on a device in the middle of a run.
     let mut leaving = devices.remove(0);
     leaving.object(&json!({ "event": "joined" }));
     leaving.interrupt();
     let left = leaving.wait();
     assert_eq!(left.code, Some(0), "{}", left.text);
-    devices.push(lab.join(1));
+    devices.push(testbed.join(1));
     held.open();
     pass(&gate, 3);
-    lab.assert_completed(server, devices);
+    testbed.assert_completed(server, devices);
 }
 
 #[test]
 fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
-    let lab = Lab::new(3, &["round.count.min=2", "round.time.min=0", "run.rounds=1"]);
+    let testbed = Testbed::new(3, &["round.count.min=2", "round.time.min=0", "run.rounds=1"]);
     // Longer than the test has patience for.
-    let mut server = lab.serve_with(&["--linger", "3600"]);
-    let (away, other, gate) = (lab.join(0), lab.join(1), lab.gate(2));
+    let mut server = testbed.serve_with(&["--linger", "3600"]);
+    let (away, other, gate) = (testbed.join(0), testbed.join(1), testbed.gate(2));
     let held = gate.held();
     away.kill();
-    let name = lab.client(0).short();
+    let name = testbed.client(0).short();
     server.line("the end of the device", |line| line.contains(&name) && line.contains("disconnected"));
     held.open();
     assert_eq!(other.wait().code, Some(0));
     server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
-    assert!(lab.run().join("report.html").is_file(), "nothing waits for the device");
-    let back = lab.join(0).wait();
+    assert!(testbed.run().join("report.html").is_file(), "nothing waits for the device");
+    let back = testbed.join(0).wait();
     assert_eq!(back.code, Some(0), "{}", back.text);
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
     let server = server.wait();
@@ -258,25 +259,25 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
 /// Until the device's silence is noticed, its connection looks as if it were there.
 #[test]
 fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
-    let lab = Lab::new(2, &["run.rounds=1", "connection.lost-after=600"]);
-    let mut server = lab.serve_with(&["--linger", "3600"]);
-    let (mut lost, gate) = (lab.join(0), lab.gate(1));
+    let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
+    let mut server = testbed.serve_with(&["--linger", "3600"]);
+    let (mut lost, gate) = (testbed.join(0), testbed.gate(1));
     let held = gate.held();
     lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
     lost.kill();
     held.open();
     server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
     assert_eq!(gate.outcome(), SessionEnd::Completed { rounds: 1 });
-    let back = lab.join(0).wait();
+    let back = testbed.join(0).wait();
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
     assert_eq!(server.wait().code, Some(0), "and nobody is waited for any more");
 }
 
 #[test]
 fn how_many_devices_were_not_told_of_the_end_is_said() {
-    let lab = Lab::new(2, &["run.rounds=1", "connection.lost-after=600"]);
-    let server = lab.serve_with(&["--linger", "0"]);
-    let (mut lost, gate) = (lab.join(0), lab.gate(1));
+    let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
+    let server = testbed.serve_with(&["--linger", "0"]);
+    let (mut lost, gate) = (testbed.join(0), testbed.gate(1));
     let held = gate.held();
     lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
     lost.kill();
@@ -288,16 +289,16 @@ fn how_many_devices_were_not_told_of_the_end_is_said() {
 
 #[test]
 fn a_service_that_is_started_again_leaves_a_complete_run_alone() {
-    let lab = Lab::new(1, &["run.rounds=1"]);
-    let server = lab.serve_with(&["--once"]);
-    let device = lab.join(0);
-    lab.assert_completed(server, vec![device]);
+    let testbed = Testbed::new(1, &["run.rounds=1"]);
+    let server = testbed.serve_with(&["--once"]);
+    let device = testbed.join(0);
+    testbed.assert_completed(server, vec![device]);
     let arguments =
-        [vec!["serve".to_owned()], lab.serve_arguments("identity"), vec!["--once".to_owned()]].concat();
+        [vec!["serve".to_owned()], testbed.serve_arguments("identity"), vec!["--once".to_owned()]].concat();
     let again = run(&programs().aggregator, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(again.code, Some(0), "{}", again.text);
     assert!(again.text.contains("is complete: there is nothing to do"), "{}", again.text);
     let runs: Vec<_> =
-        std::fs::read_dir(lab.path("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::read_dir(testbed.path("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(runs.len(), 1, "{runs:?}");
 }

@@ -10,26 +10,26 @@ use aggregator::coordinator::{Outcome, WaitingFor};
 use aggregator::round::jsonl;
 use aggregator::run::{Run, RunError};
 use aggregator::storage::Disk;
+use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
 use federation_tests::server::Server;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
 use models::ParamSet;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::ToServer;
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-fn world(directory: &Path) -> World {
+fn simulator(directory: &Path) -> Simulator {
     let scenario = Scenario::small(&["run.rounds=2", "round.count.min=4"]);
-    World::new(scenario, Weather::CALM, 0, directory)
+    Simulator::new(scenario, Faults::NONE, 0, directory)
 }
 
-fn calm() -> ParamSet {
+fn reference() -> ParamSet {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    world.model()
+    let mut simulator = simulator(directory.path());
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    simulator.model()
 }
 
 /// So many rounds are closed and so many updates of the next are in.
@@ -45,15 +45,15 @@ fn stands_at(rounds: u32, updates: usize) -> impl Fn(&Server) -> bool {
 }
 
 /// The aggregator is killed in round 2 with two updates in; `meddle` is given the run's directory. Then it goes on.
-fn meddled(meddle: impl Fn(&Path)) -> (World, tempfile::TempDir) {
+fn meddled(meddle: impl Fn(&Path)) -> (Simulator, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(directory.path());
-    world.run_until(stands_at(1, 2));
-    world.kill_server();
-    meddle(world.run_directory().root());
-    world.forgiving = true;
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    (world, directory)
+    let mut simulator = simulator(directory.path());
+    simulator.run_until(stands_at(1, 2));
+    simulator.kill_server();
+    meddle(simulator.run_directory().root());
+    simulator.forgiving = true;
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    (simulator, directory)
 }
 
 /// What the disk makes of a file's content.
@@ -66,20 +66,20 @@ fn accepted_updates(root: &Path) -> Vec<PathBuf> {
     updates
 }
 
-fn mended(world: &World) -> String {
-    world.server().unwrap().run().mended().join("\n")
+fn mended(simulator: &Simulator) -> String {
+    simulator.server().unwrap().run().mended().join("\n")
 }
 
 #[test]
 fn an_undamaged_run_says_nothing() {
-    let (world, _folder) = meddled(|_| {});
-    assert_eq!(mended(&world), "");
-    assert_eq!(world.resumes[0].open.as_ref().unwrap().accepted.len(), 2);
+    let (simulator, _folder) = meddled(|_| {});
+    assert_eq!(mended(&simulator), "");
+    assert_eq!(simulator.resumes[0].open.as_ref().unwrap().accepted.len(), 2);
 }
 
 #[test]
 fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
-    let calm = calm();
+    let reference = reference();
     let damages: [Damage<[u8]>; 5] = [
         |_| Vec::new(),
         |bytes| bytes[..bytes.len() / 2].to_vec(),
@@ -88,14 +88,14 @@ fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
         |bytes| [&bytes[..bytes.len() - 4], &f32::NAN.to_le_bytes()].concat(),
     ];
     for (number, damage) in damages.into_iter().enumerate() {
-        let (world, _folder) = meddled(|root| {
+        let (simulator, _folder) = meddled(|root| {
             let update = &accepted_updates(root)[0];
             fs::write(update, damage(&fs::read(update).unwrap())).unwrap();
         });
-        let mended = mended(&world);
+        let mended = mended(&simulator);
         assert!(mended.contains("asked for it again"), "damage {number}: {mended:?}");
-        assert_eq!(world.resumes[0].open.as_ref().unwrap().accepted.len(), 1, "damage {number}");
-        assert_eq!(world.model(), calm, "damage {number}");
+        assert_eq!(simulator.resumes[0].open.as_ref().unwrap().accepted.len(), 1, "damage {number}");
+        assert_eq!(simulator.model(), reference, "damage {number}");
     }
 }
 
@@ -110,66 +110,66 @@ fn claiming(bytes: &[u8], samples: u64) -> Vec<u8> {
 
 #[test]
 fn an_accepted_update_that_claims_other_samples_than_were_declared_is_asked_for_again() {
-    let calm = calm();
+    let reference = reference();
     // The sums have no room for the last two weights.
     for samples in [1, 41, 1 << 40, u64::MAX] {
-        let (world, _folder) = meddled(|root| {
+        let (simulator, _folder) = meddled(|root| {
             let update = &accepted_updates(root)[0];
             fs::write(update, claiming(&fs::read(update).unwrap(), samples)).unwrap();
         });
-        let mended = mended(&world);
+        let mended = mended(&simulator);
         assert!(mended.contains("asked for it again") && mended.contains("declared 40"), "{mended:?}");
-        assert_eq!(world.model(), calm, "{samples}");
+        assert_eq!(simulator.model(), reference, "{samples}");
     }
 }
 
 /// The aggregator is killed when round 2 is open and its clients are at work, but round 1 is not settled.
-fn unsettled(meddle: impl Fn(&Path)) -> (World, tempfile::TempDir) {
+fn unsettled(meddle: impl Fn(&Path)) -> (Simulator, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(directory.path());
-    world.run_until(stands_at(1, 0));
-    assert!(!world.server().unwrap().run().is_settled());
-    world.kill_server();
-    meddle(world.run_directory().root());
-    world.forgiving = true;
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-    (world, directory)
+    let mut simulator = simulator(directory.path());
+    simulator.run_until(stands_at(1, 0));
+    assert!(!simulator.server().unwrap().run().is_settled());
+    simulator.kill_server();
+    meddle(simulator.run_directory().root());
+    simulator.forgiving = true;
+    assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+    (simulator, directory)
 }
 
 #[test]
 fn a_round_that_was_not_settled_is_closed_again_before_anybody_comes() {
-    let (world, _folder) = unsettled(|_| {});
-    assert_eq!(mended(&world), "");
-    assert_eq!(world.resumes[0].closed, 1);
-    assert_eq!(world.resumes[0].open.as_ref().unwrap().opening.round, 2);
-    assert_eq!(world.model(), calm());
-    assert!(world.trainings().values().all(|&times| times == 1), "{:?}", world.trainings());
+    let (simulator, _folder) = unsettled(|_| {});
+    assert_eq!(mended(&simulator), "");
+    assert_eq!(simulator.resumes[0].closed, 1);
+    assert_eq!(simulator.resumes[0].open.as_ref().unwrap().opening.round, 2);
+    assert_eq!(simulator.model(), reference());
+    assert!(simulator.trainings().values().all(|&times| times == 1), "{:?}", simulator.trainings());
 }
 
 #[test]
 fn a_round_whose_beginning_the_disk_has_lost_begins_again() {
-    let (world, _folder) = unsettled(|root| {
+    let (simulator, _folder) = unsettled(|root| {
         let folder = fs::read_dir(root.join("state/accepted-000001")).unwrap();
         let update = folder.map(|entry| entry.unwrap().path()).min().unwrap();
         fs::write(update, b"").unwrap();
         assert!(root.join("state/round-000002.json").exists());
     });
-    let mended = mended(&world);
+    let mended = mended(&simulator);
     assert!(mended.contains("asked for it again") && mended.contains("round 2 begins again"), "{mended:?}");
-    assert_eq!(world.resumes[0].closed, 0);
-    assert_eq!(world.model(), calm());
+    assert_eq!(simulator.resumes[0].closed, 0);
+    assert_eq!(simulator.model(), reference());
 }
 
 #[test]
 fn the_traffic_of_a_killed_process_counts_what_is_durable() {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = world(directory.path());
-    world.run_until(stands_at(1, 2));
-    let updates = accepted_updates(world.run_directory().root());
+    let mut simulator = simulator(directory.path());
+    simulator.run_until(stands_at(1, 2));
+    let updates = accepted_updates(simulator.run_directory().root());
     let bytes: u64 = updates.iter().map(|update| fs::metadata(update).unwrap().len()).sum();
-    world.kill_server();
-    world.run_until(|_| true);
-    let run = world.server().unwrap().run();
+    simulator.kill_server();
+    simulator.run_until(|_| true);
+    let run = simulator.server().unwrap().run();
     let broadcast = run.broadcast(2, shared::message::TaskKind::TRAIN).unwrap();
     let earlier = run.earlier_traffic(&broadcast);
     assert_eq!((earlier.up, earlier.down), (bytes, 2 * broadcast.wire_bytes()));
@@ -179,12 +179,12 @@ fn the_traffic_of_a_killed_process_counts_what_is_durable() {
 #[test]
 fn a_torn_last_line_of_rounds_is_taken_back() {
     for torn in ["{", "{\"round\":2,\"accura", "\0\0\0", "\u{fffd}"] {
-        let (world, _folder) = meddled(|root| {
+        let (simulator, _folder) = meddled(|root| {
             let path = root.join("rounds.jsonl");
             fs::write(&path, fs::read_to_string(&path).unwrap() + torn).unwrap();
         });
-        assert!(mended(&world).contains("half-written last line"), "{torn:?}: {:?}", mended(&world));
-        let text = fs::read_to_string(world.run_directory().rounds()).unwrap();
+        assert!(mended(&simulator).contains("half-written last line"), "{torn:?}: {:?}", mended(&simulator));
+        let text = fs::read_to_string(simulator.run_directory().rounds()).unwrap();
         let rounds = jsonl::read(&text).unwrap();
         assert_eq!((rounds.records.len(), rounds.torn), (2, None), "{text}");
     }
@@ -192,19 +192,19 @@ fn a_torn_last_line_of_rounds_is_taken_back() {
 
 #[test]
 fn a_line_of_a_round_that_is_not_closed_is_taken_back() {
-    let (world, _folder) = meddled(|root| {
+    let (simulator, _folder) = meddled(|root| {
         let path = root.join("rounds.jsonl");
         let line = fs::read_to_string(&path).unwrap();
         fs::write(&path, line.clone() + &line.replace("\"round\":1", "\"round\":2")).unwrap();
     });
-    assert_eq!(mended(&world), "", "that is how a kill between the line and the checkpoint looks");
-    let text = fs::read_to_string(world.run_directory().rounds()).unwrap();
+    assert_eq!(mended(&simulator), "", "that is how a kill between the line and the checkpoint looks");
+    let text = fs::read_to_string(simulator.run_directory().rounds()).unwrap();
     assert_eq!(jsonl::read(&text).unwrap().records.len(), 2, "{text}");
 }
 
 #[test]
 fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
-    let calm = calm();
+    let reference = reference();
     let damages: [(&str, Damage<str>); 4] = [
         ("line 2 is not a round", |line| format!("{line}what?\n").into_bytes()),
         ("line 1 is not a round", |line| format!("\n{line}").into_bytes()),
@@ -213,10 +213,10 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
     ];
     for (reason, damage) in damages {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = world(directory.path());
-        world.run_until(stands_at(1, 2));
-        world.kill_server();
-        let run = world.run_directory();
+        let mut simulator = simulator(directory.path());
+        simulator.run_until(stands_at(1, 2));
+        simulator.kill_server();
+        let run = simulator.run_directory();
         let line = fs::read_to_string(run.rounds()).unwrap();
         let damaged = damage(&line);
         fs::write(run.rounds(), &damaged).unwrap();
@@ -229,11 +229,11 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
         assert_eq!(fs::read(run.rounds()).unwrap(), damaged, "it is the operator's to look at");
 
         fs::rename(run.rounds(), directory.path().join("away")).unwrap();
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{reason}");
-        assert_eq!(world.model(), calm, "{reason}");
-        assert!(mended(&world).contains("the report begins anew"), "{:?}", mended(&world));
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "{reason}");
+        assert_eq!(simulator.model(), reference, "{reason}");
+        assert!(mended(&simulator).contains("the report begins anew"), "{:?}", mended(&simulator));
         let rounds: Vec<_> =
-            world.server().unwrap().run().records().iter().map(|record| record.round).collect();
+            simulator.server().unwrap().run().records().iter().map(|record| record.round).collect();
         assert_eq!(rounds, [2]);
     }
 }

@@ -8,9 +8,9 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use federation_tests::lab::Lab;
 use federation_tests::process::{Ended, Process, run};
 use federation_tests::programs::programs;
+use federation_tests::testbed::Testbed;
 use serde_json::json;
 
 /// It ended with this code, and named all of `parts`.
@@ -29,41 +29,41 @@ fn assert_refused(program: &Path, arguments: &[&str], code: i32, parts: &[&str])
 
 #[test]
 fn a_device_that_was_told_another_key_does_not_join() {
-    let lab = Lab::new(4, &[]);
-    let _server = lab.serve();
-    let (told, shown) = ("00".repeat(32), lab.ready()["key"].as_str().unwrap().to_owned());
-    let ended = lab.join_with(0, &["--server-key", &told]).wait();
-    assert_ended(&ended, 4, &[&told, &shown, &lab.address(), "new ticket"]);
-    assert!(!lab.state(0).join("server").exists(), "nothing was remembered");
+    let testbed = Testbed::new(4, &[]);
+    let _server = testbed.serve();
+    let (told, shown) = ("00".repeat(32), testbed.ready()["key"].as_str().unwrap().to_owned());
+    let ended = testbed.join_with(0, &["--server-key", &told]).wait();
+    assert_ended(&ended, 4, &[&told, &shown, &testbed.address(), "new ticket"]);
+    assert!(!testbed.state(0).join("server").exists(), "nothing was remembered");
 
     // The right one is remembered, in any spelling.
-    let mut device = lab.join_with(0, &["--server-key", &shown.to_uppercase()]);
+    let mut device = testbed.join_with(0, &["--server-key", &shown.to_uppercase()]);
     device.object(&json!({ "event": "pinned", "key": shown }));
     device.object(&json!({ "event": "joined" }));
 }
 
 #[test]
 fn the_first_server_is_remembered_and_no_other_believed() {
-    let lab = Lab::new(4, &[]);
-    let server = lab.serve();
-    let first = lab.ready()["key"].as_str().unwrap().to_owned();
-    let mut device = lab.join(0);
+    let testbed = Testbed::new(4, &[]);
+    let server = testbed.serve();
+    let first = testbed.ready()["key"].as_str().unwrap().to_owned();
+    let mut device = testbed.join(0);
     device.object(&json!({ "event": "pinned", "key": first }));
     device.object(&json!({ "event": "joined" }));
     device.interrupt();
     assert_ended(&device.wait(), 0, &[]);
-    let pin = lab.state(0).join("server");
+    let pin = testbed.state(0).join("server");
     assert!(fs::read_to_string(&pin).unwrap().contains(&first));
     // One that its server has welcomed waits for it to come back, whoever has its address meanwhile.
-    let mut waiting = lab.join(1);
+    let mut waiting = testbed.join(1);
     waiting.object(&json!({ "event": "joined" }));
     server.kill();
 
-    let _server = lab.serve_as("other identity");
-    let other = lab.ready()["key"].as_str().unwrap().to_owned();
+    let _server = testbed.serve_as("other identity");
+    let other = testbed.ready()["key"].as_str().unwrap().to_owned();
     assert_ne!(other, first);
     let parts = [first.as_str(), &other, "another server", "new ticket"];
-    assert_ended(&lab.join(0).wait(), 4, &parts);
+    assert_ended(&testbed.join(0).wait(), 4, &parts);
     waiting.line("that another server answers", |line| parts[..3].iter().all(|part| line.contains(part)));
     waiting.interrupt();
     assert_ended(&waiting.wait(), 0, &[]);
@@ -71,41 +71,41 @@ fn the_first_server_is_remembered_and_no_other_believed() {
 
     // The advice works.
     fs::remove_file(&pin).unwrap();
-    lab.join(0).object(&json!({ "event": "pinned", "key": other }));
+    testbed.join(0).object(&json!({ "event": "pinned", "key": other }));
 }
 
 #[test]
 fn addresses_and_directories_are_for_one_process() {
-    let lab = Lab::new(4, &[]);
-    let taken = UdpSocket::bind(lab.address()).unwrap();
-    let arguments = lab.serve_arguments("identity");
+    let testbed = Testbed::new(4, &[]);
+    let taken = UdpSocket::bind(testbed.address()).unwrap();
+    let arguments = testbed.serve_arguments("identity");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let aggregator = [&["serve"], &arguments[..]].concat();
-    assert_refused(&programs().aggregator, &aggregator, 3, &[&lab.address(), "in use", "--listen"]);
-    assert!(!lab.path("ready.json").exists(), "nobody is told of an address that does not work");
-    assert!(!lab.run().exists(), "no run is begun that cannot be served");
+    assert_refused(&programs().aggregator, &aggregator, 3, &[&testbed.address(), "in use", "--listen"]);
+    assert!(!testbed.path("ready.json").exists(), "nobody is told of an address that does not work");
+    assert!(!testbed.run().exists(), "no run is begun that cannot be served");
     drop(taken);
 
-    let _server = lab.serve();
-    let parts = [lab.run().to_str().unwrap().to_owned(), "in use by another aggregator".to_owned()];
+    let _server = testbed.serve();
+    let parts = [testbed.run().to_str().unwrap().to_owned(), "in use by another aggregator".to_owned()];
     assert_refused(&programs().aggregator, &aggregator, 3, &parts.each_ref().map(String::as_str));
 
-    let mut device = lab.join(0);
+    let mut device = testbed.join(0);
     device.object(&json!({ "event": "joined" }));
-    let state = lab.state(0);
+    let state = testbed.state(0);
     let parts = [state.to_str().unwrap(), "in use by another process", "a state directory of its own"];
-    assert_ended(&lab.join(0).wait(), 3, &parts);
+    assert_ended(&testbed.join(0).wait(), 3, &parts);
     assert!(device.alive());
 }
 
 /// Data directories that are wrong, each with what has to be said of it.
-fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
+fn wrong_data(testbed: &Testbed) -> Vec<(PathBuf, Vec<&'static str>)> {
     let (images, labels) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
     let copy = |name: &str| {
-        let folder = lab.path(name);
+        let folder = testbed.path(name);
         fs::create_dir(&folder).unwrap();
         for file in [images, labels] {
-            fs::copy(lab.data(0).join(file), folder.join(file)).unwrap();
+            fs::copy(testbed.data(0).join(file), folder.join(file)).unwrap();
         }
         folder
     };
@@ -114,7 +114,7 @@ fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
         change(&mut bytes);
         fs::write(path, bytes).unwrap();
     };
-    let empty = lab.path("empty");
+    let empty = testbed.path("empty");
     fs::create_dir(&empty).unwrap();
     let truncated = copy("truncated");
     change(truncated.join(images), &|bytes| bytes.truncate(bytes.len() - 1));
@@ -135,7 +135,7 @@ fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
         bytes[4..8].fill(0);
     });
     vec![
-        (lab.path("absent"), vec!["absent", "no such directory"]),
+        (testbed.path("absent"), vec!["absent", "no such directory"]),
         ("/dev/null".into(), vec!["/dev/null: is not a directory"]),
         (empty, vec!["empty", "train-images-idx3-ubyte"]),
         (truncated, vec!["truncated/train-images-idx3-ubyte", "is truncated", "31360 bytes", "31359"]),
@@ -149,11 +149,11 @@ fn wrong_data(lab: &Lab) -> Vec<(PathBuf, Vec<&'static str>)> {
 
 #[test]
 fn data_that_cannot_be_used_is_named() {
-    let lab = Lab::new(4, &[]);
-    let (state, runs) = (lab.name("state"), lab.name("runs"));
-    for (folder, parts) in wrong_data(&lab) {
+    let testbed = Testbed::new(4, &[]);
+    let (state, runs) = (testbed.name("state"), testbed.name("runs"));
+    for (folder, parts) in wrong_data(&testbed) {
         let data = folder.to_str().unwrap();
-        let join = ["join", &lab.address(), "--data", data, "--state", &state];
+        let join = ["join", &testbed.address(), "--data", data, "--state", &state];
         assert_refused(&programs().edge_client, &join, 3, &parts);
         let path = format!("data.path={data}");
         let sets = ["--set", "data.set=mnist", "--set", &path, "--set", "evaluate.every=0"];
@@ -164,9 +164,9 @@ fn data_that_cannot_be_used_is_named() {
 
 #[test]
 fn a_configuration_that_makes_no_sense_is_explained() {
-    let lab = Lab::new(4, &[]);
-    let runs = lab.name("runs");
-    let file = lab.name("wrong.toml");
+    let testbed = Testbed::new(4, &[]);
+    let runs = testbed.name("runs");
+    let file = testbed.name("wrong.toml");
     for (text, parts) in [
         (
             "[training]\nepoch = 5\n",
@@ -212,27 +212,27 @@ fn a_configuration_that_makes_no_sense_is_explained() {
     let attack = ["serve", "--runs", &runs, "--set", "simulation.attack.sign-flip={}"];
     let parts = ["sign flip", "real devices are not asked to attack", "simulation.attack.none={}"];
     assert_refused(&programs().aggregator, &attack, 2, &parts);
-    let absent = lab.name("absent.toml");
+    let absent = testbed.name("absent.toml");
     assert_refused(&programs().aggregator, &["simulate", &absent], 2, &[&absent, "cannot read"]);
     for command in ["simulate", "serve"] {
         let cuda = [command, "--runs", &runs, "--device", "cuda"];
         let parts = ["CUDA cannot be used", "--features cuda", "--device cpu"];
         assert_refused(&programs().aggregator, &cuda, 3, &parts);
     }
-    assert!(!lab.path("runs").exists(), "no run was begun for a configuration that makes no sense");
+    assert!(!testbed.path("runs").exists(), "no run was begun for a configuration that makes no sense");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn rounds_that_cannot_be_shown_do_not_end_in_success() {
-    let lab = Lab::new(2, &[]);
+    let testbed = Testbed::new(2, &[]);
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     for more in [&["--json"][..], &[]] {
         let output = Command::new(&programs().aggregator)
             .args([
                 "simulate",
                 "--runs",
-                &lab.name("runs"),
+                &testbed.name("runs"),
                 "--set",
                 "run.rounds=1",
                 "--set",
@@ -251,12 +251,12 @@ fn rounds_that_cannot_be_shown_do_not_end_in_success() {
 
 #[test]
 fn places_that_cannot_be_written_are_named() {
-    let lab = Lab::new(4, &[]);
-    let (config, file, data) = (lab.name("run.toml"), lab.name("file"), lab.data(0));
+    let testbed = Testbed::new(4, &[]);
+    let (config, file, data) = (testbed.name("run.toml"), testbed.name("file"), testbed.data(0));
     fs::write(&file, "").unwrap();
     let below = format!("{file}/below");
     let (aggregator, edge_client) = (&programs().aggregator, &programs().edge_client);
-    let (runs, listen) = (lab.name("runs"), lab.address());
+    let (runs, listen) = (testbed.name("runs"), testbed.address());
     let parts = [below.as_str()];
     for runs in [&file, &below] {
         assert_refused(aggregator, &["simulate", &config, "--runs", runs], 3, &[runs]);
@@ -300,12 +300,12 @@ impl Drop for Small {
 
 #[test]
 fn full_and_read_only_disks_are_said_to_be_so() {
-    let lab = Lab::new(4, &[]);
-    let Some(full) = Small::mount(lab.path("full"), "size=64k") else { return };
-    let Some(closed) = Small::mount(lab.path("closed"), "ro") else { return };
-    let config = lab.name("run.toml");
+    let testbed = Testbed::new(4, &[]);
+    let Some(full) = Small::mount(testbed.path("full"), "size=64k") else { return };
+    let Some(closed) = Small::mount(testbed.path("closed"), "ro") else { return };
+    let config = testbed.name("run.toml");
     let join = |state: &Path| {
-        let (data, address) = (lab.data(0), lab.address());
+        let (data, address) = (testbed.data(0), testbed.address());
         let arguments =
             ["join", &address, "--data", data.to_str().unwrap(), "--state", state.to_str().unwrap()];
         run(&programs().edge_client, &arguments)
@@ -330,19 +330,23 @@ fn full_and_read_only_disks_are_said_to_be_so() {
 
 #[test]
 fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
-    let lab = Lab::new(5, &["data.limit=200", "round.count.min=4"]);
-    let Some(disk) = Small::mount(lab.path("full"), "size=64k") else { return };
-    let server = lab.serve();
+    let testbed = Testbed::new(5, &["data.limit=200", "round.count.min=4"]);
+    let Some(disk) = Small::mount(testbed.path("full"), "size=64k") else { return };
+    let server = testbed.serve();
     let state = disk.0.join("state");
     let mut command = Command::new(&programs().edge_client);
-    command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    command
+        .args(["join", &testbed.address(), "--json", "--data"])
+        .arg(testbed.data(0))
+        .arg("--state")
+        .arg(&state);
     let mut device = Process::start("a device with a small disk", &mut command);
     device.object(&json!({ "event": "joined" }));
     let fill =
         Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
     assert!(!fill.status.success(), "the disk is full now");
-    let others: Vec<_> = (1..4).map(|index| lab.join(index)).collect();
-    let gate = lab.gate(4);
+    let others: Vec<_> = (1..4).map(|index| testbed.join(index)).collect();
+    let gate = testbed.gate(4);
     let held = gate.held();
     let waits = device.object(&json!({ "event": "no-room", "round": 1 }));
     for part in [state.to_str().unwrap(), "No space", "make some space"] {
@@ -364,17 +368,17 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
     for device in others.into_iter().chain([device]) {
         assert_ended(&device.wait(), 0, &["completed"]);
     }
-    let counts: Vec<_> = lab.rounds().iter().map(|round| (round.accepted, round.failed)).collect();
+    let counts: Vec<_> = testbed.rounds().iter().map(|round| (round.accepted, round.failed)).collect();
     assert_eq!(counts, [(5, 0); 3]);
 }
 
 #[test]
 fn an_aggregator_whose_disk_is_full_pauses_and_goes_on_when_there_is_space() {
-    let lab = Lab::new(3, &["data.limit=120"]);
-    let Some(disk) = Small::mount(lab.path("runs"), "size=2m") else { return };
-    let mut server = lab.serve();
-    let devices: Vec<_> = (0..2).map(|index| lab.join(index)).collect();
-    let gate = lab.gate(2);
+    let testbed = Testbed::new(3, &["data.limit=120"]);
+    let Some(disk) = Small::mount(testbed.path("runs"), "size=2m") else { return };
+    let mut server = testbed.serve();
+    let devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
+    let gate = testbed.gate(2);
     let held = gate.held();
     assert_eq!(held.round, 1);
     let fill =
@@ -392,16 +396,16 @@ fn an_aggregator_whose_disk_is_full_pauses_and_goes_on_when_there_is_space() {
         assert_eq!(held.round, round);
         held.open();
     }
-    lab.assert_completed(server, devices);
+    testbed.assert_completed(server, devices);
 }
 
 #[test]
 fn an_aggregator_that_waits_for_room_can_be_stopped_and_continued() {
-    let lab = Lab::new(2, &["data.limit=80", "run.rounds=2"]);
-    let Some(disk) = Small::mount(lab.path("runs"), "size=2m") else { return };
-    let mut server = lab.serve();
-    let device = lab.join(0);
-    let gate = lab.gate(1);
+    let testbed = Testbed::new(2, &["data.limit=80", "run.rounds=2"]);
+    let Some(disk) = Small::mount(testbed.path("runs"), "size=2m") else { return };
+    let mut server = testbed.serve();
+    let device = testbed.join(0);
+    let gate = testbed.gate(1);
     let held = gate.held();
     let fill =
         Command::new("sh").arg("-c").arg("cat /dev/zero > \"$0\"/zeros").arg(&disk.0).output().unwrap();
@@ -412,25 +416,29 @@ fn an_aggregator_that_waits_for_room_can_be_stopped_and_continued() {
     let stopped = server.wait();
     assert!(matches!(stopped.code, Some(0 | 3)), "{}", stopped.text);
     fs::remove_file(disk.0.join("zeros")).unwrap();
-    let server = lab.serve();
+    let server = testbed.serve();
     let held = gate.held();
     assert_eq!(held.round, 2);
     held.open();
-    lab.assert_completed(server, vec![device]);
+    testbed.assert_completed(server, vec![device]);
 }
 
 #[test]
 fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
-    let lab = Lab::new(5, &["data.limit=200", "round.count.min=4", "run.rounds=2"]);
-    let server = lab.serve();
-    let state = lab.state(0);
+    let testbed = Testbed::new(5, &["data.limit=200", "round.count.min=4", "run.rounds=2"]);
+    let server = testbed.serve();
+    let state = testbed.state(0);
     let mut command = Command::new(&programs().edge_client);
-    command.args(["join", &lab.address(), "--json", "--data"]).arg(lab.data(0)).arg("--state").arg(&state);
+    command
+        .args(["join", &testbed.address(), "--json", "--data"])
+        .arg(testbed.data(0))
+        .arg("--state")
+        .arg(&state);
     let mut device = Process::start("a device with a small disk", &mut command);
     device.object(&json!({ "event": "joined" }));
     // A file is where the update should go.
     fs::write(state.join("outbox.partial"), "").unwrap();
-    let others: Vec<_> = (1..5).map(|index| lab.join(index)).collect();
+    let others: Vec<_> = (1..5).map(|index| testbed.join(index)).collect();
     assert_ended(
         &device.wait(),
         5,

@@ -30,8 +30,8 @@ fn name(started: &Started) -> String {
 #[test]
 fn a_start_that_died_anywhere_is_begun_again_in_the_same_place() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let calm = begin(Arc::new(FaultyDisk::counting()), elsewhere.path(), false).unwrap();
-    let calm = calm.run.published().unwrap();
+    let reference = begin(Arc::new(FaultyDisk::counting()), elsewhere.path(), false).unwrap();
+    let reference = reference.run.published().unwrap();
     for loss in LOSSES {
         for fatal in 0.. {
             let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ fn a_start_that_died_anywhere_is_begun_again_in_the_same_place() {
             let again = begin(Arc::new(disk.next_life(usize::MAX, Loss::Nothing)), &runs, false).unwrap();
             assert_eq!((name(&again).as_str(), again.passed.len()), ("glyphs-fedavg", 0), "{loss:?} {fatal}");
             let model = again.run.published().unwrap();
-            assert_eq!(model, calm, "{loss:?} {fatal}");
+            assert_eq!(model, reference, "{loss:?} {fatal}");
             drop(again);
             // A run that was begun is there for good.
             disk.cut_power(Loss::Everything);

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 
 use federation_tests::gate::Sign;
-use federation_tests::lab::Lab;
 use federation_tests::process::{PATIENCE, Process};
 use federation_tests::programs::programs;
 use federation_tests::serving::split_data;
+use federation_tests::testbed::Testbed;
 use serde_json::json;
 
 const OVERRIDES: [&str; 7] = [
@@ -75,7 +75,7 @@ fn both_programs_say_when_they_are_ready_what_they_do_and_that_they_get_on() {
     split_data(directory.path(), &overrides);
 
     let socket = directory.path().join("lab");
-    let mut lab = Manager::new(&socket);
+    let mut testbed = Manager::new(&socket);
     let ready = directory.path().join("ready.json");
     let mut command = Command::new(&programs().aggregator);
     command
@@ -97,10 +97,10 @@ fn both_programs_say_when_they_are_ready_what_they_do_and_that_they_get_on() {
     }
     service(&mut command, &socket, 60_000_000);
     let aggregator = Process::start("aggregator", &mut command);
-    lab.hear("READY=1");
+    testbed.hear("READY=1");
     assert!(ready.is_file(), "devices can join when the service is ready");
-    assert_eq!(lab.hear("STATUS="), "STATUS=waiting for clients: 0 of 1 connected");
-    lab.hear("WATCHDOG=1");
+    assert_eq!(testbed.hear("STATUS="), "STATUS=waiting for clients: 0 of 1 connected");
+    testbed.hear("WATCHDOG=1");
     let ready: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
 
     let socket = directory.path().join("device");
@@ -119,8 +119,8 @@ fn both_programs_say_when_they_are_ready_what_they_do_and_that_they_get_on() {
     for _ in 0..3 {
         device.hear("WATCHDOG=1");
     }
-    lab.hear("STATUS=round");
-    lab.hear("WATCHDOG=1");
+    testbed.hear("STATUS=round");
+    testbed.hear("WATCHDOG=1");
 
     client.interrupt();
     device.hear("STOPPING=1");
@@ -150,9 +150,9 @@ fn without_systemd_nothing_is_told() {
 
 #[test]
 fn training_that_hangs_is_not_told_to_get_on() {
-    let lab = Lab::new(2, &["run.rounds=1", "data.limit=100", "evaluate.every=0"]);
-    let _server = lab.serve();
-    let (device, other) = (lab.gate(0), lab.gate(1));
+    let testbed = Testbed::new(2, &["run.rounds=1", "data.limit=100", "evaluate.every=0"]);
+    let _server = testbed.serve();
+    let (device, other) = (testbed.gate(0), testbed.gate(1));
     let (held, _others) = (device.held(), other.held());
     // Whatever was told before the training was due; then time goes by, and the driver's loop goes round.
     let mut alive = 0;

@@ -43,17 +43,18 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         "{:>8} {:>8} {:>8} {:>9} {:>9} {:>6}  network",
         "rounds", "s/round", "times", "MB up", "again", "moves"
     );
-    let mut calm = None;
-    let chosen = |network: &&BadNetwork| network.name == BadNetwork::CALM.name || network.name.contains(part);
+    let mut reference = None;
+    let chosen =
+        |network: &&BadNetwork| network.name == BadNetwork::PERFECT.name || network.name.contains(part);
     for network in BadNetwork::EVERY.iter().filter(chosen) {
         let outcome = bad_network::run(network, ROUNDS);
         let each = outcome.took.as_secs_f64() / outcome.rounds as f64;
-        let calm = *calm.get_or_insert(each);
+        let reference = *reference.get_or_insert(each);
         let needed = (outcome.rounds as u64 * 3 * UPDATE) as f64;
         println!(
             "{:>8} {each:>8.1} {:>8.1} {:>9.2} {:>7.0} % {:>6}  {}",
             outcome.rounds,
-            each / calm,
+            each / reference,
             outcome.sent as f64 / 1e6,
             100.0 * (outcome.sent as f64 / needed - 1.0),
             outcome.moves,

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use federation_tests::fuzz::hunt::{Failure, Hunt, Watch, examine};
+use federation_tests::fuzz::fuzz_loop::{Failure, FuzzLoop, Watch, examine};
 use federation_tests::fuzz::{TARGETS, Target};
 use peak_alloc::PeakAlloc;
 
@@ -141,7 +141,7 @@ fn apart(target: &Target, seconds: f64, seed: u64) -> bool {
 
 fn alone(target: &Target, arguments: &Arguments, watch: Watch) -> ExitCode {
     let begun = Instant::now();
-    match hunt(target, arguments, watch) {
+    match fuzz_loop(target, arguments, watch) {
         Ok((played, outcomes)) => {
             let rate = played as f64 / begun.elapsed().as_secs_f64();
             println!("{:>18} {played:>10} {rate:>12.0} {outcomes:>9}", target.name);
@@ -154,17 +154,21 @@ fn alone(target: &Target, arguments: &Arguments, watch: Watch) -> ExitCode {
     }
 }
 
-fn hunt(target: &Target, arguments: &Arguments, watch: Watch) -> Result<(u64, usize), (Vec<u8>, Failure)> {
+fn fuzz_loop(
+    target: &Target,
+    arguments: &Arguments,
+    watch: Watch,
+) -> Result<(u64, usize), (Vec<u8>, Failure)> {
     let begun = Instant::now();
-    let mut hunt = Hunt::begin(target, arguments.seed, watch)?;
+    let mut fuzz_loop = FuzzLoop::begin(target, arguments.seed, watch)?;
     // With care it is slower, and has to come as far as without.
     let seconds = if arguments.careful { 20.0 * arguments.seconds } else { arguments.seconds };
     while begun.elapsed().as_secs_f64() < seconds {
-        let input = hunt.next_input();
+        let input = fuzz_loop.next_input();
         if arguments.careful {
             keep(target, &input, "careful");
         }
-        hunt.play(&input).map_err(|failure| (input, failure))?;
+        fuzz_loop.play(&input).map_err(|failure| (input, failure))?;
     }
-    Ok((hunt.played, hunt.outcomes()))
+    Ok((fuzz_loop.played, fuzz_loop.outcomes()))
 }

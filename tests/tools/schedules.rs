@@ -48,7 +48,7 @@ fn play(seed: u64, trace: bool) -> Result<Played, String> {
 
 fn replay(seed: u64) -> ExitCode {
     let schedule = Schedule::drawn(seed);
-    println!("seed {seed}: {}; {:#?}", schedule.name(), schedule.weather);
+    println!("seed {seed}: {}; {:#?}", schedule.name(), schedule.faults);
     match play(seed, true) {
         Ok(played) => {
             println!("{played:?}");

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use federation_tests::lab::Lab;
 use federation_tests::process::{Process, until};
 use federation_tests::serving::memory;
+use federation_tests::testbed::Testbed;
 use rand::RngExt as _;
 use shared::seed::Seed;
 
@@ -47,11 +47,11 @@ pub(crate) fn run(&Arguments { minutes, clients }: &Arguments) {
         "connection.lost-after=6".to_owned(),
     ];
     let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
-    let lab = Lab::new(clients, &overrides);
+    let testbed = Testbed::new(clients, &overrides);
     let mut chance = Seed::root(1).derive("soak").rng();
-    let mut server = lab.serve();
-    let mut devices: Vec<Process> = (0..clients).map(|index| lab.join(index)).collect();
-    until("the first round is closed", || lab.closed() > 0);
+    let mut server = testbed.serve();
+    let mut devices: Vec<Process> = (0..clients).map(|index| testbed.join(index)).collect();
+    until("the first round is closed", || testbed.closed() > 0);
     let began = Instant::now();
     let (mut told, mut served, mut closed, mut closed_at) = (began, began, 0, began);
     let (mut kills, mut server_kills, mut longest) = (0, 0, Duration::ZERO);
@@ -64,15 +64,15 @@ pub(crate) fn run(&Arguments { minutes, clients }: &Arguments) {
         let index = chance.random_range(0..devices.len());
         // Its state directory is free again once it is gone.
         devices.remove(index).kill();
-        devices.insert(index, lab.join(index as u32));
+        devices.insert(index, testbed.join(index as u32));
         kills += 1;
         if served.elapsed() > kill_server {
             served = Instant::now();
             server.kill();
-            server = lab.serve();
+            server = testbed.serve();
             server_kills += 1;
         }
-        let rounds = lab.closed();
+        let rounds = testbed.closed();
         if rounds > closed {
             (closed, closed_at) = (rounds, Instant::now());
         }
@@ -89,7 +89,7 @@ pub(crate) fn run(&Arguments { minutes, clients }: &Arguments) {
             );
         }
     }
-    for (round, record) in (1..).zip(lab.rounds()) {
+    for (round, record) in (1..).zip(testbed.rounds()) {
         assert_eq!(record.round, round, "a round is missing");
     }
     println!(

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
-use federation_tests::weather::Weather;
-use federation_tests::world::World;
+use federation_tests::simulator::Simulator;
 
 /// What a round costs while devices are slow and connections drop, under three round policies.
 ///
@@ -18,14 +18,14 @@ pub(crate) struct Arguments {
     rounds: u32,
 }
 
-const WEATHER: Weather = Weather {
+const FAULTS: Faults = Faults {
     delay: Duration::from_millis(500),
     training: Duration::from_secs(15),
     cut: 0.05,
     device_crash: 0.0,
     server_crash: 0.0,
     downtime: Duration::from_secs(5),
-    ..Weather::CALM
+    ..Faults::NONE
 };
 /// Every fifth device, and how long each of its trainings takes.
 const SLOW: (usize, Duration) = (5, Duration::from_secs(120));
@@ -58,25 +58,25 @@ fn policy(name: &str, rounds: u32, overrides: &[&str]) {
     ];
     let scenario = Scenario::small(&[&common[..], overrides].concat());
     let directory = tempfile::tempdir().expect("the system has a place for temporary files");
-    let mut world = World::new(scenario, WEATHER, 1, directory.path());
+    let mut simulator = Simulator::new(scenario, FAULTS, 1, directory.path());
     for device in (0..20).step_by(SLOW.0) {
-        world.slow_down(device, SLOW.1);
+        simulator.slow_down(device, SLOW.1);
     }
     let mut reached = None;
     for round in 1..rounds {
-        world.run_until(|server| server.run().closed() >= round);
-        let accuracy = world.server().and_then(|server| server.run().records().last()?.accuracy);
+        simulator.run_until(|server| server.run().closed() >= round);
+        let accuracy = simulator.server().and_then(|server| server.run().records().last()?.accuracy);
         if reached.is_none() && accuracy.is_some_and(|accuracy| accuracy >= TARGET) {
-            reached = Some(world.now());
+            reached = Some(simulator.now());
         }
     }
-    world.run_until_end(world.now() + Duration::from_secs(3600));
-    let records = world.records();
+    simulator.run_until_end(simulator.now() + Duration::from_secs(3600));
+    let records = simulator.records();
     let sum = |count: fn(&aggregator::round::RoundRecord) -> usize| records.iter().map(count).sum::<usize>();
     let accuracy = records.last().and_then(|record| record.accuracy).unwrap_or(0.0);
     println!(
         "{name:<26} {:>9.1} s {:>9} {:>6} {:>10} {:>8.1} % {:>12}",
-        world.now().as_secs_f64() / f64::from(rounds),
+        simulator.now().as_secs_f64() / f64::from(rounds),
         sum(|record| record.accepted),
         sum(|record| record.late),
         sum(|record| record.discarded),

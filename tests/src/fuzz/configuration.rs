@@ -3,7 +3,7 @@
 use aggregator::config::{Config, ConfigErrors, Raw};
 use shared::id::RunId;
 
-use super::{Seen, scratch};
+use super::{Seen, tmp};
 
 const RUN: RunId = RunId::from_bytes([9; 8]);
 
@@ -36,7 +36,7 @@ pub const WORDS: &[&str] = &[
 /// If it then means something else.
 #[must_use]
 pub fn file(bytes: &[u8]) -> Seen {
-    let path = scratch::file("run.toml", bytes);
+    let path = tmp::file("run.toml", bytes);
     let read = Config::read(Some(&path), &[], RUN);
     if let Ok(config) = &read {
         round_trip(config);
@@ -46,7 +46,7 @@ pub fn file(bytes: &[u8]) -> Seen {
 
 /// The effective configuration is the same one.
 fn round_trip(config: &Config) {
-    let path = scratch::file("effective.toml", config.effective.to_toml().as_bytes());
+    let path = tmp::file("effective.toml", config.effective.to_toml().as_bytes());
     let again = Config::read(Some(&path), &[], RUN);
     let again = again.unwrap_or_else(|errors| panic!("what was accepted is refused: {errors}"));
     assert_eq!(again.effective, config.effective);

@@ -15,7 +15,7 @@ use shared::seed::Seed;
 use shared::spec::RunSpec;
 use shared::ticket::{Ticket, TicketSecret};
 
-use super::{Seen, scratch};
+use super::{Seen, tmp};
 use crate::keys::device_key;
 
 const RUN: RunId = RunId::from_bytes([3; 8]);
@@ -42,7 +42,7 @@ fn whole() -> &'static [(PathBuf, Vec<u8>)] {
             }
         }
         drop(store);
-        let mut files = scratch::files(folder.path());
+        let mut files = tmp::files(folder.path());
         for (path, bytes) in &mut files {
             if path.ends_with("identity") {
                 // The same in every process: the corpus begins with it.
@@ -72,7 +72,7 @@ fn summed(mut file: Vec<u8>) -> Vec<u8> {
 #[must_use]
 pub fn run(bytes: &[u8]) -> Seen {
     let Some((&first, content)) = bytes.split_first() else { return Seen::of(&"empty") };
-    let folder = scratch::folder();
+    let folder = tmp::folder();
     let whole = whole();
     let chosen = usize::from(first >> 1) % whole.len();
     for (place, (path, right)) in whole.iter().enumerate() {
@@ -82,7 +82,7 @@ pub fn run(bytes: &[u8]) -> Seen {
             true => content.to_vec(),
             false => right.clone(),
         };
-        scratch::write(&folder.join(path), &content);
+        tmp::write(&folder.join(path), &content);
     }
     Seen::of(&used(&folder).map_err(|error| format!("{error:?}").split('{').next().map(str::to_owned)))
 }
@@ -122,7 +122,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// If what is loaded cannot be saved.
 #[must_use]
 pub fn server(bytes: &[u8]) -> Seen {
-    let path = scratch::file("server", bytes);
+    let path = tmp::file("server", bytes);
     let file = ServerFile::of(path.parent().expect("it is in a folder"));
     let loaded = file.load();
     if let Ok(Some(known)) = &loaded {
@@ -147,7 +147,7 @@ pub fn servers() -> Vec<Vec<u8>> {
     let known = KnownServer::from(ticket);
     let renewed = known.clone().redeemed().renewed(device_key(1).public());
     let bytes = |known| {
-        let folder = scratch::folder();
+        let folder = tmp::folder();
         let file = ServerFile::of(&folder);
         file.save(known).expect("there is room");
         std::fs::read(file.path()).expect("just written")

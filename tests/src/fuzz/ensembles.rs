@@ -10,12 +10,12 @@ use shared::id::ClientId;
 use shared::seed::Seed;
 use shared::spec::RunSpec;
 
-use super::{Seen, scratch};
+use super::{Seen, tmp};
 
 /// Opens it, and reads every member.
 #[must_use]
 pub fn run(bytes: &[u8]) -> Seen {
-    let path = scratch::file("ensemble.safetensors", bytes);
+    let path = tmp::file("ensemble.safetensors", bytes);
     let bundle = match Bundle::open(Arc::new(Disk), &path) {
         Ok(bundle) => bundle,
         Err(error) => return Seen::of(&error),
@@ -61,7 +61,7 @@ fn written(members: u8) -> Vec<u8> {
         (member, Box::new(Model(params.expect("a valid network"))) as Box<dyn Origin>)
     };
     let members: Vec<_> = (1..=members).map(of).collect();
-    let path = scratch::folder().join("ensemble.safetensors");
+    let path = tmp::folder().join("ensemble.safetensors");
     write(&Disk, &path, &manifest, &members).expect("there is room");
     std::fs::read(path).expect("just written")
 }

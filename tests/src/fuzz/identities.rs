@@ -11,7 +11,7 @@ use shared::identity::tls::{peer_key, shown};
 use shared::identity::{PublicKey, SecretKey};
 use shared::ticket::{MAX_ADDRESS, MAX_ADDRESSES, Ticket, TicketSecret};
 
-use super::{Seen, scratch};
+use super::{Seen, tmp};
 use crate::keys::device_key;
 
 /// A ticket as it is typed.
@@ -110,10 +110,10 @@ pub fn keys() -> Vec<Vec<u8>> {
 pub fn server(bytes: &[u8]) -> Seen {
     let mut parts = bytes.splitn(2, |&byte| byte == 0);
     let (current, former) = (parts.next().unwrap_or_default(), parts.next());
-    let path = scratch::file("server.key", current);
+    let path = tmp::file("server.key", current);
     let folder = path.parent().expect("it is in a folder");
     if let Some(former) = former {
-        scratch::write(&folder.join("former.key"), former);
+        tmp::write(&folder.join("former.key"), former);
     }
     let loaded = ServerIdentity::load_or_create(folder);
     assert_eq!(std::fs::read(&path).expect("it is there"), current, "never replaced");

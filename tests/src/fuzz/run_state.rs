@@ -10,10 +10,10 @@ use aggregator::start::{StartError, start_on};
 use aggregator::storage::Disk;
 use shared::frame;
 
-use super::{Seen, scratch};
+use super::{Seen, tmp};
+use crate::faults::Faults;
 use crate::scenario::Scenario;
-use crate::weather::Weather;
-use crate::world::World;
+use crate::simulator::Simulator;
 
 /// What stands in its files.
 pub const WORDS: &[&str] =
@@ -31,12 +31,12 @@ fn left() -> &'static Left {
     LEFT.get_or_init(|| {
         let scenario = Scenario::small(&["round.count.min=4"]);
         let folder = tempfile::tempdir().expect("the system has a place for temporary files");
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, folder.path());
-        world.slow_down(0, Duration::from_secs(60));
-        world.slow_down(1, Duration::from_secs(60));
-        let accepted = world.run_directory().accepted(2);
-        world.run_until(|_| accepted.read_dir().is_ok_and(|entries| entries.count() == 2));
-        let mut files = scratch::files(folder.path());
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, folder.path());
+        simulator.slow_down(0, Duration::from_secs(60));
+        simulator.slow_down(1, Duration::from_secs(60));
+        let accepted = simulator.run_directory().accepted(2);
+        simulator.run_until(|_| accepted.read_dir().is_ok_and(|entries| entries.count() == 2));
+        let mut files = tmp::files(folder.path());
         for (path, _) in &mut files {
             *path = path.strip_prefix(folder.path()).expect("it lies there").to_owned();
         }
@@ -54,10 +54,10 @@ fn left() -> &'static Left {
 pub fn run(bytes: &[u8]) -> Seen {
     let Some((&first, content)) = bytes.split_first() else { return Seen::of(&"empty") };
     let Left { scenario, files } = left();
-    let folder = scratch::folder();
+    let folder = tmp::folder();
     let chosen = usize::from(first) % files.len();
     for (place, (path, right)) in files.iter().enumerate() {
-        scratch::write(&folder.join(path), if place == chosen { content } else { right });
+        tmp::write(&folder.join(path), if place == chosen { content } else { right });
     }
     let started =
         start_on(Arc::new(Disk), scenario.config.clone(), &folder, false, |_| Ok::<_, StartError>(()));

@@ -14,7 +14,7 @@ use shared::data::{
     table as tables_of, tensors as tensors_of, text as plays,
 };
 
-use super::{Seen, scratch};
+use super::{Seen, tmp};
 
 /// A whole set is as it should be.
 fn sound(read: &Result<Dataset, DataError>) -> Seen {
@@ -43,9 +43,9 @@ pub fn idx(bytes: &[u8]) -> Seen {
         Some((length, rest)) => rest.split_at((u32::from_le_bytes(*length) as usize).min(rest.len())),
         None => (bytes, bytes),
     };
-    let folder = scratch::folder();
-    scratch::write(&folder.join("train-images-idx3-ubyte"), images);
-    scratch::write(&folder.join("train-labels-idx1-ubyte"), labels);
+    let folder = tmp::folder();
+    tmp::write(&folder.join("train-images-idx3-ubyte"), images);
+    tmp::write(&folder.join("train-labels-idx1-ubyte"), labels);
     let _ = (mnist::read_images(images), mnist::read_labels(labels));
     sound(&mnist::load_split(&folder, Split::Train, 10))
 }
@@ -73,9 +73,9 @@ pub fn idx_seeds() -> Vec<Vec<u8>> {
 pub fn cifar(bytes: &[u8]) -> Seen {
     let Some((&first, content)) = bytes.split_first() else { return Seen::of(&"empty") };
     let variant = if first & 1 == 0 { Cifar::Ten } else { Cifar::Hundred };
-    let folder = scratch::folder();
+    let folder = tmp::folder();
     for name in variant.files(Split::Test) {
-        scratch::write(&folder.join(name), content);
+        tmp::write(&folder.join(name), content);
     }
     sound(&variant.load_split(&folder, Split::Test))
 }
@@ -137,7 +137,7 @@ pub fn tensor_seeds() -> Vec<Vec<u8>> {
     let none = r#"{"x":{"dtype":"F32","shape":[0,1,1],"data_offsets":[0,0]},"y":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
     let mut seeds = vec![[&[0][..], &(none.len() as u64).to_le_bytes(), none.as_bytes()].concat()];
     for set in [bytes, floats, text] {
-        let folder = scratch::folder();
+        let folder = tmp::folder();
         tensors_of::write_split(&folder, Split::Train, &set.expect("a sound set")).expect("there is room");
         let written = std::fs::read(folder.join(tensors_of::file_name(Split::Train))).expect("just written");
         for first in [0, 2, 4] {
@@ -160,9 +160,9 @@ pub fn image(bytes: &[u8]) -> Seen {
         assert!(image.width() <= pictures::MAX_SIDE && image.height() <= pictures::MAX_SIDE);
         assert!(image.as_bytes().len() as u64 <= pictures::MAX_DECODED);
     }
-    let folder = scratch::folder();
+    let folder = tmp::folder();
     for class in ["cat", "dog"] {
-        scratch::write(&folder.join("train").join(class).join("a.png"), &content);
+        tmp::write(&folder.join("train").join(class).join("a.png"), &content);
     }
     let read = Format::detect(&folder, Split::Train).and_then(|format| {
         format.load(&folder, Split::Train, &Reading { shape: Some(vec![3, 4, 4]), ..reading(1) })
@@ -208,7 +208,7 @@ pub fn images() -> Vec<Vec<u8>> {
 /// If what is read is not a sound set.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Seen {
-    let path = scratch::file("play.txt", bytes);
+    let path = tmp::file("play.txt", bytes);
     let folder = path.parent().expect("it is in a folder");
     let splits = [Split::Train, Split::Test].map(|split| plays::load_split(folder, split));
     for read in &splits {

@@ -7,7 +7,7 @@ use aggregator::coordinator::Outcome;
 use aggregator::run::directory::RunDirectory;
 use aggregator::transport::limits::{PREAUTH_CONNECTIONS, UPLOADS};
 use federation_tests::gate::Gate;
-use federation_tests::hosted::Hosted;
+use federation_tests::in_process::InProcessServer;
 use federation_tests::keys::device_key;
 use federation_tests::process::until;
 use federation_tests::raw_peer::{RawPeer, hello, reason_of, update_header};
@@ -16,18 +16,18 @@ use quinn::{ConnectionError, TransportConfig, TransportErrorCode, VarInt};
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::{Progress, ToClient, ToServer, Verdict};
 
-use super::{SAMPLES, SHAPE, assert_counts, assert_finished, honest, hosted, stranger, stranger_key};
+use super::{SAMPLES, SHAPE, assert_counts, assert_finished, honest, in_process, stranger, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_says_nothing_is_sent_away_and_holds_nothing_up() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let mute = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let mute = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     assert_eq!(mute.reason().await, "it did not say hello in time");
-    hosted.remark(&["it did not say hello in time"]);
-    let still_mute = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
-    assert_finished(hosted, &gates, held, 1);
+    in_process.remark(&["it did not say hello in time"]);
+    let still_mute = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
+    assert_finished(in_process, &gates, held, 1);
     // It is told that the aggregator stops, or at least cut off.
     still_mute.closed().await;
 }
@@ -35,10 +35,10 @@ async fn who_says_nothing_is_sent_away_and_holds_nothing_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_signs_of_life_drowns_nobody() {
     const FLOOD: usize = 50_000;
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
-    let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     peer.join(stranger(7)).await;
     let sign = frame::encode(&ToServer::Heartbeat(Progress { round: Some(1), done: 1, total: 0 }), 0);
     let flood = tokio::spawn(async move {
@@ -50,7 +50,7 @@ async fn a_flood_of_signs_of_life_drowns_nobody() {
         }
         peer.closed().await
     });
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
     flood.await.unwrap();
 }
 
@@ -65,10 +65,10 @@ fn files(directory: &Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_uploads_before_the_welcome() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
-    let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     let connection = peer.connection.clone();
     let stream = connection.open_uni();
     tokio::pin!(stream);
@@ -80,22 +80,23 @@ async fn nobody_uploads_before_the_welcome() {
     assert!(!opened, "a stranger may open no stream for an upload");
     peer.join(stranger(7)).await;
     stream.await.expect("whoever was welcomed may");
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
     // Long enough for all of them to come before the first is sent away, on a machine with other things to do as well.
     let signs = ["connection.heartbeat=1", "connection.lost-after=10"];
-    let (directory, hosted) = hosted(2, &[&["round.count.min=2", "run.rounds=1"][..], &signs].concat());
+    let (directory, in_process) =
+        in_process(2, &[&["round.count.min=2", "run.rounds=1"][..], &signs].concat());
     let spool = spool(&directory);
-    let gates = honest(&hosted);
+    let gates = honest(&in_process);
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
     let mut halted = Vec::new();
     for number in 0..UPLOADS as u8 + 3 {
         // The last three would be done in no time, if they had their turn.
         let (announced, sent) = if usize::from(number) < UPLOADS { (100_000, 50_000) } else { (4, 4) };
-        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(number)).await;
+        let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(number)).await;
         peer.join(stranger(number)).await;
         let mut stream = peer.connection.open_uni().await.unwrap();
         let update = ToServer::Update(update_header(1, SAMPLES));
@@ -112,7 +113,7 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
     // Whoever comes now is heard, and in the meantime nobody else has begun to upload.
     let mut quiet = Vec::new();
     for number in 100..105 {
-        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(number)).await;
+        let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(number)).await;
         peer.join(stranger(number)).await;
         quiet.push(peer);
     }
@@ -124,7 +125,7 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
     for gate in &gates {
         assert_eq!(gate.receipt(1), Verdict::Accepted);
     }
-    let (outcome, records, model) = hosted.end();
+    let (outcome, records, model) = in_process.end();
     assert_eq!((outcome, records.len(), records[0].accepted), (Outcome::Completed, 1, 2));
     // The three that are no updates had their turn first, but the round need not wait for what becomes of them.
     assert!(records[0].rejected <= 3, "{:?}", records[0]);
@@ -142,9 +143,9 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_that_cannot_be_written_down_costs_only_that_upload() {
-    let (directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
+    let (directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let spool = spool(&directory);
-    let gates = honest(&hosted);
+    let gates = honest(&in_process);
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
     // Not the disk's fault, and it passes: as too many open files do.
     fs::remove_dir(&spool).unwrap();
@@ -152,20 +153,20 @@ async fn an_update_that_cannot_be_written_down_costs_only_that_upload() {
     for held in held {
         held.open();
     }
-    hosted.remark(&["cannot write updates to", spool.to_str().unwrap(), "Not a directory"]);
-    hosted.remark(&["says hello"]);
-    hosted.remark(&["says hello"]);
-    hosted.remark(&["says hello"]);
+    in_process.remark(&["cannot write updates to", spool.to_str().unwrap(), "Not a directory"]);
+    in_process.remark(&["says hello"]);
+    in_process.remark(&["says hello"]);
+    in_process.remark(&["says hello"]);
     fs::remove_file(&spool).unwrap();
     fs::create_dir(&spool).unwrap();
     for gate in &gates {
         assert_eq!(gate.receipt(1), Verdict::Accepted);
     }
-    let more = hosted.said();
+    let more = in_process.said();
     // Between the file and the folder there is a moment without either, which is another thing to say.
     let again = |text: &String| text.contains("cannot write updates to") && text.contains("Not a directory");
     assert!(!more.iter().any(again), "it was said once: {more:#?}");
-    assert_counts(hosted, &[(2, 0, 0)]);
+    assert_counts(in_process, &[(2, 0, 0)]);
 }
 
 /// A peer that takes so little in that no task gets through, and allows so many streams for tasks.
@@ -176,9 +177,14 @@ fn narrow(window: u32, tasks: u32) -> TransportConfig {
 }
 
 /// Tries to connect, and is refused for want of a place.
-async fn assert_turned_away(hosted: &Hosted) {
-    match RawPeer::connect_as(hosted.address(), hosted.pin(), &stranger_key(7), TransportConfig::default())
-        .await
+async fn assert_turned_away(in_process: &InProcessServer) {
+    match RawPeer::connect_as(
+        in_process.address(),
+        in_process.pin(),
+        &stranger_key(7),
+        TransportConfig::default(),
+    )
+    .await
     {
         Err(ConnectionError::ConnectionClosed(close)) => {
             assert_eq!(close.error_code, TransportErrorCode::CONNECTION_REFUSED);
@@ -190,20 +196,20 @@ async fn assert_turned_away(hosted: &Hosted) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_have_few_places_until_they_are_welcome() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let mut strangers = Vec::new();
     for _ in 0..PREAUTH_CONNECTIONS {
-        strangers.push(RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await);
+        strangers.push(RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await);
     }
-    assert_turned_away(&hosted).await;
-    hosted.remark(&["turned a connection away"]);
-    assert_turned_away(&hosted).await;
+    assert_turned_away(&in_process).await;
+    in_process.remark(&["turned a connection away"]);
+    assert_turned_away(&in_process).await;
     strangers[0].join(stranger(7)).await;
-    let _another = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
-    assert_turned_away(&hosted).await;
-    assert_finished(hosted, &gates, held, 1);
+    let _another = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
+    assert_turned_away(&in_process).await;
+    assert_finished(in_process, &gates, held, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,23 +217,24 @@ async fn there_are_so_many_places_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let overrides = ["data.clients=2", "data.limit=20", "round.count.min=2", "run.rounds=1"];
     let root = directory.path().join("run");
-    let hosted =
-        Hosted::start_with(Scenario::small(&overrides), &root, |listener| listener.with_max_connections(3));
-    let gates = honest(&hosted);
+    let in_process = InProcessServer::start_with(Scenario::small(&overrides), &root, |listener| {
+        listener.with_max_connections(3)
+    });
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
-    let mut third = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut third = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     third.join(stranger(7)).await;
-    assert_turned_away(&hosted).await;
-    hosted.remark(&["turned a connection away", "3 places"]);
+    assert_turned_away(&in_process).await;
+    in_process.remark(&["turned a connection away", "3 places"]);
     // It has its place until it is gone.
     third.connection.close(VarInt::from_u32(0), b"");
-    hosted.remark(&["disconnected"]);
+    in_process.remark(&["disconnected"]);
     let mut fourth = Err(ConnectionError::TimedOut);
     for _ in 0..1000 {
         if fourth.is_err() {
             fourth = RawPeer::connect_as(
-                hosted.address(),
-                hosted.pin(),
+                in_process.address(),
+                in_process.pin(),
                 &stranger_key(8),
                 TransportConfig::default(),
             )
@@ -235,7 +242,7 @@ async fn there_are_so_many_places_and_no_more() {
         }
     }
     fourth.unwrap_or_else(|error| panic!("{error}")).join(stranger(8)).await;
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -246,15 +253,16 @@ async fn who_takes_nothing_of_its_task_is_sent_away() {
         // Longer than a busy machine stands still: the connection itself would be lost then.
         let lost = ["connection.heartbeat=0.5", "connection.lost-after=3"];
         let rounds = ["round.count.min=2", "round.start=3", "run.rounds=1"];
-        let (_directory, hosted) = hosted(3, &[&[&model[..]][..], &lost, &rounds].concat());
-        let mut deaf = RawPeer::connect_as(hosted.address(), hosted.pin(), &device_key(2), narrow(2000, 10))
-            .await
-            .unwrap();
-        deaf.join(hello(hosted.client(2), SAMPLES, &SHAPE, 10)).await;
-        let gates = honest(&hosted);
+        let (_directory, in_process) = in_process(3, &[&[&model[..]][..], &lost, &rounds].concat());
+        let mut deaf =
+            RawPeer::connect_as(in_process.address(), in_process.pin(), &device_key(2), narrow(2000, 10))
+                .await
+                .unwrap();
+        deaf.join(hello(in_process.client(2), SAMPLES, &SHAPE, 10)).await;
+        let gates = honest(&in_process);
         let held = gates.iter().map(Gate::held).collect();
         assert_eq!(reason_of(deaf.stays().await), "it takes nothing of what it is sent");
-        assert_finished(hosted, &gates, held, 1);
+        assert_finished(in_process, &gates, held, 1);
     }
 }
 
@@ -262,12 +270,13 @@ async fn who_takes_nothing_of_its_task_is_sent_away() {
 async fn who_falls_behind_is_sent_the_newest_task_alone() {
     const ROUNDS: u32 = 6;
     let rounds = ["round.count.min=2", "round.count.max=2", "round.start=3", "run.rounds=6"];
-    let (_directory, hosted) = hosted(3, &[&rounds[..], &["connection.lost-after=60"]].concat());
-    let mut slow = RawPeer::connect_as(hosted.address(), hosted.pin(), &device_key(2), narrow(1 << 20, 0))
-        .await
-        .unwrap();
-    slow.join(hello(hosted.client(2), SAMPLES, &SHAPE, 10)).await;
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(3, &[&rounds[..], &["connection.lost-after=60"]].concat());
+    let mut slow =
+        RawPeer::connect_as(in_process.address(), in_process.pin(), &device_key(2), narrow(1 << 20, 0))
+            .await
+            .unwrap();
+    slow.join(hello(in_process.client(2), SAMPLES, &SHAPE, 10)).await;
+    let gates = honest(&in_process);
     let mut held: Vec<_> = Vec::new();
     for round in 1..ROUNDS {
         held = gates.iter().map(Gate::held).collect();
@@ -302,5 +311,5 @@ async fn who_falls_behind_is_sent_the_newest_task_alone() {
     for gate in &gates {
         assert_eq!(gate.receipt(ROUNDS), Verdict::Accepted);
     }
-    assert_counts(hosted, &[(2, 0, 0); ROUNDS as usize]);
+    assert_counts(in_process, &[(2, 0, 0); ROUNDS as usize]);
 }

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use aggregator::database::Database;
 use federation_tests::gate::Gate;
-use federation_tests::lab::Lab;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
+use federation_tests::testbed::Testbed;
 use quinn::{ConnectionError, TransportConfig};
 use shared::eligibility::Ineligible;
 use shared::frame;
 use shared::message::{ToServer, Verdict};
 
-use super::{SAMPLES, SHAPE, assert_finished, honest, hosted, stranger_key};
+use super::{SAMPLES, SHAPE, assert_finished, honest, in_process, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
@@ -19,19 +19,19 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     /// A few lines for each of three peers, and one for each of two rounds.
     const LINES: usize = 60;
     // The liar gives no sign that it is there but its lies.
-    let lab = Lab::new(2, &["run.rounds=1", "data.limit=20", "connection.lost-after=15"]);
-    let server = lab.serve();
-    let gates = [lab.gate(0), lab.gate(1)];
+    let testbed = Testbed::new(2, &["run.rounds=1", "data.limit=20", "connection.lost-after=15"]);
+    let server = testbed.serve();
+    let gates = [testbed.gate(0), testbed.gate(1)];
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
-    let address: SocketAddr = lab.address().parse().unwrap();
+    let address: SocketAddr = testbed.address().parse().unwrap();
     // Strangers that are never let in come and go meanwhile.
     for _ in 0..20 {
-        let mut mute = RawPeer::connect(address, lab.key(), &stranger_key(8)).await;
+        let mut mute = RawPeer::connect(address, testbed.key(), &stranger_key(8)).await;
         mute.say(b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n").await;
         mute.reason().await;
     }
     let client = stranger_key(7).public().client();
-    let mut liar = RawPeer::connect(address, lab.key(), &stranger_key(7)).await;
+    let mut liar = RawPeer::connect(address, testbed.key(), &stranger_key(7)).await;
     liar.join(hello(client, SAMPLES, &SHAPE, 10)).await;
     for number in 0..FLOOD {
         let reason = "no reason at all ".repeat(20);
@@ -61,7 +61,7 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     let counted = |line: &str| line.contains(&more) && line.contains("more things");
     assert_eq!(ended.text.lines().filter(|line| counted(line)).count(), 1, "{}", ended.text);
 
-    let database = Database::open_existing(&lab.path("identity")).unwrap().unwrap();
+    let database = Database::open_existing(&testbed.path("identity")).unwrap().unwrap();
     let run = database.runs().unwrap().remove(0).run;
     let arrivals = |round| database.arrivals(&run, round).unwrap();
     let liars: Vec<_> = arrivals(1).into_iter().filter(|of| of.device == client.to_string()).collect();
@@ -82,19 +82,20 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_speaks_another_version_is_told_of_once() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     for _ in 0..3 {
         let names = vec![b"federation/1".to_vec(), b"h3".to_vec()];
         let key = stranger_key(7);
         let transport = TransportConfig::default();
-        let refused = RawPeer::connect_offering(names, hosted.address(), hosted.pin(), &key, transport).await;
+        let refused =
+            RawPeer::connect_offering(names, in_process.address(), in_process.pin(), &key, transport).await;
         assert!(matches!(refused, Err(ConnectionError::ConnectionClosed(_))), "there is no such version");
     }
     let spoken = ["127.0.0.1", "speaks no version", "federation/5", "update"];
-    hosted.remark(&spoken);
-    let again = hosted.said().iter().filter(|said| said.contains(spoken[1])).count();
+    in_process.remark(&spoken);
+    let again = in_process.said().iter().filter(|said| said.contains(spoken[1])).count();
     assert_eq!(again, 0, "it was said once");
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
 }

@@ -10,7 +10,7 @@ use shared::message::{Discard, Progress, Refusal, Rejection, ToClient, ToServer,
 use shared::record::Record;
 use shared::ticket::TicketSecret;
 
-use super::{SAMPLES, SHAPE, assert_finished, honest, hosted, stranger, stranger_key};
+use super::{SAMPLES, SHAPE, assert_finished, honest, in_process, stranger, stranger_key};
 
 /// A frame around any bytes.
 fn frame_of(body: &[u8], payload: u64) -> Vec<u8> {
@@ -38,8 +38,8 @@ fn wrong_frames() -> Vec<(Vec<u8>, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_frame_closes_the_connection_with_the_reason() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=2"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=2"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
 
     let update = frame::encode(&ToServer::Update(update_header(1, SAMPLES)), 0);
@@ -48,7 +48,7 @@ async fn what_is_no_frame_closes_the_connection_with_the_reason() {
     on_control.push((update, "a message with payload that takes none, or the other way round"));
     for joined in [false, true] {
         for (bytes, reason) in &on_control {
-            let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+            let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
             if joined {
                 peer.join(stranger(7)).await;
             }
@@ -57,12 +57,12 @@ async fn what_is_no_frame_closes_the_connection_with_the_reason() {
             assert!(said.contains(reason), "control, joined {joined}: {said:?} instead of {reason:?}");
             // Of strangers the operator hears a word a minute.
             if joined {
-                hosted.remark(&[reason]);
+                in_process.remark(&[reason]);
             }
         }
         // Less than a frame, and then nothing any more.
         for length in [0, 1, HEADER_LEN - 1, HEADER_LEN] {
-            let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+            let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
             if joined {
                 peer.join(stranger(7)).await;
             }
@@ -92,20 +92,20 @@ async fn what_is_no_frame_closes_the_connection_with_the_reason() {
     on_uploads.push((Vec::new(), "stream finished early"));
     on_uploads.push((frame::encode(&header, 9)[..=HEADER_LEN].to_vec(), "stream finished early"));
     for (bytes, reason) in on_uploads {
-        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+        let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
         peer.join(stranger(7)).await;
         peer.send(bytes).await;
         let said = peer.reason().await;
         assert!(said.contains(reason), "upload: {said:?} instead of {reason:?}");
-        hosted.remark(&[reason]);
+        in_process.remark(&[reason]);
     }
-    assert_finished(hosted, &gates, held, 2);
+    assert_finished(in_process, &gates, held, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_fit_is_refused_with_the_reason() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let id = stranger_key(7).public().client();
     let shape = Refusal::Shape { expected: vec![1, 28, 28], found: vec![3, 32, 32] };
@@ -114,13 +114,13 @@ async fn who_does_not_fit_is_refused_with_the_reason() {
         (hello(id, SAMPLES, &SHAPE, 100), Refusal::Classes { expected: 10, found: 100 }),
         (hello(id, 0, &SHAPE, 10), Refusal::NoSamples),
     ] {
-        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+        let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
         peer.say(&frame::encode(&ToServer::Hello(hello), 0)).await;
         assert_eq!(peer.answer().await.unwrap(), ToClient::Refused(refusal));
         assert_eq!(peer.reason().await, "goodbye");
     }
 
-    let mut twice = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut twice = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     twice.join(stranger(7)).await;
     twice.say(&frame::encode(&ToServer::Hello(stranger(7)), 0)).await;
     match twice.answer().await.unwrap() {
@@ -129,14 +129,14 @@ async fn who_does_not_fit_is_refused_with_the_reason() {
     }
 
     // Whoever comes with the identity of another takes its place; the other is told.
-    let mut first = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(8)).await;
+    let mut first = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(8)).await;
     first.join(stranger(8)).await;
-    let mut second = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(8)).await;
+    let mut second = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(8)).await;
     second.join(stranger(8)).await;
     assert_eq!(first.answer().await.unwrap(), ToClient::Refused(Refusal::Replaced));
 
     // The id of another, without its key.
-    let mut thief = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(9)).await;
+    let mut thief = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(9)).await;
     thief.say(&frame::encode(&ToServer::Hello(stranger(8)), 0)).await;
     let known = stranger_key(9).public().client();
     assert_eq!(thief.answer().await.unwrap(), ToClient::Refused(Refusal::Identity { known }));
@@ -144,19 +144,19 @@ async fn who_does_not_fit_is_refused_with_the_reason() {
 
     // A ticket comes before the hello, and once.
     let ticket = frame::encode(&ToServer::Redeem(TicketSecret::from_bytes([0; 16])), 0);
-    let mut late = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(10)).await;
+    let mut late = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(10)).await;
     late.join(stranger(10)).await;
     late.say(&ticket).await;
     assert!(matches!(late.answer().await.unwrap(), ToClient::Refused(Refusal::Protocol(_))));
-    let mut twice = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(10)).await;
+    let mut twice = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(10)).await;
     twice.say(&ticket.repeat(2)).await;
     assert_eq!(twice.reason().await, "it said something else before hello");
 
     // No hello at all: nothing to refuse.
-    let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     peer.say(&frame::encode(&ToServer::Heartbeat(Progress::default()), 0)).await;
     assert_eq!(peer.reason().await, "it said something else before hello");
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
 }
 
 /// An update that fits the model and changes nothing.
@@ -230,12 +230,12 @@ async fn every_bad_update_gets_its_verdict_and_none_counts() {
         set
     });
     let clients = bad.len() as u32 + 5;
-    let (_directory, hosted) = hosted(clients, &["round.count.min=3", "run.rounds=2"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(clients, &["round.count.min=3", "run.rounds=2"]);
+    let gates = honest(&in_process);
     let mut peers = Vec::new();
     for index in 2..clients {
-        let mut peer = RawPeer::connect(hosted.address(), hosted.pin(), &device_key(index)).await;
-        peer.join(hello(hosted.client(index), SAMPLES, &SHAPE, 10)).await;
+        let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &device_key(index)).await;
+        peer.join(hello(in_process.client(index), SAMPLES, &SHAPE, 10)).await;
         peers.push(peer);
     }
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
@@ -265,7 +265,7 @@ async fn every_bad_update_gets_its_verdict_and_none_counts() {
     };
 
     // Who came after the round had opened.
-    let mut stranger_in = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut stranger_in = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     stranger_in.join(stranger(7)).await;
     stranger_in.update(update_header(1, SAMPLES), &bytes(honest.clone())).await;
     assert_eq!(stranger_in.verdict(1).await, Verdict::Rejected(Rejection::NotInCohort { round: 1 }));
@@ -297,7 +297,7 @@ async fn every_bad_update_gets_its_verdict_and_none_counts() {
     for held in held {
         held.open();
     }
-    let (outcome, records, model) = hosted.end();
+    let (outcome, records, model) = in_process.end();
     assert_eq!(outcome, Outcome::Completed);
     let counts: Vec<_> =
         records.iter().map(|round| (round.accepted, round.rejected, round.discarded)).collect();

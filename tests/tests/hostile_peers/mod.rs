@@ -10,7 +10,7 @@ mod posing;
 
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;
-use federation_tests::hosted::Hosted;
+use federation_tests::in_process::InProcessServer;
 use federation_tests::keys::device_key;
 use federation_tests::raw_peer::hello;
 use federation_tests::scenario::Scenario;
@@ -22,13 +22,13 @@ const SHAPE: [usize; 3] = [1, 28, 28];
 const SAMPLES: u64 = 10;
 
 /// A federation of so many clients with ten samples each.
-fn hosted(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, Hosted) {
+fn in_process(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, InProcessServer) {
     let directory = tempfile::tempdir().unwrap();
     let sizes = [format!("data.clients={clients}"), format!("data.limit={}", 10 * clients)];
     let sizes = sizes.iter().map(String::as_str);
     let overrides: Vec<&str> = sizes.chain(overrides.iter().copied()).collect();
-    let hosted = Hosted::start(Scenario::small(&overrides), &directory.path().join("run"));
-    (directory, hosted)
+    let in_process = InProcessServer::start(Scenario::small(&overrides), &directory.path().join("run"));
+    (directory, in_process)
 }
 
 /// The key of a stranger.
@@ -42,12 +42,17 @@ fn stranger(number: u8) -> Hello {
 }
 
 /// Two honest clients, held in the first round.
-fn honest(hosted: &Hosted) -> [Gate; 2] {
-    [hosted.gate(0), hosted.gate(1)]
+fn honest(in_process: &InProcessServer) -> [Gate; 2] {
+    [in_process.gate(0), in_process.gate(1)]
 }
 
 /// The honest two finish `rounds` rounds, in each of which exactly their updates count.
-fn assert_finished(hosted: Hosted, gates: &[Gate; 2], held: Vec<federation_tests::gate::Held>, rounds: u32) {
+fn assert_finished(
+    in_process: InProcessServer,
+    gates: &[Gate; 2],
+    held: Vec<federation_tests::gate::Held>,
+    rounds: u32,
+) {
     let mut held = held;
     for round in 1..=rounds {
         for held in held.drain(..) {
@@ -61,12 +66,12 @@ fn assert_finished(hosted: Hosted, gates: &[Gate; 2], held: Vec<federation_tests
             held = gates.iter().map(Gate::held).collect();
         }
     }
-    assert_counts(hosted, &vec![(2, 0, 0); rounds as usize]);
+    assert_counts(in_process, &vec![(2, 0, 0); rounds as usize]);
 }
 
 /// The run completes with so many updates accepted, rejected and discarded in each round.
-fn assert_counts(hosted: Hosted, expected: &[(usize, usize, usize)]) {
-    let (outcome, records, model) = hosted.end();
+fn assert_counts(in_process: InProcessServer, expected: &[(usize, usize, usize)]) {
+    let (outcome, records, model) = in_process.end();
     assert_eq!(outcome, Outcome::Completed);
     let counts: Vec<_> =
         records.iter().map(|round| (round.accepted, round.rejected, round.discarded)).collect();

@@ -5,39 +5,39 @@ use federation_tests::raw_peer::RawPeer;
 use shared::frame;
 use shared::message::{Progress, ToServer};
 
-use super::{assert_finished, honest, hosted, stranger, stranger_key};
+use super::{assert_finished, honest, in_process, stranger, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_who_was_let_in_speaks_for_another_device() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
-    let mut victim = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(8)).await;
+    let mut victim = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(8)).await;
     victim.join(stranger(8)).await;
     let as_victim = frame::encode(&ToServer::Hello(stranger(8)), 0);
     let again = frame::encode(&ToServer::Hello(stranger(7)), 0);
     let goodbye = frame::encode(&ToServer::Goodbye, 0);
     let posing = "it said hello in the name of another device than the one that it has proved to be";
     for (before, reason) in [(&[][..], posing), (&goodbye[..], "the device left"), (&again[..], posing)] {
-        let mut thief = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+        let mut thief = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
         thief.join(stranger(7)).await;
         thief.say(&[before, &as_victim[..]].concat()).await;
         assert_eq!(thief.reason().await, reason);
     }
     // Nobody has taken its place: it is heard as before.
     victim.say(&frame::encode(&ToServer::Heartbeat(Progress::default()), 0)).await;
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
     assert_eq!(victim.answer().await.ok(), Some(shared::message::ToClient::Finished { rounds: 1 }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_says_goodbye_has_no_place_any_more() {
-    let (_directory, hosted) = hosted(2, &["round.count.min=2", "run.rounds=1"]);
-    let gates = honest(&hosted);
+    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
-    let mut stays = RawPeer::connect(hosted.address(), hosted.pin(), &stranger_key(7)).await;
+    let mut stays = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     stays.join(stranger(7)).await;
     stays.say(&frame::encode(&ToServer::Goodbye, 0)).await;
     assert_eq!(stays.reason().await, "the device left");
-    assert_finished(hosted, &gates, held, 1);
+    assert_finished(in_process, &gates, held, 1);
 }

@@ -15,14 +15,14 @@ use shared::message::{ToClient, Verdict};
 
 use super::clock::Clock;
 use super::queue::Happening;
-use super::{World, across};
+use super::{Simulator, across};
 use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::server::{Effect, Server};
 
 /// Disk operations among which a drawn death or want of room falls; a run of three rounds has some 200.
 const DISK_LIFE: usize = 250;
 
-impl World {
+impl Simulator {
     /// The aggregator's first life ends at the disk operation `fatal` of that life; given again, so does the next one.
     pub fn die_at(&mut self, fatal: usize, loss: Loss) {
         self.deaths.push_back((fatal, loss));
@@ -81,7 +81,7 @@ impl World {
         }
         let (fatal, loss) = match self.deaths.pop_front() {
             Some(death) => death,
-            None if self.happens(self.weather.disk_death) => {
+            None if self.happens(self.faults.disk_death) => {
                 let seed = self.chance.random();
                 let loss = if self.chance.random() { Loss::Some(seed) } else { Loss::Nothing };
                 (self.chance.random_range(0..DISK_LIFE), loss)
@@ -89,7 +89,7 @@ impl World {
             None => (usize::MAX, Loss::Nothing),
         };
         self.disk = self.disk.next_life(fatal, loss);
-        if self.happens(self.weather.full) {
+        if self.happens(self.faults.full) {
             let from = self.chance.random_range(0..DISK_LIFE);
             self.disk = self.disk.clone().full_during(from..from + self.chance.random_range(1..20));
         }
@@ -129,7 +129,7 @@ impl World {
     }
 
     pub(super) fn server_event(&mut self, event: Event) {
-        if self.server.is_some() && self.happens(self.weather.server_crash) {
+        if self.server.is_some() && self.happens(self.faults.server_crash) {
             // Perhaps what it was at was done, and nobody has heard of it.
             if self.chance.random()
                 && let Some(server) = &mut self.server
@@ -139,8 +139,8 @@ impl World {
             self.server_dies();
             return;
         }
-        if self.happens(self.weather.jump) {
-            let by = self.draw(self.weather.farthest);
+        if self.happens(self.faults.jump) {
+            let by = self.draw(self.faults.farthest);
             self.server_clock.jump(by);
             self.troubles.jumps += 1;
         }
@@ -161,11 +161,11 @@ impl World {
         if self.step_is_due || !self.server.as_ref().is_some_and(Server::is_busy) {
             return;
         }
-        if self.weather.disk.is_zero() {
+        if self.faults.disk.is_zero() {
             self.make_step();
         } else {
             self.step_is_due = true;
-            let takes = self.draw(self.weather.disk);
+            let takes = self.draw(self.faults.disk);
             self.schedule(takes, Happening::StepIsMade { server_life: self.server_deaths });
         }
     }
@@ -210,7 +210,7 @@ impl World {
         for peer in peers {
             self.cut(peer);
         }
-        let downtime = self.draw(self.weather.downtime);
+        let downtime = self.draw(self.faults.downtime);
         self.schedule(downtime, Happening::ServerStarts);
     }
 }

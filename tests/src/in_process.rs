@@ -27,7 +27,7 @@ use shared::id::ClientId;
 use shared::identity::PublicKey;
 
 /// An aggregator on a thread of this process. It stops when this is dropped.
-pub struct Hosted {
+pub struct InProcessServer {
     scenario: Scenario,
     address: SocketAddr,
     pin: PublicKey,
@@ -36,7 +36,7 @@ pub struct Hosted {
     stop: watch::Sender<bool>,
 }
 
-impl Hosted {
+impl InProcessServer {
     /// Serves `scenario`, its run in `root`, on a port of the system's choice.
     ///
     /// # Panics
@@ -94,8 +94,8 @@ impl Hosted {
                 (outcome, run.records().to_vec(), model)
             })
         });
-        let hosted = remarks.recv_timeout(PATIENCE).expect("the aggregator listens");
-        let address = hosted.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
+        let in_process = remarks.recv_timeout(PATIENCE).expect("the aggregator listens");
+        let address = in_process.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
         let address = address.and_then(|text| text.parse().ok()).expect("it says where");
         Self { scenario, address, pin, remarks, ended: Some(ended), stop }
     }
@@ -165,7 +165,7 @@ impl Hosted {
     }
 }
 
-impl Drop for Hosted {
+impl Drop for InProcessServer {
     fn drop(&mut self) {
         let _ = self.stop.send(true);
     }

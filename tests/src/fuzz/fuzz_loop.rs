@@ -113,7 +113,7 @@ pub fn examine(target: &Target, input: &[u8], watch: Watch<'_>) -> Result<Seen, 
 }
 
 /// Plays mutations of a target's corpus one after the other. The same seed gives the same inputs.
-pub struct Hunt<'a> {
+pub struct FuzzLoop<'a> {
     target: &'a Target,
     watch: Watch<'a>,
     mutator: Mutator,
@@ -123,20 +123,20 @@ pub struct Hunt<'a> {
     pub played: u64,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> FuzzLoop<'a> {
     /// Plays the corpus. An error is its input that fails.
     pub fn begin(target: &'a Target, seed: u64, watch: Watch<'a>) -> Result<Self, (Vec<u8>, Failure)> {
         let mutator = Mutator::new(seed, target.name, target.words);
-        let mut hunt =
+        let mut fuzz_loop =
             Self { target, watch, mutator, pool: target.corpus(), seen: HashSet::new(), played: 0 };
         // What is allocated once and kept is not the first input's.
-        if let Some(first) = hunt.pool.first() {
+        if let Some(first) = fuzz_loop.pool.first() {
             let _ = examine(target, first, Watch { memory: None, patience: None });
         }
-        for input in hunt.pool.clone() {
-            hunt.play(&input).map_err(|failure| (input, failure))?;
+        for input in fuzz_loop.pool.clone() {
+            fuzz_loop.play(&input).map_err(|failure| (input, failure))?;
         }
-        Ok(hunt)
+        Ok(fuzz_loop)
     }
 
     /// The next input.
@@ -180,14 +180,15 @@ mod tests {
             Seen::of(&["none", "one", "two", "three", "four"][depth].chars().collect::<Vec<_>>())
         }
         let target = Target::new("test", "", run, || vec![b"dxxx".to_vec()]);
-        let mut hunt = Hunt::begin(&target, 1, WATCH).map_err(|(_, failure)| failure).expect("the corpus");
+        let mut fuzz_loop =
+            FuzzLoop::begin(&target, 1, WATCH).map_err(|(_, failure)| failure).expect("the corpus");
         let failure = (0..2_000_000).find_map(|_| {
-            let input = hunt.next_input();
-            hunt.play(&input).err().map(|failure| (input, failure))
+            let input = fuzz_loop.next_input();
+            fuzz_loop.play(&input).err().map(|failure| (input, failure))
         });
         let (input, failure) = failure.expect("it is found");
         assert!(input.starts_with(b"deep"));
         assert!(failure.to_string().contains("six bytes"), "{failure}");
-        assert!(hunt.outcomes() >= 4);
+        assert!(fuzz_loop.outcomes() >= 4);
     }
 }

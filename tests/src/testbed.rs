@@ -25,13 +25,13 @@ const PORTS: std::ops::Range<u16> = 10_000..16_000;
 
 /// A folder with all that a federation of processes needs. Devices have the identities of simulated clients,
 /// so the model must be the simulation's, byte for byte.
-pub struct Lab {
+pub struct Testbed {
     folder: tempfile::TempDir,
     scenario: Scenario,
     port: u16,
 }
 
-impl Lab {
+impl Testbed {
     /// A federation as [`Scenario::small`] that waits for each of its clients in every round; `overrides` as
     /// on the command line. Clients that vanish are noticed after two seconds.
     ///
@@ -45,17 +45,17 @@ impl Lab {
         all.extend(overrides);
         let scenario = Scenario::of_devices(&all);
         let folder = tempfile::tempdir().expect("the system has a place for temporary files");
-        let lab = Self { folder, scenario, port: free_port() };
-        fs::write(lab.path("run.toml"), lab.scenario.config.effective.to_toml()).expect("written");
-        let (config, data) = (lab.name("run.toml"), lab.name("data"));
+        let testbed = Self { folder, scenario, port: free_port() };
+        fs::write(testbed.path("run.toml"), testbed.scenario.config.effective.to_toml()).expect("written");
+        let (config, data) = (testbed.name("run.toml"), testbed.name("data"));
         let split = run(&programs().aggregator, &["data", "split", &config, "--out", &data]);
         assert_eq!(split.code, Some(0), "{}", split.text);
         for index in 0..clients {
-            fs::create_dir(lab.state(index)).expect("created");
+            fs::create_dir(testbed.state(index)).expect("created");
             let digits = device_key(index).digits();
-            fs::write(lab.state(index).join("identity"), format!("{digits}\n")).expect("written");
+            fs::write(testbed.state(index).join("identity"), format!("{digits}\n")).expect("written");
         }
-        lab
+        testbed
     }
 
     /// A path in the folder.

@@ -38,7 +38,7 @@ pub struct Conditions {
 
 impl Conditions {
     /// Nothing stands in the way.
-    pub const CALM: Self = Self { delay: Duration::ZERO, loss: 0.0, width: None, closed: false };
+    pub const PERFECT: Self = Self { delay: Duration::ZERO, loss: 0.0, width: None, closed: false };
 }
 
 struct State {
@@ -64,14 +64,14 @@ struct Passing {
 }
 
 /// Passes datagrams between a device and a server until it is dropped.
-pub struct Strait {
+pub struct Netem {
     state: Arc<Mutex<State>>,
     counts: Arc<Counts>,
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Strait {
+impl Netem {
     /// Between whoever comes to `front` and `server`.
     ///
     /// # Panics
@@ -82,7 +82,7 @@ impl Strait {
         front.set_read_timeout(Some(LOOK)).expect("it is not zero");
         let rng = Seed::root(seed).derive("strait").rng();
         let now = Instant::now();
-        let state = Arc::new(Mutex::new(State { conditions: Conditions::CALM, rng, free: [now; 2] }));
+        let state = Arc::new(Mutex::new(State { conditions: Conditions::PERFECT, rng, free: [now; 2] }));
         let (counts, ends): (Arc<Counts>, Arc<AtomicBool>) = Default::default();
         let (up, passing_up) = channel();
         let (down, passing_down) = channel();
@@ -118,7 +118,7 @@ impl Strait {
     }
 }
 
-impl Drop for Strait {
+impl Drop for Netem {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..).rev() {

@@ -6,22 +6,27 @@ use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
 use aggregator::round::{WaitedFor, jsonl};
+use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::schedule::Schedule;
-use federation_tests::weather::Weather;
-use federation_tests::world::{Troubles, World};
+use federation_tests::simulator::{Simulator, Troubles};
 use models::ParamSet;
 
 /// Schedules of the suite.
 const SCHEDULES: u64 = 200;
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-fn run(scenario: &Scenario, weather: Weather, seed: u64) -> ParamSet {
+fn run(scenario: &Scenario, faults: Faults, seed: u64) -> ParamSet {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(scenario.clone(), weather, seed, directory.path());
-    assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "seed {seed} at {:?}", world.now());
-    world.model()
+    let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
+    assert_eq!(
+        simulator.run_until_end(LIMIT),
+        Some(Outcome::Completed),
+        "seed {seed} at {:?}",
+        simulator.now()
+    );
+    simulator.model()
 }
 
 /// All four clients in every round, however long it takes.
@@ -34,7 +39,7 @@ fn patient(more: &[&str]) -> Scenario {
 #[test]
 fn a_calm_run_completes_and_learns() {
     let scenario = patient(&[]);
-    let model = run(&scenario, Weather::CALM, 1);
+    let model = run(&scenario, Faults::NONE, 1);
     let seed = scenario.config.spec.root_seed().derive("initial parameters");
     let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
     assert!(model.distance(&initial).unwrap() > 0.1, "three rounds of training move the model");
@@ -43,13 +48,13 @@ fn a_calm_run_completes_and_learns() {
 #[test]
 fn any_weather_gives_the_bits_of_calm_weather() {
     let scenario = patient(&[]);
-    let calm = run(&scenario, Weather::CALM, 0);
+    let reference = run(&scenario, Faults::NONE, 0);
     for seed in 0..50 {
-        assert_eq!(run(&scenario, Weather::STORM, seed), calm, "seed {seed}");
+        assert_eq!(run(&scenario, Faults::HEAVY, seed), reference, "seed {seed}");
     }
 }
 
-/// Thousands are a program: `federation-lab schedules`.
+/// Thousands are a program: `federation-testbed schedules`.
 #[test]
 fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accepted() {
     let mut troubles = Troubles::default();
@@ -68,42 +73,42 @@ fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accept
 }
 
 /// Two rounds that close by time, each without device 3, which would need half as long again.
-fn without_the_straggler(directory: &Path) -> World {
+fn without_the_straggler(directory: &Path) -> Simulator {
     let scenario = Scenario::small(&["run.rounds=2", "round.count.min=2", "round.time.max=60"]);
-    let mut world = World::new(scenario, Weather::CALM, 0, directory);
-    world.slow_down(3, Duration::from_secs(90));
-    world
+    let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory);
+    simulator.slow_down(3, Duration::from_secs(90));
+    simulator
 }
 
 #[test]
 fn a_round_that_was_decided_by_time_closes_as_decided_whenever_the_aggregator_dies() {
-    let (calm, whole) = {
+    let (reference, whole) = {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = without_the_straggler(directory.path());
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-        assert!(world.now() >= Duration::from_secs(120), "both rounds closed by time");
-        let accepted: Vec<_> = world.records().iter().map(|round| round.accepted).collect();
+        let mut simulator = without_the_straggler(directory.path());
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+        assert!(simulator.now() >= Duration::from_secs(120), "both rounds closed by time");
+        let accepted: Vec<_> = simulator.records().iter().map(|round| round.accepted).collect();
         assert_eq!(accepted, [3, 3]);
-        let whole = world.disk().operations();
-        (world.model(), whole)
+        let whole = simulator.disk().operations();
+        (simulator.model(), whole)
     };
     let (mut decided, mut undecided) = (0, 0);
     for fatal in 0..whole {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = without_the_straggler(directory.path());
-        world.die_at(fatal, Loss::Nothing);
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
-        assert_eq!(world.server_deaths, 1, "death at operation {fatal}");
-        let reopened = world.resumes.first().and_then(|resume| resume.open.as_ref());
+        let mut simulator = without_the_straggler(directory.path());
+        simulator.die_at(fatal, Loss::Nothing);
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "death at operation {fatal}");
+        assert_eq!(simulator.server_deaths, 1, "death at operation {fatal}");
+        let reopened = simulator.resumes.first().and_then(|resume| resume.open.as_ref());
         if reopened.is_some_and(|open| open.closing.is_some()) {
             decided += 1;
-            let records = world.records();
+            let records = simulator.records();
             assert!(records.iter().all(|round| round.waited_for == WaitedFor::MaxTime), "{records:?}");
         }
         // While the decision itself is being written there is none, and the straggler is as welcome as before.
         let is_undecided = reopened.is_some_and(|open| open.closing.is_none() && open.accepted.len() == 3);
-        if world.model() != calm {
-            assert!(is_undecided, "death at operation {fatal}: {:?}", world.resumes);
+        if simulator.model() != reference {
+            assert!(is_undecided, "death at operation {fatal}: {:?}", simulator.resumes);
             undecided += 1;
         }
     }
@@ -116,20 +121,20 @@ fn a_disk_that_is_full_for_a_while_changes_nothing_whenever_that_is() {
     let scenario = patient(&[]);
     let run = |full: std::ops::Range<usize>| {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
-        world.fill_during(full.clone());
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "full during {full:?}");
-        assert_eq!(world.server_deaths, 0, "full during {full:?}");
-        let records: Vec<_> = world.records().iter().map(|round| (round.round, round.accepted)).collect();
-        let once = world.trainings().values().all(|&times| times == 1);
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.fill_during(full.clone());
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "full during {full:?}");
+        assert_eq!(simulator.server_deaths, 0, "full during {full:?}");
+        let records: Vec<_> = simulator.records().iter().map(|round| (round.round, round.accepted)).collect();
+        let once = simulator.trainings().values().all(|&times| times == 1);
         assert!(once, "full during {full:?}");
-        (world.model(), records, world.disk().operations(), world.disk().waits())
+        (simulator.model(), records, simulator.disk().operations(), simulator.disk().waits())
     };
-    let (calm, records, whole, _) = run(0..0);
+    let (reference, records, whole, _) = run(0..0);
     let mut waits = 0;
     for from in 0..whole {
         let (model, rounds, _, waited) = run(from..from + 5);
-        assert!(model == calm && rounds == records, "full from operation {from}");
+        assert!(model == reference && rounds == records, "full from operation {from}");
         waits += waited;
     }
     assert!(waits > whole, "only {waits} waits in {whole} runs");
@@ -141,7 +146,7 @@ const DECISION: usize = 14;
 /// Whole runs with deaths, all to be compared with one without.
 struct Trial {
     scenario: Scenario,
-    calm: ParamSet,
+    reference: ParamSet,
     /// Disk operations of the run without a death.
     operations: usize,
     synced_uploads: bool,
@@ -151,42 +156,42 @@ impl Trial {
     fn new(synced_uploads: bool) -> Self {
         let scenario = patient(&["run.rounds=3"]);
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(scenario.clone(), Weather::CALM, 0, directory.path());
-        world.synced_uploads = synced_uploads;
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed));
-        assert_eq!(world.server_deaths, 0);
-        let operations = world.disk().operations();
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.synced_uploads = synced_uploads;
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+        assert_eq!(simulator.server_deaths, 0);
+        let operations = simulator.disk().operations();
         assert!(operations > 150, "only {operations} operations were counted");
-        Self { scenario, calm: world.model(), operations, synced_uploads }
+        Self { scenario, reference: simulator.model(), operations, synced_uploads }
     }
 
     /// The aggregator's first lives end in `deaths`.
     fn survives(&self, deaths: &[(usize, Loss)]) {
         let directory = tempfile::tempdir().unwrap();
-        let mut world = World::new(self.scenario.clone(), Weather::CALM, 0, directory.path());
-        world.synced_uploads = self.synced_uploads;
-        world.forgiving = !self.synced_uploads;
+        let mut simulator = Simulator::new(self.scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.synced_uploads = self.synced_uploads;
+        simulator.forgiving = !self.synced_uploads;
         for &(fatal, loss) in deaths {
-            world.die_at(fatal, loss);
+            simulator.die_at(fatal, loss);
         }
-        assert_eq!(world.run_until_end(LIMIT), Some(Outcome::Completed), "{deaths:?}");
-        assert!(world.server_deaths >= 1, "{deaths:?}");
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "{deaths:?}");
+        assert!(simulator.server_deaths >= 1, "{deaths:?}");
         // Devices keep their updates until the receipt, so none of them trains twice.
-        let once = world.trainings().values().all(|&times| times == 1);
-        assert!(once || !self.synced_uploads, "{deaths:?}: {:?}", world.trainings());
+        let once = simulator.trainings().values().all(|&times| times == 1);
+        assert!(once || !self.synced_uploads, "{deaths:?}: {:?}", simulator.trainings());
 
         // The run is complete, and once the last process has ended no power failure can change that.
-        if world.server().is_some() {
-            world.disk().cut_power(Loss::Everything);
+        if simulator.server().is_some() {
+            simulator.disk().cut_power(Loss::Everything);
         }
-        let run = world.run_directory();
+        let run = simulator.run_directory();
         for path in [run.finished(), run.model(), run.report(), run.config()] {
             assert!(path.is_file(), "{deaths:?}: {}", path.display());
         }
         let text = std::fs::read_to_string(run.rounds()).unwrap();
         let rounds: Vec<_> = jsonl::read(&text).unwrap().records.iter().map(|record| record.round).collect();
         assert_eq!(rounds, [1, 2, 3], "{deaths:?}");
-        assert_eq!(world.model(), self.calm, "{deaths:?}");
+        assert_eq!(simulator.model(), self.reference, "{deaths:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rand::RngExt as _;
 use shared::message::{ResumePoint, ToServer};
 
-use super::World;
+use super::Simulator;
 use super::queue::Happening;
 
 /// After so much silence a device gives its connection up (the transport's idle timeout).
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     cut: bool,
 }
 
-impl World {
+impl Simulator {
     pub(super) fn connection_of(&self, device: usize) -> Option<PeerId> {
         let life = self.devices[device].life;
         let mut own = self.connections.iter().filter(|(_, it)| it.device == device && it.life == life);
@@ -40,8 +40,8 @@ impl World {
         let (server_life, last) = (self.server_deaths, [self.now; 2]);
         self.connections
             .insert(peer, Connection { device, life, server_life, last, silent: false, cut: false });
-        let delay = self.draw(self.weather.delay);
-        let refused = self.server.is_none() || self.happens(self.weather.cut);
+        let delay = self.draw(self.faults.delay);
+        let refused = self.server.is_none() || self.happens(self.faults.cut);
         let happening = if refused { Happening::DeviceLearnsOfCut(peer) } else { Happening::Connected(peer) };
         self.schedule(delay, happening);
     }
@@ -67,17 +67,17 @@ impl World {
         if self.connections.get(&peer).is_none_or(|connection| connection.silent || connection.cut) {
             return;
         }
-        if self.happens(self.weather.silence) {
+        if self.happens(self.faults.silence) {
             self.troubles.silences += 1;
             self.connections.get_mut(&peer).expect("looked at above").silent = true;
             self.schedule(IDLE, Happening::DeviceLearnsOfCut(peer));
             return;
         }
-        if self.happens(self.weather.cut) {
+        if self.happens(self.faults.cut) {
             self.cut(peer);
             return;
         }
-        let mut arrival = self.now + self.draw(self.weather.delay);
+        let mut arrival = self.now + self.draw(self.faults.delay);
         let Some(connection) = self.connections.get_mut(&peer) else { return };
         if payload.is_none() {
             arrival = arrival.max(connection.last[direction]);
@@ -94,15 +94,15 @@ impl World {
         };
         let whole = self.whole(peer, header.round, payload.clone());
         assert!(whole == payload, "an update that goes on is not what it was");
-        if self.happens(self.weather.cut) {
+        if self.happens(self.faults.cut) {
             let length = self.chance.random_range(1..payload.len().max(2)).min(payload.len());
             let beginning = payload.slice(..length);
             let partial = ResumePoint::of(header.round, &beginning);
-            let delay = self.draw(self.weather.delay);
+            let delay = self.draw(self.faults.delay);
             self.schedule(delay, Happening::Begun { peer, partial, beginning });
             return self.cut(peer);
         }
-        if self.happens(self.weather.twice) {
+        if self.happens(self.faults.twice) {
             self.troubles.twice += 1;
             self.deliver(peer, 0, happening, Box::new(message.clone()), Some(payload.clone()));
         }
@@ -116,7 +116,7 @@ impl World {
         if let Some(connection) = self.connections.get_mut(&peer) {
             connection.cut = true;
         }
-        let (soon, later) = (self.draw(self.weather.delay), self.draw(self.weather.delay));
+        let (soon, later) = (self.draw(self.faults.delay), self.draw(self.faults.delay));
         self.schedule(soon, Happening::ServerLearnsOfCut(peer));
         if self.connections.get(&peer).is_none_or(|connection| !connection.silent) {
             self.schedule(later, Happening::DeviceLearnsOfCut(peer));

@@ -7,8 +7,8 @@
 //! so a failing schedule can be replayed. Every message is encoded and decoded.
 
 mod clock;
-mod lives;
 mod queue;
+mod restarts;
 mod transport;
 
 use std::cmp::Reverse;
@@ -28,20 +28,20 @@ use shared::message::{ResumePoint, ToServer};
 use shared::seed::Seed;
 
 use crate::device::{self, Device};
+use crate::faults::Faults;
 use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::scenario::Scenario;
 use crate::server::Server;
-use crate::weather::Weather;
 use clock::Clock;
 use queue::{Happening, Scheduled};
 use transport::Connection;
 
 /// A federation in a box.
 #[expect(clippy::struct_excessive_bools, reason = "a test sets each of them by itself")]
-pub struct World {
+pub struct Simulator {
     now: Duration,
     scenario: Scenario,
-    weather: Weather,
+    faults: Faults,
     chance: ChaCha8Rng,
     disk: FaultyDisk,
     /// How the aggregator's next lives end, if by the disk.
@@ -99,14 +99,14 @@ pub struct Troubles {
     pub jumps: usize,
 }
 
-impl World {
+impl Simulator {
     /// A federation whose run lives in a directory under `runs`; everything starts at time zero.
     #[must_use]
-    pub fn new(scenario: Scenario, weather: Weather, seed: u64, runs: &Path) -> Self {
+    pub fn new(scenario: Scenario, faults: Faults, seed: u64, runs: &Path) -> Self {
         let identities = scenario.config.clone();
         let shares = scenario.shares.clone();
         let devices = (0..).zip(shares).map(|(index, share)| Device::new(identities.client(index), share));
-        let mut world = Self {
+        let mut simulator = Self {
             now: Duration::ZERO,
             clocks: vec![Clock::default(); scenario.shares.len()],
             server_clock: Clock::default(),
@@ -115,7 +115,7 @@ impl World {
             troubles: Troubles::default(),
             devices: devices.collect(),
             scenario,
-            weather,
+            faults,
             chance: Seed::root(seed).derive("weather").rng(),
             disk: FaultyDisk::counting(),
             deaths: VecDeque::new(),
@@ -136,11 +136,11 @@ impl World {
             forgiving: false,
             synced_uploads: true,
         };
-        world.schedule(Duration::ZERO, Happening::ServerStarts);
-        for device in 0..world.devices.len() {
-            world.schedule(Duration::ZERO, Happening::DeviceStarts(device));
+        simulator.schedule(Duration::ZERO, Happening::ServerStarts);
+        for device in 0..simulator.devices.len() {
+            simulator.schedule(Duration::ZERO, Happening::DeviceStarts(device));
         }
-        world
+        simulator
     }
 
     /// Every training of `device` takes `training`.
@@ -225,8 +225,8 @@ impl World {
 
     /// A device takes an event in.
     fn give_device(&mut self, device: usize, event: DeviceEvent) {
-        if self.happens(self.weather.jump) {
-            let by = self.draw(self.weather.farthest);
+        if self.happens(self.faults.jump) {
+            let by = self.draw(self.faults.farthest);
             self.clocks[device].jump(by);
             self.troubles.jumps += 1;
         }
@@ -306,11 +306,11 @@ impl World {
         if self.devices[device].life != life || !self.devices[device].alive() {
             return;
         }
-        if self.happens(self.weather.device_crash) {
+        if self.happens(self.faults.device_crash) {
             self.troubles.device_deaths += 1;
             self.devices[device].crash();
             self.cut(peer);
-            let downtime = self.draw(self.weather.downtime);
+            let downtime = self.draw(self.faults.downtime);
             self.schedule(downtime, Happening::DeviceStarts(device));
             return;
         }
@@ -329,7 +329,7 @@ impl World {
                 device::Effect::Train(trained) => {
                     let key = (trained.round(), self.devices[device].client());
                     *self.trainings.entry(key).or_default() += 1;
-                    let drawn = self.draw(self.weather.training);
+                    let drawn = self.draw(self.faults.training);
                     let duration = self.slow.get(&device).copied().unwrap_or(drawn);
                     self.schedule(duration, Happening::Trained { device, trained: Box::new(trained) });
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What may go wrong, as probabilities and ranges.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct Faults {
     /// Every delivery takes up to this.
     pub delay: Duration,
     /// Every training takes up to this.
@@ -34,9 +34,9 @@ pub struct Weather {
     pub farthest: Duration,
 }
 
-impl Weather {
+impl Faults {
     /// Nothing goes wrong, and nothing takes time.
-    pub const CALM: Self = Self {
+    pub const NONE: Self = Self {
         delay: Duration::from_millis(1),
         training: Duration::from_millis(1),
         cut: 0.0,
@@ -52,13 +52,13 @@ impl Weather {
         farthest: Duration::ZERO,
     };
     /// Connections and processes die often.
-    pub const STORM: Self = Self {
+    pub const HEAVY: Self = Self {
         delay: Duration::from_millis(500),
         training: Duration::from_secs(3),
         cut: 0.05,
         device_crash: 0.03,
         server_crash: 0.03,
         downtime: Duration::from_secs(4),
-        ..Self::CALM
+        ..Self::NONE
     };
 }

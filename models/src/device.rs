@@ -7,15 +7,15 @@ use crate::error::ModelError;
 /// A processor to run networks on: the CPU or, with the `cuda` feature, the first CUDA device.
 #[derive(Clone, Debug)]
 pub struct Backend {
-    /// Where candle runs the network; absent for our own engine on the CPU.
-    tensors: Option<Device>,
+    /// The device that candle runs networks on; `None` for the crate's own engine on the CPU.
+    candle: Option<Device>,
 }
 
 impl Backend {
     /// The CPU.
     #[must_use]
     pub fn cpu() -> Self {
-        Self { tensors: None }
+        Self { candle: None }
     }
 
     /// The first CUDA device.
@@ -24,7 +24,7 @@ impl Backend {
     /// [`ModelError::Candle`] if the crate was built without the `cuda` feature or no such device answers.
     pub fn cuda() -> Result<Self, ModelError> {
         let device = Device::new_cuda(0).map_err(ModelError::candle("opening the CUDA device"))?;
-        Ok(Self { tensors: Some(device) })
+        Ok(Self { candle: Some(device) })
     }
 
     /// The first CUDA device where this program was built for CUDA and one answers, and else the CPU; with it, why no device
@@ -43,16 +43,16 @@ impl Backend {
     /// `cpu` or `cuda`.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        if self.tensors.as_ref().is_some_and(Device::is_cuda) { "cuda" } else { "cpu" }
+        if self.candle.as_ref().is_some_and(Device::is_cuda) { "cuda" } else { "cpu" }
     }
 
-    pub(crate) fn tensor_device(&self) -> Option<&Device> {
-        self.tensors.as_ref()
+    pub(crate) fn candle_device(&self) -> Option<&Device> {
+        self.candle.as_ref()
     }
 
-    /// What runs on CUDA devices, on the CPU: slow, but a second opinion on every layer.
+    /// Candle's engine on the CPU: slow, but a second implementation of every layer for tests.
     #[cfg(test)]
-    pub(crate) fn tensors() -> Self {
-        Self { tensors: Some(Device::Cpu) }
+    pub(crate) fn candle_on_cpu() -> Self {
+        Self { candle: Some(Device::Cpu) }
     }
 }

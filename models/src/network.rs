@@ -1,15 +1,16 @@
-//! Running an architecture.
+//! Networks: an architecture with parameters, on a device.
 
 use crate::architecture::{Architecture, ArchitectureError, ParameterKind};
 use crate::batch::Batch;
+use crate::candle::CandleEngine;
 use crate::correction::Correction;
-use crate::cpu::{self, Descent};
+use crate::cpu::CpuEngine;
 use crate::device::Backend;
+use crate::engine::{Engine, OutputGradients, UpdateMode};
 use crate::error::ModelError;
 use crate::mode::Mode;
 use crate::params::{Array, Mismatch, ParamSet, element_count};
 use crate::sgd::Sgd;
-use crate::tensor;
 
 /// An architecture with parameters, ready to be run, on the CPU or on a GPU.
 ///
@@ -40,24 +41,7 @@ pub struct Network {
     backend: Backend,
     /// Predictions per sample.
     predictions: usize,
-    engine: Engine,
-}
-
-#[derive(Debug)]
-enum Engine {
-    Cpu(Box<cpu::Engine>),
-    Tensor(Box<tensor::Engine>),
-}
-
-/// The gradients of a loss by a network's outputs, each as long as the output; absent where the loss does not depend on it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OutputGradients<'a> {
-    /// By [`Network::features`].
-    pub features: Option<&'a [f32]>,
-    /// By [`Network::representation`].
-    pub representation: Option<&'a [f32]>,
-    /// By [`Network::logits`].
-    pub logits: Option<&'a [f32]>,
+    engine: Box<dyn Engine>,
 }
 
 impl Network {
@@ -75,12 +59,9 @@ impl Network {
     ) -> Result<Self, ModelError> {
         check_fit(architecture, params)??;
         let specs = architecture.parameter_specs()?;
-        let engine = match backend.tensor_device() {
-            None => Engine::Cpu(Box::new(cpu::Engine::new(architecture, &specs, params)?)),
-            Some(device) => Engine::Tensor(Box::new(
-                tensor::Engine::new(architecture, &specs, params, device)
-                    .map_err(ModelError::candle("moving parameters to the device"))?,
-            )),
+        let engine: Box<dyn Engine> = match backend.candle_device() {
+            None => Box::new(CpuEngine::new(architecture, &specs, params)?),
+            Some(device) => Box::new(CandleEngine::new(architecture, &specs, params, device)?),
         };
         let predictions = architecture.predictions()?;
         Ok(Self { architecture: architecture.clone(), backend: backend.clone(), predictions, engine })
@@ -92,26 +73,15 @@ impl Network {
     /// [`ModelError::Mismatch`] if they do not fit, and then none is replaced; [`ModelError::Candle`] if the device fails.
     pub fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
         self.check_fit(params)?;
-        match &mut self.engine {
-            Engine::Cpu(engine) => engine.load(params),
-            Engine::Tensor(engine) => {
-                engine.load(params).map_err(ModelError::candle("moving parameters to the device"))?;
-            }
-        }
-        Ok(())
+        self.engine.load(params)
     }
 
     /// All parameters. They do not follow when the network learns on.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
-    pub fn read(&self) -> Result<ParamSet, ModelError> {
-        match &self.engine {
-            Engine::Cpu(engine) => Ok(engine.read()),
-            Engine::Tensor(engine) => {
-                engine.read().map_err(ModelError::candle("copying parameters from the device"))
-            }
-        }
+    pub fn params(&self) -> Result<ParamSet, ModelError> {
+        self.engine.params()
     }
 
     /// Runs samples `x` of the shape `[n, ...]` through all three parts. In [`Mode::Training`] the buffers of batch
@@ -124,20 +94,14 @@ impl Network {
     /// # Panics
     /// If `x` has not as many values as the shape says.
     pub fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
-        let n = match *shape {
-            [n, ref sample @ ..] if *sample == self.architecture.input => n,
-            _ => {
-                return Err(ModelError::Input {
-                    expected: self.architecture.input.clone(),
-                    found: shape.get(1..).unwrap_or_default().to_vec(),
-                });
-            }
-        };
-        assert_eq!(Some(x.len()), element_count(shape), "as many values as the shape says");
-        match &mut self.engine {
-            Engine::Cpu(engine) => engine.forward(x, n, mode),
-            Engine::Tensor(engine) => engine.forward(x, shape, mode),
+        if shape.is_empty() || shape[1..] != self.architecture.input {
+            return Err(ModelError::Input {
+                expected: self.architecture.input.clone(),
+                found: shape.get(1..).unwrap_or_default().to_vec(),
+            });
         }
+        assert_eq!(Some(x.len()), element_count(shape), "as many values as the shape says");
+        self.engine.forward(x, shape, mode)
     }
 
     /// The representation of a batch, whose labels do not matter, in [`Mode::Evaluation`].
@@ -152,27 +116,20 @@ impl Network {
     /// The extractor's output for the last batch, `[n, ...]`.
     #[must_use]
     pub fn features(&self) -> &[f32] {
-        self.outputs()[0]
+        self.engine.outputs()[0]
     }
 
     /// The projection's output for the last batch, `[n, ...]`; the features themselves if there is no projection.
     #[must_use]
     pub fn representation(&self) -> &[f32] {
-        self.outputs()[1]
+        self.engine.outputs()[1]
     }
 
     /// The head's output for the last batch, `[n, classes]`; of predictions at each of `t` positions `[n * t, classes]`, those
     /// of a sample next to each other.
     #[must_use]
     pub fn logits(&self) -> &[f32] {
-        self.outputs()[2]
-    }
-
-    fn outputs(&self) -> [&[f32]; 3] {
-        match &self.engine {
-            Engine::Cpu(engine) => engine.outputs(),
-            Engine::Tensor(engine) => engine.outputs(),
-        }
+        self.engine.outputs()[2]
     }
 
     /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Training`], back to the
@@ -187,23 +144,16 @@ impl Network {
     /// # Panics
     /// If a gradient is not as long as its output.
     pub fn backward(&mut self, gradients: OutputGradients<'_>) -> Result<(), ModelError> {
-        self.propagate(gradients, Descent::Keep)
+        self.backward_with(gradients, UpdateMode::Accumulate)
     }
 
-    /// [`Network::backward`], and a step of plain gradient descent for whatever can be stepped on the way. The rest waits
-    /// for [`Network::descend`].
-    pub(crate) fn propagate(
+    /// [`Network::backward`] with a choice of what happens to the gradients of parameters.
+    pub(crate) fn backward_with(
         &mut self,
         gradients: OutputGradients<'_>,
-        descent: Descent,
+        update: UpdateMode,
     ) -> Result<(), ModelError> {
-        match &mut self.engine {
-            Engine::Cpu(engine) => engine.backward(gradients, descent),
-            Engine::Tensor(engine) => {
-                engine.backward(gradients).map_err(ModelError::candle("computing gradients"))?;
-            }
-        }
-        Ok(())
+        self.engine.backward(gradients, update)
     }
 
     /// The gradients of the last backward pass, by the names of the parameters; of those that no gradient reached, and of
@@ -216,12 +166,7 @@ impl Network {
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
     pub fn gradients(&mut self) -> Result<ParamSet, ModelError> {
-        match &mut self.engine {
-            Engine::Cpu(engine) => Ok(engine.gradients()),
-            Engine::Tensor(engine) => {
-                engine.gradients().map_err(ModelError::candle("copying gradients from the device"))
-            }
-        }
+        self.engine.gradients()
     }
 
     /// The values of one parameter. They do not follow when the network learns on.
@@ -229,13 +174,7 @@ impl Network {
     /// # Errors
     /// [`ModelError::Mismatch`] if there is none of this name, [`ModelError::Candle`] if the device fails.
     pub fn parameter(&self, name: &str) -> Result<Array, ModelError> {
-        let found = match &self.engine {
-            Engine::Cpu(engine) => engine.parameter(name),
-            Engine::Tensor(engine) => {
-                engine.parameter(name).map_err(ModelError::candle("copying parameters from the device"))?
-            }
-        };
-        found.ok_or_else(|| Mismatch::missing(name).into())
+        self.engine.parameter(name)?.ok_or_else(|| Mismatch::missing(name).into())
     }
 
     /// Adds to the gradient of a parameter that the last backward pass has left, before it is followed.
@@ -243,13 +182,7 @@ impl Network {
     /// # Panics
     /// If the gradient is not as long as the parameter.
     pub(crate) fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<(), ModelError> {
-        let found = match &mut self.engine {
-            Engine::Cpu(engine) => engine.add_gradient(name, gradient),
-            Engine::Tensor(engine) => engine
-                .add_gradient(name, gradient)
-                .map_err(ModelError::candle("moving gradients to the device"))?,
-        };
-        found.ok_or_else(|| Mismatch::missing(name).into())
+        self.engine.add_gradient(name, gradient)?.ok_or_else(|| Mismatch::missing(name).into())
     }
 
     /// Corrects the gradients of all later steps of the optimiser.
@@ -264,36 +197,18 @@ impl Network {
                 }
             }
         }
-        match &mut self.engine {
-            Engine::Cpu(engine) => engine.correct(correction),
-            Engine::Tensor(engine) => engine
-                .correct(correction)
-                .map_err(ModelError::candle("moving the correction to the device"))?,
-        }
-        Ok(())
+        self.engine.correct(correction)
     }
 
     /// One step of the optimiser along the gradients that the last backward pass left, shortened to `clip`.
-    pub(crate) fn descend(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
-        match &mut self.engine {
-            Engine::Cpu(engine) => engine.descend(sgd, clip),
-            Engine::Tensor(engine) => {
-                engine.descend(sgd, clip).map_err(ModelError::candle("stepping the optimiser"))?;
-            }
-        }
-        Ok(())
+    pub(crate) fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
+        self.engine.step(sgd, clip)
     }
 
     /// One step of the optimiser along these gradients.
-    pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
+    pub(crate) fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
         self.check_fit(gradients)?;
-        match &mut self.engine {
-            Engine::Cpu(engine) => engine.descend_along(sgd, gradients),
-            Engine::Tensor(engine) => {
-                engine.descend_along(sgd, gradients).map_err(ModelError::candle("stepping the optimiser"))?;
-            }
-        }
-        Ok(())
+        self.engine.step_along(sgd, gradients)
     }
 
     /// Checks that a batch has a label for each prediction, and that each is one of the classes.

@@ -3,13 +3,13 @@
 use crate::architecture::Architecture;
 use crate::batch::Batch;
 use crate::correction::Correction;
-use crate::cpu::Descent;
 use crate::device::Backend;
+use crate::engine::{OutputGradients, UpdateMode};
 use crate::error::ModelError;
 use crate::loss::cross_entropy;
 use crate::masks::Masks;
 use crate::mode::Mode;
-use crate::network::{Network, OutputGradients};
+use crate::network::Network;
 use crate::params::ParamSet;
 use crate::sgd::Sgd;
 use crate::threads::attended;
@@ -94,7 +94,7 @@ impl Learner {
         sgd: Sgd,
         backend: &Backend,
     ) -> Result<Self, ModelError> {
-        let on_cpu = |backend: &Backend| backend.tensor_device().is_none();
+        let on_cpu = |backend: &Backend| backend.candle_device().is_none();
         let suits = |done: &Self| {
             done.network.architecture() == architecture && on_cpu(backend) && on_cpu(done.network.backend())
         };
@@ -166,28 +166,29 @@ impl Learner {
                 ..OutputGradients::default()
             };
             // What is added to a gradient has to be added before it is followed.
-            let descent = if self.by.parameters.is_empty() { self.descent() } else { Descent::Keep };
-            self.network.propagate(gradients, descent)?;
+            let update =
+                if self.by.parameters.is_empty() { self.update_mode() } else { UpdateMode::Accumulate };
+            self.network.backward_with(gradients, update)?;
             for (parameter, gradient) in &self.by.parameters {
                 self.network.add_gradient(parameter, gradient)?;
             }
-            self.network.descend(&self.sgd, self.clip)?;
+            self.network.step(&self.sgd, self.clip)?;
             self.steps += 1;
             Ok(value)
         })
     }
 
     /// Where a gradient is followed as it is, it is so while it is computed.
-    fn descent(&self) -> Descent {
+    fn update_mode(&self) -> UpdateMode {
         let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0 && self.clip.is_none();
-        if plain { Descent::Now(self.sgd.rate as f32) } else { Descent::Keep }
+        if plain { UpdateMode::Fused(self.sgd.rate as f32) } else { UpdateMode::Accumulate }
     }
 
     fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
-        let descent = self.descent();
+        let update = self.update_mode();
         attended(self.work(batch), || {
-            let loss = self.pass(batch, descent, term)?;
-            self.network.descend(&self.sgd, self.clip)?;
+            let loss = self.pass(batch, update, term)?;
+            self.network.step(&self.sgd, self.clip)?;
             self.steps += 1;
             Ok(loss)
         })
@@ -199,7 +200,7 @@ impl Learner {
     /// # Errors
     /// As [`Learner::step`].
     pub fn gradient(&mut self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
-        let loss = attended(self.work(batch), || self.pass(batch, Descent::Keep, None))?;
+        let loss = attended(self.work(batch), || self.pass(batch, UpdateMode::Accumulate, None))?;
         Ok((loss, self.network.gradients()?))
     }
 
@@ -209,7 +210,7 @@ impl Learner {
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
     pub fn apply(&mut self, gradient: &ParamSet) -> Result<(), ModelError> {
-        self.network.descend_along(&self.sgd, gradient)?;
+        self.network.step_along(&self.sgd, gradient)?;
         self.steps += 1;
         Ok(())
     }
@@ -219,7 +220,7 @@ impl Learner {
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
     pub fn params(&self) -> Result<ParamSet, ModelError> {
-        self.network.read()
+        self.network.params()
     }
 
     /// Shortens the gradient of the loss to this length, all parameters together, whenever it is longer; `None` for never.
@@ -266,7 +267,7 @@ impl Learner {
 
     /// The multiply-adds that a forward pass of a batch has for the threads of the CPU.
     fn work(&self, batch: &Batch) -> u64 {
-        if self.network.backend().tensor_device().is_some() {
+        if self.network.backend().candle_device().is_some() {
             return 0;
         }
         self.multiply_adds.saturating_mul(batch.len() as u64)
@@ -276,7 +277,7 @@ impl Learner {
     fn pass(
         &mut self,
         batch: &Batch,
-        descent: Descent,
+        update: UpdateMode,
         term: Option<&mut Term<'_>>,
     ) -> Result<f32, ModelError> {
         self.network.check_labels(batch)?;
@@ -292,7 +293,7 @@ impl Learner {
         if !whole.is_finite() {
             return Err(ModelError::Diverged { step: self.steps, loss: whole });
         }
-        network.propagate(gradients, descent)?;
+        network.backward_with(gradients, update)?;
         Ok(loss)
     }
 

@@ -46,7 +46,7 @@ const OPTIMIZERS: [Sgd; 3] = [
 ];
 
 fn backends() -> [Backend; 2] {
-    [Backend::cpu(), Backend::tensors()]
+    [Backend::cpu(), Backend::candle_on_cpu()]
 }
 
 /// Steps with `correction` and `clip` in the engine, and with both by hand on the gradient: the models after three steps.

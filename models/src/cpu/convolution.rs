@@ -1,14 +1,15 @@
 //! Convolutional layers.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
-use super::parameter::{Descent, Parameter};
+use super::operator::{Backward, Forward, Operator, Reads};
+use super::parameter::Parameter;
+use crate::engine::UpdateMode;
+use crate::error::ModelError;
 use crate::kernels::bias;
 use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::update;
 use crate::kernels::winograd::{Winograd, Workspace, pays};
-use crate::mode::Mode;
 
 /// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
 pub(crate) struct Convolution {
@@ -49,14 +50,8 @@ impl Convolution {
 }
 
 impl Operator for Convolution {
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        n: usize,
-        _mode: Mode,
-    ) -> Outcome {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, n, .. } = pass;
         let weight = parameters[self.weight].values.values();
         let bias = self.bias.map(|bias| parameters[bias].values.values());
         let rectified = self.rectified;
@@ -78,23 +73,23 @@ impl Operator for Convolution {
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let Backward { x, y, dy, dx, n, descent, free } = pass;
+        let Backward { x, y, dy, dx, n, update, free } = pass;
         if self.rectified {
             bias::rectify_gradient(dy, y);
         }
         if let Some(bias) = self.bias {
-            bias::channel_bias_gradient(dy, parameters[bias].renew().0, self.places);
+            bias::channel_bias_gradient(dy, parameters[bias].new_gradient().0, self.places);
         }
         let parameter = &mut parameters[self.weight];
-        let Descent::Now(rate) = descent else {
-            let (gradient, weight) = parameter.renew();
+        let UpdateMode::Fused(rate) = update else {
+            let (gradient, weight) = parameter.new_gradient();
             return self.gradients((weight, x, dy), n, gradient, dx);
         };
         // Into memory that the next layer uses again, and from there into the weights while it is in the cache.
         let mut gradient = free.pop().unwrap_or_default();
         gradient.resize(parameter.values.len(), 0.0);
         self.gradients((parameter.values.values(), x, dy), n, &mut gradient, dx);
-        update::descend(parameter.step_now(rate), &gradient, rate, 0.0);
+        update::descend(parameter.begin_fused_step(rate), &gradient, rate, 0.0);
         free.push(gradient);
     }
 }

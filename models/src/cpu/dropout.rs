@@ -1,7 +1,8 @@
 //! Values left out.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::error::ModelError;
 use crate::masks::scale;
 use crate::mode::Mode;
 
@@ -22,7 +23,8 @@ impl Dropout {
 }
 
 impl Operator for Dropout {
-    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, mode: Mode) -> Outcome {
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, mode, .. } = pass;
         match mode {
             Mode::Training(masks) => {
                 let scale = scale(self.rate);

@@ -1,9 +1,9 @@
 //! Vectors for tokens.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::error::ModelError;
 use crate::kernels::embedding;
-use crate::mode::Mode;
 use crate::token::check_token;
 
 /// A row of the weight for each token. No gradient goes further back.
@@ -18,14 +18,8 @@ pub(crate) struct Embedding {
 }
 
 impl Operator for Embedding {
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        _n: usize,
-        _mode: Mode,
-    ) -> Outcome {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, .. } = pass;
         self.tokens.clear();
         for &token in x {
             self.tokens.push(check_token(token, self.vocabulary)?);
@@ -39,7 +33,7 @@ impl Operator for Embedding {
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let (gradient, _) = parameters[self.weight].renew();
+        let (gradient, _) = parameters[self.weight].new_gradient();
         embedding::gradient(&self.tokens, self.dim, pass.dy, gradient);
         if let Some(dx) = pass.dx {
             dx.fill(0.0);

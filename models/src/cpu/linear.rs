@@ -1,10 +1,11 @@
 //! Fully connected layers.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
-use super::parameter::{Descent, Parameter};
+use super::operator::{Backward, Forward, Operator, Reads};
+use super::parameter::Parameter;
+use crate::engine::UpdateMode;
+use crate::error::ModelError;
 use crate::kernels::bias;
 use crate::kernels::product::{Matrix, product_parallel};
-use crate::mode::Mode;
 
 /// `y = x W^T + b` for each row of `x`, and then `max(y, 0)` if `rectified`.
 #[derive(Debug)]
@@ -21,14 +22,8 @@ pub(crate) struct Linear {
 }
 
 impl Operator for Linear {
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        n: usize,
-        _mode: Mode,
-    ) -> Outcome {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, n, .. } = pass;
         let rows = n * self.rows;
         let weight = Matrix::new(parameters[self.weight].values.values(), self.outputs, self.inputs);
         let x = Matrix::new(x, rows, self.inputs);
@@ -47,13 +42,13 @@ impl Operator for Linear {
 
     /// With `G` the gradient of the result: `G W` for `x`, `G^T x` for the weights, the sum of `G`'s rows for the bias.
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let Backward { x, y, dy, dx, n, descent, .. } = pass;
+        let Backward { x, y, dy, dx, n, update, .. } = pass;
         let rows = n * self.rows;
         if self.rectified {
             bias::rectify_gradient(dy, y);
         }
         if let Some(bias) = self.bias {
-            let (gradient, _) = parameters[bias].renew();
+            let (gradient, _) = parameters[bias].new_gradient();
             bias::row_bias_gradient(dy, gradient);
         }
         let g = Matrix::new(dy, rows, self.outputs);
@@ -64,12 +59,14 @@ impl Operator for Linear {
             product_parallel(1.0, g, w, 0.0, dx, self.inputs);
         }
         let x = Matrix::new(x, rows, self.inputs);
-        match descent {
+        match update {
             // Straight into the weights: their gradient is never in memory.
-            Descent::Now(rate) => {
-                product_parallel(-rate, g.transposed(), x, 1.0, weight.step_now(rate), self.inputs);
+            UpdateMode::Fused(rate) => {
+                product_parallel(-rate, g.transposed(), x, 1.0, weight.begin_fused_step(rate), self.inputs);
             }
-            Descent::Keep => product_parallel(1.0, g.transposed(), x, 0.0, weight.renew().0, self.inputs),
+            UpdateMode::Accumulate => {
+                product_parallel(1.0, g.transposed(), x, 0.0, weight.new_gradient().0, self.inputs);
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Memory along a sequence.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::error::ModelError;
 use crate::kernels::lstm::{self, LstmGradients, LstmWeights};
-use crate::mode::Mode;
 
 /// A long short-term memory over `positions`.
 #[derive(Debug)]
@@ -15,14 +15,8 @@ pub(crate) struct Lstm {
 }
 
 impl Operator for Lstm {
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        n: usize,
-        _mode: Mode,
-    ) -> Outcome {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, n, .. } = pass;
         let [weight_ih, weight_hh, bias] = self.parameters.map(|index| parameters[index].values.values());
         self.kernel.forward(LstmWeights { weight_ih, weight_hh, bias }, x, y, n, self.positions);
         Ok(())
@@ -35,7 +29,7 @@ impl Operator for Lstm {
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
         let parameters =
             parameters.get_disjoint_mut(self.parameters).expect("the names of the three parameters differ");
-        let [(weight_ih, w_ih), (weight_hh, w_hh), (bias, b)] = parameters.map(Parameter::renew);
+        let [(weight_ih, w_ih), (weight_hh, w_hh), (bias, b)] = parameters.map(Parameter::new_gradient);
         let weights = LstmWeights { weight_ih: w_ih, weight_hh: w_hh, bias: b };
         let gradients = LstmGradients { weight_ih, weight_hh, bias };
         let Backward { x, y, dy, dx, n, .. } = pass;

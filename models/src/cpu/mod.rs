@@ -6,6 +6,7 @@
 //! divide their work by shapes alone, so that results have the same bits for any number of threads; the threads are those
 //! of the rayon pool that the caller runs in.
 
+mod activation;
 mod convolution;
 mod dropout;
 mod embedding;
@@ -18,28 +19,26 @@ mod operator;
 mod parameter;
 mod plan;
 mod pooling;
-mod rectifier;
 mod residual;
 mod sequence;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-pub(crate) use parameter::{Descent, Parameter};
-
 use crate::architecture::{Architecture, ArchitectureError, ParameterKind, ParameterSpec};
 use crate::correction::Correction;
+use crate::engine::{Engine, OutputGradients, UpdateMode};
 use crate::error::ModelError;
 use crate::mode::Mode;
-use crate::network::OutputGradients;
 use crate::params::{Array, ParamSet};
 use crate::sgd::Sgd;
-use operator::Shared;
+use operator::PassContext;
+use parameter::Parameter;
 use plan::Planner;
 use sequence::Sequence;
 
 /// A network in host memory.
-pub(crate) struct Engine {
+pub(crate) struct CpuEngine {
     /// Ordered by name.
     parameters: Vec<Parameter>,
     /// Extractor, projection and head.
@@ -51,7 +50,7 @@ pub(crate) struct Engine {
     free: Vec<Vec<f32>>,
 }
 
-impl Engine {
+impl CpuEngine {
     /// A network of this architecture with these parameters, which fit it.
     pub(crate) fn new(
         architecture: &Architecture,
@@ -75,40 +74,48 @@ impl Engine {
         Ok(Self { parameters, parts, x: Vec::new(), n: 0, free: Vec::new() })
     }
 
-    /// Replaces all parameters by these, which fit, and forgets what the optimiser kept.
-    pub(crate) fn load(&mut self, params: &ParamSet) {
+    fn index(&self, name: &str) -> Option<usize> {
+        self.parameters.binary_search_by(|parameter| parameter.name.as_str().cmp(name)).ok()
+    }
+}
+
+impl Engine for CpuEngine {
+    fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
         for (parameter, (_, values)) in self.parameters.iter_mut().zip(params) {
             parameter.load(values);
         }
+        Ok(())
     }
 
-    /// All parameters, which share memory with the network's until it changes them.
-    pub(crate) fn read(&self) -> ParamSet {
-        self.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.values.clone())).collect()
+    /// They share memory with the network's until a step changes those.
+    fn params(&self) -> Result<ParamSet, ModelError> {
+        let named = |parameter: &Parameter| (parameter.name.clone(), parameter.values.clone());
+        Ok(self.parameters.iter().map(named).collect())
     }
 
-    /// Runs a batch of `n` samples through all parts.
-    pub(crate) fn forward(&mut self, x: &[f32], n: usize, mode: Mode) -> Result<(), ModelError> {
+    fn parameter(&self, name: &str) -> Result<Option<Array>, ModelError> {
+        Ok(self.index(name).map(|index| self.parameters[index].values.clone()))
+    }
+
+    fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
         self.x.clear();
         self.x.extend_from_slice(x);
-        self.n = n;
+        self.n = shape[0];
         let mut x = self.x.as_slice();
         for part in &mut self.parts {
-            part.forward(&mut self.parameters, x, n, mode)?;
+            part.forward(&mut self.parameters, x, self.n, mode)?;
             x = part.output(x);
         }
         Ok(())
     }
 
-    /// What the extractor, the projection and the head gave for the last batch.
-    pub(crate) fn outputs(&self) -> [&[f32]; 3] {
+    fn outputs(&self) -> [&[f32]; 3] {
         let features = self.parts[0].output(&self.x);
         let representation = self.parts[1].output(features);
         [features, representation, self.parts[2].output(representation)]
     }
 
-    /// Takes the gradients by the three outputs of the last batch back to the parameters.
-    pub(crate) fn backward(&mut self, gradients: OutputGradients<'_>, descent: Descent) {
+    fn backward(&mut self, gradients: OutputGradients<'_>, update: UpdateMode) -> Result<(), ModelError> {
         let Self { parameters, parts, x, n, free } = self;
         let by_output = [gradients.features, gradients.representation, gradients.logits];
         let learns: [bool; 3] = std::array::from_fn(|index| parts[..index].iter().any(Sequence::learns));
@@ -128,48 +135,35 @@ impl Engine {
             match by_output[index] {
                 Some(given) if gradient.is_empty() => gradient.extend_from_slice(given),
                 Some(given) => gradient.iter_mut().zip(given).for_each(|(sum, given)| *sum += given),
-                // No output after this one has a gradient: this part gets none either.
+                // The loss depends on no later output, so that nothing flows back into this one.
                 None if gradient.is_empty() => gradient.resize(length, 0.0),
                 None => {}
             }
-            debug_assert_eq!(gradient.len(), length, "what a part gives back is as long as its input");
-            let shared = &mut Shared { n: *n, descent, free };
-            gradient = part.backward(parameters, x, gradient, learns[index], shared);
+            debug_assert_eq!(gradient.len(), length, "a part's input gradient is as long as its input");
+            let context = &mut PassContext { n: *n, update, free };
+            gradient = part.backward(parameters, x, gradient, learns[index], context);
         }
         free.push(gradient);
+        Ok(())
     }
 
-    /// The gradients of the last backward pass, by name.
-    pub(crate) fn gradients(&mut self) -> ParamSet {
+    fn gradients(&mut self) -> Result<ParamSet, ModelError> {
         let gradient = |parameter: &mut Parameter| {
-            parameter.fresh = false;
+            parameter.pending = false;
             let mut values = parameter.gradient.clone();
-            // Empty if nothing has flown back to it.
+            // Empty if no backward pass has reached the parameter.
             values.resize(parameter.values.len(), 0.0);
             let array = Array::new(parameter.values.shape(), values);
             (parameter.name.clone(), array.expect("a gradient has as many values as its parameter"))
         };
-        self.parameters.iter_mut().map(gradient).collect()
+        Ok(self.parameters.iter_mut().map(gradient).collect())
     }
 
-    /// The values of a parameter, which share memory with the network's until it changes them.
-    pub(crate) fn parameter(&self, name: &str) -> Option<Array> {
-        Some(self.parameters[self.index(name)?].values.clone())
+    fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<Option<()>, ModelError> {
+        Ok(self.index(name).map(|index| self.parameters[index].add_gradient(gradient)))
     }
 
-    /// Adds to the gradient of a parameter, which still waits to be applied. `None` if there is no such parameter.
-    pub(crate) fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Option<()> {
-        let index = self.index(name)?;
-        self.parameters[index].add_gradient(gradient);
-        Some(())
-    }
-
-    fn index(&self, name: &str) -> Option<usize> {
-        self.parameters.binary_search_by(|parameter| parameter.name.as_str().cmp(name)).ok()
-    }
-
-    /// Corrects all gradients from here on, until parameters are loaded. The sets fit, but for buffers.
-    pub(crate) fn correct(&mut self, correction: &Correction) {
+    fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
         for parameter in &mut self.parameters {
             let of = |set: &ParamSet| set.get(&parameter.name).cloned();
             let anchor = correction.anchor.as_ref();
@@ -177,28 +171,28 @@ impl Engine {
             let shift = correction.shift.as_ref().and_then(of);
             parameter.correct(anchor, shift);
         }
+        Ok(())
     }
 
-    /// One step of the optimiser along the gradients of the last backward pass that have not been applied. If `clip` is
-    /// given and they are longer, all together, they are shortened to it first.
-    pub(crate) fn descend(&mut self, sgd: &Sgd, clip: Option<f64>) {
+    fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
         let scale = clip.and_then(|clip| {
-            let norm = self.parameters.iter().map(Parameter::squares).sum::<f64>().sqrt();
+            let norm = self.parameters.iter().map(Parameter::squared_norm).sum::<f64>().sqrt();
             (norm > clip).then_some((clip / norm) as f32)
         });
-        self.parameters.iter_mut().for_each(|parameter| parameter.descend(sgd, scale));
+        self.parameters.iter_mut().for_each(|parameter| parameter.step(sgd, scale));
+        Ok(())
     }
 
-    /// One step of the optimiser along these gradients, which fit.
-    pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradients: &ParamSet) {
+    fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
         for (parameter, (_, gradient)) in self.parameters.iter_mut().zip(gradients) {
-            parameter.descend_along(sgd, gradient.values());
+            parameter.step_along(sgd, gradient.values());
         }
+        Ok(())
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for CpuEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("parameters", &self.parameters.len()).finish_non_exhaustive()
+        f.debug_struct("CpuEngine").field("parameters", &self.parameters.len()).finish_non_exhaustive()
     }
 }

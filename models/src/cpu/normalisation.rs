@@ -1,9 +1,9 @@
 //! Normalisation by mean and variance.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
 use crate::error::ModelError;
-use crate::kernels::normalisation::{self, NormGradients};
+use crate::kernels::normalisation::{self, LocalResponseNorm, NormGradients};
 use crate::mode::Mode;
 
 /// Batch normalisation, with the indices of its parameters and buffers.
@@ -19,14 +19,8 @@ pub(crate) struct BatchNorm {
 }
 
 impl Operator for BatchNorm {
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        n: usize,
-        mode: Mode,
-    ) -> Outcome {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, n, mode } = pass;
         let indices = [self.weight, self.bias, self.running_mean, self.running_var];
         let parameters =
             parameters.get_disjoint_mut(indices).expect("the names of the four parameters differ");
@@ -50,7 +44,7 @@ impl Operator for BatchNorm {
         let parameters = parameters
             .get_disjoint_mut([self.weight, self.bias])
             .expect("the names of the two parameters differ");
-        let [(weight, w), (bias, _)] = parameters.map(Parameter::renew);
+        let [(weight, w), (bias, _)] = parameters.map(Parameter::new_gradient);
         self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
     }
 }
@@ -64,14 +58,8 @@ pub(crate) struct GroupNorm {
 }
 
 impl Operator for GroupNorm {
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        n: usize,
-        _mode: Mode,
-    ) -> Outcome {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, n, .. } = pass;
         let [weight, bias] = [self.weight, self.bias].map(|index| parameters[index].values.values());
         self.kernel.forward((weight, bias), x, y, n);
         Ok(())
@@ -85,18 +73,14 @@ impl Operator for GroupNorm {
         let parameters = parameters
             .get_disjoint_mut([self.weight, self.bias])
             .expect("the names of the two parameters differ");
-        let [(weight, w), (bias, _)] = parameters.map(Parameter::renew);
+        let [(weight, w), (bias, _)] = parameters.map(Parameter::new_gradient);
         self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
     }
 }
 
-/// Local response normalisation.
-#[derive(Debug)]
-pub(crate) struct LocalResponseNorm(pub(crate) normalisation::LocalResponseNorm);
-
 impl Operator for LocalResponseNorm {
-    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, _mode: Mode) -> Outcome {
-        self.0.forward(x, y);
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        LocalResponseNorm::forward(self, pass.x, pass.y);
         Ok(())
     }
 
@@ -106,7 +90,7 @@ impl Operator for LocalResponseNorm {
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
         if let Some(dx) = pass.dx {
-            self.0.backward(pass.x, pass.dy, dx);
+            LocalResponseNorm::backward(self, pass.x, pass.dy, dx);
         }
     }
 }

@@ -1,68 +1,68 @@
-//! What every layer can do.
+//! Operators: layers on the CPU.
 
-use super::parameter::{Descent, Parameter};
+use super::parameter::Parameter;
+use crate::engine::UpdateMode;
 use crate::error::ModelError;
 use crate::mode::Mode;
 
-/// What a forward pass ends with: the samples may not be what a layer takes.
-pub(super) type Outcome = Result<(), ModelError>;
-
-/// A layer on the CPU. It owns its scratch memory, which grows with the largest batch once; its parameters are those at
-/// its indices in the list that every call gets.
+/// A layer on the CPU. It owns its scratch memory, which grows once to the size for the largest batch. It does not own its
+/// parameters but their indices in the list of all parameters, which every call gets.
 pub(crate) trait Operator: Send + Sync {
-    /// Writes the layer's output for `n` samples `x` to all of `y`.
+    /// Computes the layer's output.
     ///
     /// # Errors
-    /// Samples that this layer cannot take, though their shape fits.
-    fn forward(
-        &mut self,
-        parameters: &mut [Parameter],
-        x: &[f32],
-        y: &mut [f32],
-        n: usize,
-        mode: Mode,
-    ) -> Outcome;
+    /// Values that this layer cannot take, although their shape is right.
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError>;
 
-    /// What of a forward pass the backward pass reads again.
+    /// Which values of the forward pass the backward pass reads again.
     fn reads(&self) -> Reads;
 
     /// Propagates a gradient back through the layer, after a forward pass of the same samples in [`Mode::Training`].
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>);
 }
 
-/// What of a forward pass a backward pass reads again. Memory that nobody reads again is used for gradients.
+/// Which values of a forward pass the backward pass reads again. The memory of the others is reused for gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reads {
-    /// What the layer got.
     pub(crate) input: bool,
-    /// What it gave.
     pub(crate) output: bool,
 }
 
-/// What all layers of one backward pass share.
-pub(crate) struct Shared<'a> {
+/// One forward pass through one layer.
+pub(crate) struct Forward<'a> {
+    /// The layer's input.
+    pub(crate) x: &'a [f32],
+    /// The layer's output, to be overwritten in full.
+    pub(crate) y: &'a mut [f32],
     /// The number of samples.
     pub(crate) n: usize,
-    /// What becomes of the parameters' gradients.
-    pub(crate) descent: Descent,
-    /// Memory for gradients; what is taken from here is given back here.
+    pub(crate) mode: Mode,
+}
+
+/// The part of a backward pass that all its layers share.
+pub(crate) struct PassContext<'a> {
+    /// The number of samples.
+    pub(crate) n: usize,
+    /// What is done with the gradients of parameters.
+    pub(crate) update: UpdateMode,
+    /// Memory for gradients; a buffer taken from here has to be returned here.
     pub(crate) free: &'a mut Vec<Vec<f32>>,
 }
 
 /// One backward pass through one layer.
 pub(crate) struct Backward<'a> {
-    /// What the layer got; nothing, unless it [reads](Operator::reads) that again.
+    /// The layer's input; undefined unless the layer [reads](Operator::reads) it again.
     pub(crate) x: &'a [f32],
-    /// What it gave; nothing, unless it reads that again.
+    /// The layer's output; undefined unless the layer reads it again.
     pub(crate) y: &'a [f32],
-    /// The gradient by `y`. The layer may use it as scratch memory.
+    /// The gradient with respect to `y`. The layer may use it as scratch memory.
     pub(crate) dy: &'a mut [f32],
-    /// Where the gradient by `x` is written to, all of it; absent if nothing before the layer learns.
+    /// The gradient with respect to `x`, to be overwritten in full; `None` if no earlier layer has parameters.
     pub(crate) dx: Option<&'a mut [f32]>,
     /// The number of samples.
     pub(crate) n: usize,
-    /// What becomes of the parameters' gradients.
-    pub(crate) descent: Descent,
-    /// Memory for gradients, as in [`Shared`].
+    /// What is done with the gradients of parameters.
+    pub(crate) update: UpdateMode,
+    /// Memory for gradients, as in [`PassContext`].
     pub(crate) free: &'a mut Vec<Vec<f32>>,
 }

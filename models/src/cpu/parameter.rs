@@ -1,11 +1,11 @@
-//! Parameters while they are being trained.
+//! Parameters with the state of their training.
 
 use crate::kernels::correction::{self, Correction};
 use crate::kernels::update;
 use crate::params::Array;
 use crate::sgd::Sgd;
 
-/// One tensor of parameters with what training keeps beside it.
+/// One tensor of parameters with its gradient and the optimiser's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     /// The full name, such as `extractor.conv1.weight`.
@@ -14,25 +14,15 @@ pub(crate) struct Parameter {
     pub(crate) values: Array,
     /// The gradient of the last backward pass; empty before the first.
     pub(crate) gradient: Vec<f32>,
-    /// Whether `gradient` still waits to be applied.
-    pub(crate) fresh: bool,
-    /// Whether this is a statistic of the data, to which nothing is added along a gradient.
+    /// Whether `gradient` has not been applied yet.
+    pub(crate) pending: bool,
+    /// Whether this is a buffer, a statistic of the data that the optimiser does not change.
     buffer: bool,
-    /// What momentum keeps; empty without.
+    /// The velocity of momentum; empty without momentum.
     velocity: Vec<f32>,
-    /// What every gradient is corrected by: the pull towards an anchor, and a shift.
+    /// The correction of every gradient: the anchor with the factor of its pull, and the shift.
     anchor: Option<(f32, Array)>,
     shift: Option<Array>,
-}
-
-/// What a backward pass does with the gradients of parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Descent {
-    /// Keeps them in [`Parameter::gradient`].
-    Keep,
-    /// May subtract a multiple of them, the rate, from the parameters at once, where that saves a pass over memory; keeps
-    /// the others.
-    Now(f32),
 }
 
 impl Parameter {
@@ -41,7 +31,7 @@ impl Parameter {
             name,
             values,
             gradient: Vec::new(),
-            fresh: false,
+            pending: false,
             buffer,
             velocity: Vec::new(),
             anchor: None,
@@ -49,46 +39,47 @@ impl Parameter {
         }
     }
 
-    /// Replaces the values and forgets everything else that was learned, corrections included.
+    /// Replaces the values and resets everything else, the correction included.
     pub(crate) fn load(&mut self, values: &Array) {
         self.values.become_like(values);
-        self.fresh = false;
+        self.pending = false;
         self.gradient.clear();
         self.velocity.clear();
         (self.anchor, self.shift) = (None, None);
     }
 
-    /// Corrects all gradients from here on. Those of buffers are not.
+    /// Sets the correction of all later gradients. Does nothing to a buffer.
     pub(crate) fn correct(&mut self, anchor: Option<(f32, Array)>, shift: Option<Array>) {
         if !self.buffer {
             (self.anchor, self.shift) = (anchor, shift);
         }
     }
 
-    /// The values, to be stepped in place by a multiple, `-rate`, of a gradient that is never in memory; the correction's
-    /// share of that step is made here.
-    pub(crate) fn step_now(&mut self, rate: f32) -> &mut [f32] {
-        // An earlier gradient that was never applied must not come after this one.
-        self.fresh = false;
+    /// Starts a fused step: applies the correction, and gives the values for the caller to subtract `rate` times the
+    /// gradient, which is not stored.
+    pub(crate) fn begin_fused_step(&mut self, rate: f32) -> &mut [f32] {
+        // An earlier gradient that was never applied must not be applied after this one.
+        self.pending = false;
         let values = self.values.values_mut();
-        correction::step(values, rate, borrowed(self.anchor.as_ref(), self.shift.as_ref()));
+        correction::step(values, rate, as_slices(self.anchor.as_ref(), self.shift.as_ref()));
         values
     }
 
-    /// The place for a new gradient, whose values are those of an earlier one, and the parameter's values.
-    pub(crate) fn renew(&mut self) -> (&mut [f32], &[f32]) {
+    /// The gradient, for the caller to overwrite in full, and the parameter's values. The gradient is pending afterwards; it
+    /// is not set to zero here, and holds an earlier one until it is overwritten.
+    pub(crate) fn new_gradient(&mut self) -> (&mut [f32], &[f32]) {
         self.gradient.resize(self.values.len(), 0.0);
-        self.fresh = true;
+        self.pending = true;
         (&mut self.gradient, self.values.values())
     }
 
-    /// Adds to the gradient, if that still waits; is the gradient otherwise.
+    /// Adds to the gradient if it is pending, else replaces it.
     ///
     /// # Panics
     /// If `gradient` is not as long as the parameter.
     pub(crate) fn add_gradient(&mut self, gradient: &[f32]) {
         assert_eq!(gradient.len(), self.values.len(), "a gradient as long as its parameter");
-        if std::mem::replace(&mut self.fresh, true) {
+        if std::mem::replace(&mut self.pending, true) {
             self.gradient.iter_mut().zip(gradient).for_each(|(sum, given)| *sum += given);
         } else {
             self.gradient.clear();
@@ -96,22 +87,22 @@ impl Parameter {
         }
     }
 
-    /// The sum of the squares of the gradient, if that still waits and is not a buffer's.
-    pub(crate) fn squares(&self) -> f64 {
-        if self.fresh && !self.buffer { correction::squares(&self.gradient) } else { 0.0 }
+    /// The squared norm of the gradient if it is pending, else 0; of a buffer 0.
+    pub(crate) fn squared_norm(&self) -> f64 {
+        if self.pending && !self.buffer { correction::squares(&self.gradient) } else { 0.0 }
     }
 
-    /// One step of the optimiser along the gradient, if that still waits, and the correction. `scale` is what the gradient
-    /// is shortened by, if it is too long.
-    pub(crate) fn descend(&mut self, sgd: &Sgd, scale: Option<f32>) {
-        if !std::mem::take(&mut self.fresh) || self.buffer {
+    /// One step of the optimiser along the gradient, if it is pending, and the correction. `scale` is the factor by which
+    /// the gradient is clipped.
+    pub(crate) fn step(&mut self, sgd: &Sgd, scale: Option<f32>) {
+        if !std::mem::take(&mut self.pending) || self.buffer {
             return;
         }
         let Self { values, gradient, velocity, anchor, shift, .. } = self;
-        let correction = borrowed(anchor.as_ref(), shift.as_ref());
+        let correction = as_slices(anchor.as_ref(), shift.as_ref());
         if correction.is_none() && scale.is_none() {
             let gradient = std::mem::take(&mut self.gradient);
-            self.descend_along(sgd, &gradient);
+            self.step_along(sgd, &gradient);
             self.gradient = gradient;
             return;
         }
@@ -123,8 +114,8 @@ impl Parameter {
         correction::descend(values.values_mut(), velocity, gradient, settings, correction);
     }
 
-    /// One step of the optimiser along `gradient` as it is. Buffers stay.
-    pub(crate) fn descend_along(&mut self, sgd: &Sgd, gradient: &[f32]) {
+    /// One step of the optimiser along `gradient`, neither clipped nor corrected. Does nothing to a buffer.
+    pub(crate) fn step_along(&mut self, sgd: &Sgd, gradient: &[f32]) {
         if self.buffer {
             return;
         }
@@ -139,9 +130,60 @@ impl Parameter {
     }
 }
 
-fn borrowed<'a>(anchor: Option<&'a (f32, Array)>, shift: Option<&'a Array>) -> Correction<'a> {
+fn as_slices<'a>(anchor: Option<&'a (f32, Array)>, shift: Option<&'a Array>) -> Correction<'a> {
     Correction {
         anchor: anchor.map(|(pull, anchor)| (*pull, anchor.values())),
         shift: shift.map(Array::values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `f(w) = a/2 (w - c)^2`, whose gradient is `a (w - c)`, stepped in f32 by the code and in f64 by hand.
+    fn follow(sgd: Sgd, steps: usize) -> Vec<(f64, f64)> {
+        let (a, c) = (0.8, 3.0);
+        let mut parameter = Parameter::new("w".into(), Array::new([1], vec![-1.0]).unwrap(), false);
+        let (mut w, mut v) = (-1.0f64, 0.0f64);
+        (0..steps)
+            .map(|_| {
+                let gradient = a as f32 * (parameter.values.values()[0] - c as f32);
+                parameter.step_along(&sgd, &[gradient]);
+                v = sgd.momentum * v + a * (w - c) + sgd.decay * w;
+                w -= sgd.rate * v;
+                (f64::from(parameter.values.values()[0]), w)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn momentum_and_decay_follow_the_update_equation() {
+        for (momentum, decay) in [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)] {
+            for (step, (found, expected)) in follow(Sgd { rate: 0.1, momentum, decay }, 12).iter().enumerate()
+            {
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "{momentum} {decay} step {step}: {found} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn plain_descent_on_a_quadratic_is_geometric() {
+        // w_t - c = (1 - rate a)^t (w_0 - c)
+        let (found, _) = follow(Sgd::plain(0.25), 10)[9];
+        assert!((found - (3.0 - 4.0 * 0.8f64.powi(10))).abs() < 1e-5);
+    }
+
+    #[test]
+    fn constant_gradients_build_up_a_geometric_sum() {
+        // After t steps of gradient 1: w = -rate * sum_{i<t} (1 - m^(i+1)) / (1 - m), here 1 + 1.5 + 1.75.
+        let mut parameter = Parameter::new("w".into(), Array::zeros([1]), false);
+        for _ in 0..3 {
+            parameter.step_along(&Sgd { rate: 1.0, momentum: 0.5, decay: 0.0 }, &[1.0]);
+        }
+        assert_eq!(parameter.values.values(), [-4.25]);
     }
 }

@@ -1,18 +1,19 @@
 //! From an architecture to operators.
 
+use super::activation::Relu;
 use super::convolution::Convolution;
 use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::lstm::Lstm;
-use super::normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
+use super::normalisation::{BatchNorm, GroupNorm};
 use super::operator::Operator;
-use super::pooling::{AveragePooling, GlobalAveragePooling, MaxPooling};
-use super::rectifier::Rectifier;
+use super::pooling::GlobalAveragePool;
 use super::residual::Residual;
 use super::sequence::Sequence;
 use crate::architecture::{ArchitectureError, Layer};
 use crate::kernels::geometry::Geometry;
+use crate::kernels::normalisation::LocalResponseNorm;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
 use crate::kernels::winograd::Workspace;
 use crate::kernels::{lstm, normalisation};
@@ -78,19 +79,18 @@ impl<'a> Planner<'a> {
                 let (weight, bias) = self.weight_and_bias(label);
                 (Box::new(Linear { weight, bias, inputs, outputs: out, rows, rectified }), true)
             }
-            Layer::Relu => (Box::new(Rectifier), false),
+            Layer::Relu => (Box::new(Relu), false),
             &Layer::MaxPool { size, stride, partial } => {
                 let windows = Windows { partial, ..windows(shape, size, stride) };
                 let kernel = MaxPool::new(windows, rectified);
                 let kernel = kernel.expect("the architecture was checked: no window is that large");
-                (Box::new(MaxPooling(kernel)), false)
+                (Box::new(kernel), false)
             }
             &Layer::AvgPool { size, stride } => {
-                (Box::new(AveragePooling(AveragePool::new(windows(shape, size, stride)))), false)
+                (Box::new(AveragePool::new(windows(shape, size, stride))), false)
             }
             Layer::GlobalAvgPool => {
-                let places = shape[1..].iter().product();
-                (Box::new(GlobalAveragePooling { places }), false)
+                (Box::new(GlobalAveragePool { pixels: shape[1..].iter().product() }), false)
             }
             Layer::Flatten => return Ok(None),
             Layer::Residual { body, shortcut } => {
@@ -121,8 +121,7 @@ impl<'a> Planner<'a> {
                 let (channels, pixels) = channels(shape);
                 let response =
                     normalisation::Response { size, alpha: alpha as f32, beta: beta as f32, k: k as f32 };
-                let kernel = normalisation::LocalResponseNorm::new(channels, pixels, response);
-                (Box::new(LocalResponseNorm(kernel)), false)
+                (Box::new(LocalResponseNorm::new(channels, pixels, response)), false)
             }
             &Layer::Embedding { vocabulary, dim, .. } => {
                 let weight = self.parameter(label, "weight");

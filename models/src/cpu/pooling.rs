@@ -1,16 +1,13 @@
 //! Pooling layers.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::error::ModelError;
 use crate::kernels::pooling::{AveragePool, MaxPool};
-use crate::mode::Mode;
 
-/// The maximum over windows, and then `max(y, 0)` if the kernel was made so.
-pub(crate) struct MaxPooling(pub(crate) MaxPool);
-
-impl Operator for MaxPooling {
-    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) -> Outcome {
-        self.0.forward(x, y, n);
+impl Operator for MaxPool {
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        MaxPool::forward(self, pass.x, pass.y, pass.n);
         Ok(())
     }
 
@@ -20,17 +17,14 @@ impl Operator for MaxPooling {
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
         if let Some(dx) = pass.dx {
-            self.0.backward(pass.dy, dx, pass.n);
+            MaxPool::backward(self, pass.dy, dx, pass.n);
         }
     }
 }
 
-/// The mean over windows.
-pub(crate) struct AveragePooling(pub(crate) AveragePool);
-
-impl Operator for AveragePooling {
-    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], n: usize, _mode: Mode) -> Outcome {
-        self.0.forward(x, y, n);
+impl Operator for AveragePool {
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        AveragePool::forward(self, pass.x, pass.y, pass.n);
         Ok(())
     }
 
@@ -40,20 +34,21 @@ impl Operator for AveragePooling {
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
         if let Some(dx) = pass.dx {
-            self.0.backward(pass.dy, dx, pass.n);
+            AveragePool::backward(self, pass.dy, dx, pass.n);
         }
     }
 }
 
-/// The mean over each plane of so many places.
-pub(crate) struct GlobalAveragePooling {
-    pub(crate) places: usize,
+/// The mean over each channel, of `pixels` pixels.
+pub(crate) struct GlobalAveragePool {
+    pub(crate) pixels: usize,
 }
 
-impl Operator for GlobalAveragePooling {
-    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, _mode: Mode) -> Outcome {
-        for (y, plane) in y.iter_mut().zip(x.chunks_exact(self.places)) {
-            *y = plane.iter().sum::<f32>() / self.places as f32;
+impl Operator for GlobalAveragePool {
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, .. } = pass;
+        for (y, plane) in y.iter_mut().zip(x.chunks_exact(self.pixels)) {
+            *y = plane.iter().sum::<f32>() / self.pixels as f32;
         }
         Ok(())
     }
@@ -64,8 +59,8 @@ impl Operator for GlobalAveragePooling {
 
     fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
         if let Some(dx) = pass.dx {
-            for (plane, gradient) in dx.chunks_exact_mut(self.places).zip(pass.dy) {
-                plane.fill(*gradient / self.places as f32);
+            for (plane, gradient) in dx.chunks_exact_mut(self.pixels).zip(pass.dy) {
+                plane.fill(*gradient / self.pixels as f32);
             }
         }
     }

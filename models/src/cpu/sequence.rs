@@ -1,7 +1,8 @@
 //! Layers one after the other.
 
-use super::operator::{Backward, Operator, Outcome, Shared};
+use super::operator::{Backward, Forward, Operator, PassContext};
 use super::parameter::Parameter;
+use crate::error::ModelError;
 use crate::mode::Mode;
 
 /// Layers that feed each other, with the memory between them.
@@ -49,14 +50,14 @@ impl Sequence {
         x: &[f32],
         n: usize,
         mode: Mode,
-    ) -> Outcome {
+    ) -> Result<(), ModelError> {
         for index in 0..self.nodes.len() {
             let (before, rest) = self.nodes.split_at_mut(index);
             let x = before.last().map_or(x, |node| &node.y);
             let node = &mut rest[0];
             // Only the length changes from batch to batch; values that remain are overwritten.
             node.y.resize(n * node.outputs, 0.0);
-            node.operator.forward(parameters, x, &mut node.y, n, mode)?;
+            node.operator.forward(parameters, Forward { x, y: &mut node.y, n, mode })?;
         }
         Ok(())
     }
@@ -74,10 +75,10 @@ impl Sequence {
         x: &[f32],
         gradient: Vec<f32>,
         further: bool,
-        shared: &mut Shared<'_>,
+        context: &mut PassContext<'_>,
     ) -> Vec<f32> {
         let Self { nodes, inputs } = self;
-        let Shared { n, descent, ref mut free } = *shared;
+        let PassContext { n, update, ref mut free } = *context;
         let mut dy = Gradient { values: gradient, home: None };
         for index in (0..nodes.len()).rev() {
             let (before, rest) = nodes.split_at_mut(index);
@@ -100,7 +101,7 @@ impl Sequence {
                 dy: dy.values.as_mut_slice(),
                 dx: wanted.then_some(dx.values.as_mut_slice()),
                 n,
-                descent,
+                update,
                 free,
             };
             node.operator.backward(parameters, pass);

@@ -31,7 +31,7 @@ fn params() -> ParamSet {
 
 #[test]
 fn the_three_parts_are_applied_in_order() {
-    for backend in [Backend::cpu(), Backend::tensors()] {
+    for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
         network.forward(&[1.0, 1.0], &[1, 2], Mode::Evaluation).unwrap();
         assert_eq!(network.features(), [3.0, 0.0]);
@@ -43,7 +43,7 @@ fn the_three_parts_are_applied_in_order() {
 #[test]
 fn gradients_enter_at_any_output() {
     // With a = W x = (3, -0.5), f = max(a, 0), r = 3 f_1 + 7 f_2 and l = -2 r.
-    for backend in [Backend::cpu(), Backend::tensors()] {
+    for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let mut network = Network::new(&architecture(), &params(), &backend).unwrap();
         let mut gradients = |gradients| {
             network.forward(&[1.0, 1.0], &[1, 2], TRAINING).unwrap();
@@ -83,7 +83,7 @@ fn parts_that_learn_nothing_may_change_the_shape() {
     };
     let mut params = ParamSet::new();
     params.insert("head.fc.weight", Array::new([1, 1], vec![3.0]).unwrap());
-    for backend in [Backend::cpu(), Backend::tensors()] {
+    for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let mut network = Network::new(&architecture, &params, &backend).unwrap();
         network.forward(&[1.0, 2.0, -9.0, 5.0], &[1, 1, 2, 2], TRAINING).unwrap();
         for features in [None, Some(&[1.0; 4][..])] {
@@ -117,12 +117,12 @@ fn the_classifier_gives_for_features_what_the_whole_gives_for_samples() {
 #[test]
 fn load_and_read_copy() {
     let mut network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
-    let before = network.read().unwrap();
+    let before = network.params().unwrap();
     assert_eq!(before, params());
     let mut other = params();
     other.scale(2.0);
     network.load(&other).unwrap();
-    assert_eq!(network.read().unwrap(), other);
+    assert_eq!(network.params().unwrap(), other);
     // The earlier snapshot has not followed.
     assert_eq!(before, params());
 }
@@ -147,7 +147,7 @@ fn parameters_that_do_not_fit_are_named() {
 
     let mut network = Network::new(&architecture(), &params(), &Backend::cpu()).unwrap();
     assert!(network.load(&wrong).is_err());
-    assert_eq!(network.read().unwrap(), params());
+    assert_eq!(network.params().unwrap(), params());
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn the_gradients_are_those_of_differences() {
     let only =
         |classify, contrast, separate| PrototypeLoss { classify, contrast, separate, temperature: 0.3 };
     for loss in [only(1.0, 0.0, 0.0), only(0.0, 1.0, 0.0), only(0.0, 0.0, 1.0), only(2.0, 0.7, 1.5)] {
-        for backend in [Backend::cpu(), Backend::tensors()] {
+        for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
             // A step of rate 1 without momentum is the gradient.
             let mut learner = Learner::new(&architecture(), &params, Sgd::plain(1.0), &backend).unwrap();
             let mut whole = 0.0;
@@ -133,7 +133,7 @@ fn the_gradients_are_those_of_differences() {
 fn the_gradient_of_all_parameters_together_is_clipped() {
     let (params, batch) = start();
     let loss = PrototypeLoss { classify: 20.0, contrast: 10.0, separate: 10.0, temperature: 0.07 };
-    for backend in [Backend::cpu(), Backend::tensors()] {
+    for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let mut learner = Learner::new(&architecture(), &params, Sgd::plain(1.0), &backend).unwrap();
         learner.set_clip(Some(0.25));
         let step = learner.step_by(&batch, &mut |network, gradients| {

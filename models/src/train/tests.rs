@@ -122,14 +122,14 @@ fn dropout_is_of_the_seed_in_training_and_of_nothing_in_evaluation() {
     assert_eq!(first, losses([1; 32], &Backend::cpu()));
     assert_ne!(first, losses([2; 32], &Backend::cpu()));
     assert!(first[0] != first[1] && first[1] != first[2], "{first:?}");
-    for (found, expected) in losses([1; 32], &Backend::tensors()).iter().zip(&first) {
+    for (found, expected) in losses([1; 32], &Backend::candle_on_cpu()).iter().zip(&first) {
         assert!((found - expected).abs() < 1e-5, "{found} {expected}");
     }
     assert!(matches!(learner(&Backend::cpu()).step(&batch), Err(ModelError::NoSeed)));
 
     // Evaluation is that of the network without the layer.
     let plain = Architecture { extractor: architecture.extractor[..1].to_vec(), ..architecture.clone() };
-    for backend in [Backend::cpu(), Backend::tensors()] {
+    for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let outputs = |architecture: &Architecture, mode: Mode| {
             let mut network = Network::new(architecture, &params, &backend).unwrap();
             network.forward(batch.x(), batch.shape(), mode).unwrap();

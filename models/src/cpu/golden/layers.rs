@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::{Case, Golden};
 use crate::adam::Adam;
 use crate::architecture::Layer;
-use crate::cpu::operator::Shared;
-use crate::cpu::parameter::{Descent, Parameter};
+use crate::cpu::operator::PassContext;
+use crate::cpu::parameter::Parameter;
 use crate::cpu::plan::Planner;
+use crate::engine::UpdateMode;
 use crate::loss::cross_entropy;
 use crate::masks::Masks;
 use crate::mode::Mode;
@@ -40,8 +41,8 @@ fn run(
     let output = sequence.output(x).to_vec();
     let mut by_input = gradient.to_vec();
     if matches!(mode, Mode::Training(_)) {
-        let shared = &mut Shared { n: shape[0], descent: Descent::Keep, free: &mut Vec::new() };
-        by_input = sequence.backward(&mut parameters, x, by_input, true, shared);
+        let context = &mut PassContext { n: shape[0], update: UpdateMode::Accumulate, free: &mut Vec::new() };
+        by_input = sequence.backward(&mut parameters, x, by_input, true, context);
     }
     let by_name = |values: fn(&Parameter) -> &[f32]| {
         parameters.iter().map(|p| (p.name.clone(), values(p).to_vec())).collect()
@@ -134,7 +135,7 @@ fn descent() {
         let start = Array::new([count], expected[..count].to_vec()).unwrap();
         let mut parameter = Parameter::new("w".into(), start, false);
         for step in 0..steps {
-            parameter.descend_along(&sgd, &gradients[step * count..][..count]);
+            parameter.step_along(&sgd, &gradients[step * count..][..count]);
             for (found, expected) in parameter.values.values().iter().zip(&expected[(step + 1) * count..]) {
                 assert!((found - expected).abs() < 1e-6, "{} step {step}: {found} {expected}", case.name);
             }

@@ -6,7 +6,7 @@ use super::*;
 
 /// Candle's operations on the CPU, and on the CUDA device where there is one: says so where there is none.
 fn other_backends() -> Vec<Backend> {
-    let mut backends = vec![Backend::tensors()];
+    let mut backends = vec![Backend::candle_on_cpu()];
     if cfg!(feature = "cuda") {
         match Backend::cuda() {
             Ok(cuda) => backends.push(cuda),

@@ -1,16 +1,17 @@
-//! Rectifiers that are a layer of their own: not part of the layer before them.
+//! Activation functions as layers of their own. A rectifier after a convolution, linear layer or pooling is part of that.
 
-use super::operator::{Backward, Operator, Outcome, Reads};
+use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::error::ModelError;
 use crate::kernels::bias;
-use crate::mode::Mode;
 
 /// `max(x, 0)`.
 #[derive(Debug)]
-pub(crate) struct Rectifier;
+pub(crate) struct Relu;
 
-impl Operator for Rectifier {
-    fn forward(&mut self, _: &mut [Parameter], x: &[f32], y: &mut [f32], _n: usize, _mode: Mode) -> Outcome {
+impl Operator for Relu {
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let Forward { x, y, .. } = pass;
         y.copy_from_slice(x);
         bias::rectify(y);
         Ok(())

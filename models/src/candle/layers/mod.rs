@@ -1,0 +1,138 @@
+//! Layers in candle's operations.
+
+mod convolution;
+mod normalisation;
+mod pooling;
+mod sequence;
+
+use std::collections::BTreeMap;
+
+use candle_core::{Tensor, Var};
+
+use crate::architecture::Layer;
+use crate::error::ModelError;
+use crate::masks::{Masks, scale};
+use crate::mode::Mode;
+
+use convolution::convolution;
+use normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
+use sequence::{Embedding, Lstm};
+
+/// A layer with its variables: the function from its input to its output.
+pub(super) type Operator = Box<dyn Fn(&Tensor, Mode) -> Result<Tensor, ModelError> + Send + Sync>;
+
+/// The operators of some layers of a part, which look their variables up once. `place` is the part or the branch of a
+/// residual block that they are in, as in [`Layer::label`]. The variables were checked against the architecture.
+pub(super) fn plan(
+    part: &str,
+    place: &str,
+    layers: &[Layer],
+    variables: &BTreeMap<String, Var>,
+) -> Vec<Operator> {
+    let planned =
+        |(index, layer): (usize, &Layer)| operator(layer, part, &layer.label(part, place, index), variables);
+    layers.iter().enumerate().map(planned).collect()
+}
+
+/// Runs operators one after the other.
+pub(super) fn run(operators: &[Operator], x: Tensor, mode: Mode) -> Result<Tensor, ModelError> {
+    operators.iter().try_fold(x, |x, operator| operator(&x, mode))
+}
+
+fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String, Var>) -> Operator {
+    let optional = |kind: &str| variables.get(&format!("{label}.{kind}")).cloned();
+    let variable = |kind: &str| optional(kind).expect("the parameters were checked against the architecture");
+    match *layer {
+        Layer::Conv { stride, padding, .. } => {
+            let (weight, bias) = (variable("weight"), optional("bias"));
+            pure(move |x| {
+                let y = convolution(x, &weight, stride, padding)?;
+                match &bias {
+                    Some(bias) => y.broadcast_add(&bias.reshape((1, bias.elem_count(), 1, 1))?),
+                    None => Ok(y),
+                }
+            })
+        }
+        Layer::Linear { .. } => {
+            let (weight, bias) = (variable("weight"), optional("bias"));
+            pure(move |x| linear(x, &weight, bias.as_deref()))
+        }
+        Layer::Relu => pure(Tensor::relu),
+        Layer::MaxPool { size, stride, partial } => pure(move |x| pooling::max(x, size, stride, partial)),
+        Layer::AvgPool { size, stride } => pure(move |x| pooling::mean(x, size, stride)),
+        Layer::GlobalAvgPool => pure(|x| x.flatten_from(2)?.mean(2)),
+        Layer::Flatten => pure(|x| x.flatten_from(1)),
+        Layer::BatchNorm { .. } => {
+            let norm = BatchNorm {
+                label: label.to_owned(),
+                weight: variable("weight"),
+                bias: variable("bias"),
+                running_mean: variable("running-mean"),
+                running_var: variable("running-var"),
+            };
+            Box::new(move |x, mode| norm.forward(x, mode))
+        }
+        Layer::GroupNorm { groups, .. } => {
+            let norm = GroupNorm { weight: variable("weight"), bias: variable("bias"), groups };
+            pure(move |x| norm.forward(x))
+        }
+        Layer::LocalResponseNorm { size, alpha, beta, k } => {
+            let norm = LocalResponseNorm { size, alpha, beta, k };
+            pure(move |x| norm.forward(x))
+        }
+        Layer::Dropout { rate } => {
+            let label = label.to_owned();
+            Box::new(move |x, mode| match mode {
+                Mode::Training(masks) => drop_out(x, masks, &label, rate).map_err(FAILED),
+                Mode::Evaluation => Ok(x.clone()),
+            })
+        }
+        Layer::Residual { ref body, ref shortcut } => {
+            let body = plan(part, &format!("{label}.body"), body, variables);
+            let shortcut = plan(part, &format!("{label}.shortcut"), shortcut, variables);
+            Box::new(move |x, mode| {
+                let y = run(&body, x.clone(), mode)?;
+                (y + run(&shortcut, x.clone(), mode)?).map_err(FAILED)
+            })
+        }
+        Layer::Embedding { vocabulary, .. } => {
+            let embedding = Embedding { weight: variable("weight"), vocabulary };
+            Box::new(move |x, _| embedding.forward(x))
+        }
+        Layer::Lstm { .. } => {
+            let [weight_ih, weight_hh, bias] = ["weight-ih", "weight-hh", "bias"].map(variable);
+            let lstm = Lstm { weight_ih, weight_hh, bias };
+            pure(move |x| lstm.forward(x))
+        }
+    }
+}
+
+/// The operator of a layer that does the same in training and evaluation and fails only if candle does.
+fn pure(f: impl Fn(&Tensor) -> candle_core::Result<Tensor> + Send + Sync + 'static) -> Operator {
+    Box::new(move |x, _| f(x).map_err(FAILED))
+}
+
+/// For `map_err`: the tensor library failed while the network ran.
+const FAILED: fn(candle_core::Error) -> ModelError =
+    |source| ModelError::Candle { operation: "running the network", source };
+
+/// Leaves out what the mask, which is made on the host, does not keep.
+fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> candle_core::Result<Tensor> {
+    let scale = scale(rate);
+    let kept = masks.kept(label, rate).take(x.elem_count());
+    let factors: Vec<f32> = kept.map(|kept| if kept { scale } else { 0.0 }).collect();
+    x * Tensor::from_vec(factors, x.shape(), x.device())?
+}
+
+/// `x W^T + b` for `x` of `[n, in]`, or at each position of `[n, t, in]`.
+fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
+    if let &[n, positions, features] = x.dims() {
+        let y = linear(&x.reshape((n * positions, features))?, weight, bias)?;
+        return y.reshape((n, positions, weight.dim(0)?));
+    }
+    let y = x.matmul(&weight.t()?)?;
+    match bias {
+        Some(bias) => y.broadcast_add(bias),
+        None => Ok(y),
+    }
+}

@@ -1,0 +1,273 @@
+//! The engine for CUDA devices, in candle's tensors.
+//!
+//! The layers are candle's differentiable operations. Losses are computed on the host from the three outputs, which are
+//! small. For the backward pass their gradients are multiplied with the outputs and summed up to a scalar, whose derivatives
+//! with respect to the outputs they are, and candle propagates that.
+
+mod layers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use candle_core::{DType, Device, Tensor, Var};
+
+use crate::architecture::{Architecture, ParameterKind, ParameterSpec};
+use crate::correction::Correction;
+use crate::engine::{Engine, OutputGradients, UpdateMode};
+use crate::error::ModelError;
+use crate::mode::Mode;
+use crate::params::{Array, ParamSet};
+use crate::sgd::Sgd;
+use layers::{Operator, plan, run};
+
+/// What candle's own operations return.
+type CandleResult<T> = candle_core::Result<T>;
+
+/// A network's parameters on a device of candle.
+pub(crate) struct CandleEngine {
+    device: Device,
+    variables: BTreeMap<String, Var>,
+    /// The names of the parameters that the optimiser does not change.
+    buffers: BTreeSet<String>,
+    /// The operators of extractor, projection and head.
+    parts: [Vec<Operator>; 3],
+    /// The outputs of the three parts for the last batch, on the device and on the host.
+    outputs: Option<[Tensor; 3]>,
+    host: [Vec<f32>; 3],
+    gradients: BTreeMap<String, Tensor>,
+    velocity: BTreeMap<String, Tensor>,
+    /// The correction of gradients: the factor of the pull towards the anchors, the anchors and the shifts.
+    pull: f64,
+    anchors: BTreeMap<String, Tensor>,
+    shifts: BTreeMap<String, Tensor>,
+}
+
+impl CandleEngine {
+    /// An engine for this architecture with a copy of these parameters, which fit it.
+    pub(crate) fn new(
+        architecture: &Architecture,
+        specs: &[ParameterSpec],
+        params: &ParamSet,
+        device: &Device,
+    ) -> Result<Self, ModelError> {
+        let variable = |(name, array): (&str, &Array)| {
+            Ok((name.to_owned(), Var::from_slice(array.values(), array.shape(), device)?))
+        };
+        let variables: CandleResult<BTreeMap<_, _>> = params.iter().map(variable).collect();
+        let variables = variables.map_err(ModelError::candle("moving parameters to the device"))?;
+        let parts = architecture.parts().map(|(part, layers)| plan(part, part, layers, &variables));
+        let buffers = specs.iter().filter(|spec| spec.kind == ParameterKind::Buffer);
+        Ok(Self {
+            device: device.clone(),
+            variables,
+            buffers: buffers.map(|spec| spec.name.clone()).collect(),
+            parts,
+            outputs: None,
+            host: [const { Vec::new() }; 3],
+            gradients: BTreeMap::new(),
+            velocity: BTreeMap::new(),
+            pull: 0.0,
+            anchors: BTreeMap::new(),
+            shifts: BTreeMap::new(),
+        })
+    }
+
+    /// A set of tensors without those of buffers, moved to the device.
+    fn moved(&self, set: Option<&ParamSet>) -> CandleResult<BTreeMap<String, Tensor>> {
+        let tensors = set.into_iter().flatten().filter(|(name, _)| !self.buffers.contains(*name));
+        let tensor = |(name, array): (&str, &Array)| Ok((name.to_owned(), to_device(array, &self.device)?));
+        tensors.map(tensor).collect()
+    }
+
+    /// The scalar whose derivatives with respect to the outputs are the given gradients; `None` without gradients.
+    fn weighted_sum(&self, gradients: OutputGradients<'_>) -> CandleResult<Option<Tensor>> {
+        let by_output = [gradients.features, gradients.representation, gradients.logits];
+        let mut total: Option<Tensor> = None;
+        for (output, gradient) in self.outputs.iter().flatten().zip(by_output) {
+            if let Some(gradient) = gradient {
+                let gradient = Tensor::from_slice(gradient, output.dims(), &self.device)?;
+                let product = (output * gradient)?.sum_all()?;
+                total = Some(match total {
+                    Some(total) => (total + product)?,
+                    None => product,
+                });
+            }
+        }
+        Ok(total)
+    }
+
+    /// The factor that scales gradients down to the norm `clip`, a scalar on the device: 1 if their norm is no greater.
+    fn clip_factor(&self, gradients: &BTreeMap<String, Tensor>, clip: f64) -> CandleResult<Tensor> {
+        let mut squares = Tensor::zeros((), DType::F32, &self.device)?;
+        for (_, gradient) in gradients.iter().filter(|(name, _)| !self.buffers.contains(*name)) {
+            squares = (squares + gradient.sqr()?.sum_all()?)?;
+        }
+        squares.sqrt()?.maximum(clip)?.recip()? * clip
+    }
+
+    /// One step along the gradients of the last backward pass. The host does not wait for the device.
+    fn step_along_own(&mut self, sgd: &Sgd, clip: Option<f64>) -> CandleResult<()> {
+        let gradients = std::mem::take(&mut self.gradients);
+        let factor = clip.map(|clip| self.clip_factor(&gradients, clip)).transpose()?;
+        for (name, mut gradient) in gradients {
+            if let Some(factor) = &factor {
+                gradient = gradient.broadcast_mul(factor)?;
+            }
+            if let Some(anchor) = self.anchors.get(&name) {
+                let away = (self.variables[&name].as_detached_tensor() - anchor)?;
+                gradient = (gradient + (away * self.pull)?)?;
+            }
+            if let Some(shift) = self.shifts.get(&name) {
+                gradient = (gradient + shift)?;
+            }
+            self.step_one(&name, &gradient, sgd)?;
+        }
+        Ok(())
+    }
+
+    /// One step of one parameter. Does nothing to a buffer.
+    fn step_one(&mut self, name: &str, gradient: &Tensor, sgd: &Sgd) -> CandleResult<()> {
+        if self.buffers.contains(name) {
+            return Ok(());
+        }
+        let variable = &self.variables[name];
+        let mut direction = gradient.clone();
+        if sgd.decay != 0.0 {
+            direction = (direction + (variable.as_detached_tensor() * sgd.decay)?)?;
+        }
+        if sgd.momentum != 0.0 {
+            if let Some(previous) = self.velocity.get(name) {
+                direction = ((previous * sgd.momentum)? + direction)?;
+            }
+            // Nothing writes into this tensor later: every operation above makes a new one.
+            self.velocity.insert(name.to_owned(), direction.clone());
+        }
+        variable.set(&(variable.as_detached_tensor() - (direction * sgd.rate)?)?)
+    }
+}
+
+impl Engine for CandleEngine {
+    fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
+        for ((_, variable), (_, array)) in self.variables.iter().zip(params) {
+            to_device(array, &self.device)
+                .and_then(|tensor| variable.set(&tensor))
+                .map_err(ModelError::candle("moving parameters to the device"))?;
+        }
+        self.velocity.clear();
+        self.anchors.clear();
+        self.shifts.clear();
+        Ok(())
+    }
+
+    fn params(&self) -> Result<ParamSet, ModelError> {
+        let copy = |(name, variable): (&String, &Var)| Ok((name.clone(), to_host(variable)?));
+        let copies: CandleResult<_> = self.variables.iter().map(copy).collect();
+        copies.map_err(ModelError::candle("copying parameters from the device"))
+    }
+
+    fn parameter(&self, name: &str) -> Result<Option<Array>, ModelError> {
+        let copy = self.variables.get(name).map(|variable| to_host(variable)).transpose();
+        copy.map_err(ModelError::candle("copying parameters from the device"))
+    }
+
+    fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
+        let mut tensor = Tensor::from_slice(x, shape, &self.device)
+            .map_err(ModelError::candle("moving samples to the device"))?;
+        let mut outputs = Vec::with_capacity(3);
+        for part in &self.parts {
+            tensor = run(part, tensor, mode)?;
+            outputs.push(tensor.clone());
+        }
+        for (host, output) in self.host.iter_mut().zip(&outputs) {
+            *host = output
+                .flatten_all()
+                .and_then(|flat| flat.to_vec1())
+                .map_err(ModelError::candle("copying outputs from the device"))?;
+        }
+        self.outputs = outputs.try_into().ok();
+        Ok(())
+    }
+
+    fn outputs(&self) -> [&[f32]; 3] {
+        self.host.each_ref().map(Vec::as_slice)
+    }
+
+    /// Stores all gradients: a fused step would save nothing here.
+    fn backward(&mut self, gradients: OutputGradients<'_>, _update: UpdateMode) -> Result<(), ModelError> {
+        self.gradients.clear();
+        let total = self.weighted_sum(gradients);
+        let store = total.and_then(|total| total.map(|total| total.backward()).transpose());
+        if let Some(store) = store.map_err(ModelError::candle("computing gradients"))? {
+            for (name, variable) in &self.variables {
+                if let Some(gradient) = store.get(variable) {
+                    self.gradients.insert(name.clone(), gradient.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gradients(&mut self) -> Result<ParamSet, ModelError> {
+        let gradient = |(name, variable): (&String, &Var)| {
+            let array = match self.gradients.get(name) {
+                Some(gradient) => to_host(gradient)?,
+                None => Array::zeros(variable.dims()),
+            };
+            Ok((name.clone(), array))
+        };
+        let gradients: CandleResult<_> = self.variables.iter().map(gradient).collect();
+        gradients.map_err(ModelError::candle("copying gradients from the device"))
+    }
+
+    fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<Option<()>, ModelError> {
+        let Some(variable) = self.variables.get(name) else { return Ok(None) };
+        let given = Tensor::from_slice(gradient, variable.dims(), &self.device);
+        let sum = match self.gradients.remove(name) {
+            Some(gradient) => given.and_then(|given| gradient + given),
+            None => given,
+        };
+        let sum = sum.map_err(ModelError::candle("moving gradients to the device"))?;
+        self.gradients.insert(name.to_owned(), sum);
+        Ok(Some(()))
+    }
+
+    fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
+        let failed = || ModelError::candle("moving the correction to the device");
+        let anchor = correction.anchor.as_ref();
+        let anchors = self.moved(anchor.map(|(_, anchor)| anchor)).map_err(failed())?;
+        self.shifts = self.moved(correction.shift.as_ref()).map_err(failed())?;
+        self.anchors = anchors;
+        self.pull = anchor.map_or(0.0, |(pull, _)| *pull);
+        Ok(())
+    }
+
+    fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
+        self.step_along_own(sgd, clip).map_err(ModelError::candle("stepping the optimiser"))
+    }
+
+    fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
+        for (name, array) in gradients {
+            to_device(array, &self.device)
+                .and_then(|gradient| self.step_one(name, &gradient, sgd))
+                .map_err(ModelError::candle("stepping the optimiser"))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CandleEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CandleEngine").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// Copies an array to a device.
+fn to_device(array: &Array, device: &Device) -> CandleResult<Tensor> {
+    Tensor::from_slice(array.values(), array.shape(), device)
+}
+
+/// Copies a tensor to host memory.
+fn to_host(tensor: &Tensor) -> CandleResult<Array> {
+    let values = tensor.flatten_all()?.to_vec1::<f32>()?;
+    Ok(Array::new(tensor.dims(), values).expect("a tensor has as many values as its shape says"))
+}

@@ -1,0 +1,71 @@
+//! Engines: what a network runs on, and the values it exchanges with them.
+
+use std::fmt;
+
+use crate::correction::Correction;
+use crate::error::ModelError;
+use crate::mode::Mode;
+use crate::params::{Array, ParamSet};
+use crate::sgd::Sgd;
+
+/// The gradients of a loss with respect to a network's outputs, each as long as the output; `None` where the loss does not
+/// depend on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OutputGradients<'a> {
+    /// With respect to [`Network::features`](crate::Network::features).
+    pub features: Option<&'a [f32]>,
+    /// With respect to [`Network::representation`](crate::Network::representation).
+    pub representation: Option<&'a [f32]>,
+    /// With respect to [`Network::logits`](crate::Network::logits).
+    pub logits: Option<&'a [f32]>,
+}
+
+/// What a backward pass does with the gradients of parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum UpdateMode {
+    /// Stores all of them, for the optimiser or the caller.
+    Accumulate,
+    /// Where that saves a pass over memory, subtracts the gradient times this learning rate from the parameter at once and
+    /// does not store it. Stores the others.
+    Fused(f32),
+}
+
+/// A network's parameters on one kind of processor, and the passes through its layers.
+///
+/// The caller has checked names and shapes against the architecture: sets of parameters and gradients fit. Every method can
+/// fail with [`ModelError::Candle`] if the device does.
+pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    /// Replaces all parameters, and resets the optimiser and the correction.
+    fn load(&mut self, params: &ParamSet) -> Result<(), ModelError>;
+
+    /// All parameters. Later steps do not change them.
+    fn params(&self) -> Result<ParamSet, ModelError>;
+
+    /// One parameter; `None` if no parameter has this name.
+    fn parameter(&self, name: &str) -> Result<Option<Array>, ModelError>;
+
+    /// Runs a batch of samples `x`, of the shape `[n, ...]`, through extractor, projection and head.
+    fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError>;
+
+    /// The outputs of extractor, projection and head for the last batch.
+    fn outputs(&self) -> [&[f32]; 3];
+
+    /// Propagates the gradients of the three outputs of the last batch back to the parameters.
+    fn backward(&mut self, gradients: OutputGradients<'_>, update: UpdateMode) -> Result<(), ModelError>;
+
+    /// The gradients of the last backward pass, by name; zeros for parameters that it did not reach.
+    fn gradients(&mut self) -> Result<ParamSet, ModelError>;
+
+    /// Adds to the gradient of one parameter, before [`Engine::step`]; `None` if no parameter has this name.
+    fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<Option<()>, ModelError>;
+
+    /// Corrects the gradients of all later steps, until parameters are loaded. The correction need not contain buffers.
+    fn correct(&mut self, correction: &Correction) -> Result<(), ModelError>;
+
+    /// One step of the optimiser along the gradients of the last backward pass that were not applied during it. If their
+    /// common norm exceeds `clip`, they are scaled down to it first.
+    fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError>;
+
+    /// One step of the optimiser along the given gradients.
+    fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError>;
+}

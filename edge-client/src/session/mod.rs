@@ -43,6 +43,8 @@
 //! has counted an update and is asked with it again says so before the welcome; of one that it does not want and says
 //! nothing of, nothing is kept.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod backoff;
 mod event;
 

@@ -5,7 +5,8 @@
 //! | [`config`] | TOML and overrides, checked once, to what the program runs on |
 //! | [`round`] | plain facts of a round: policy, counts, records |
 //! | [`coordinator`] | the protocol state machine: no I/O, no clock |
-//! | [`driver`] | does the machine's I/O: peers, durable steps, time |
+//! | [`driver`] | the state machine's I/O: peers, durable steps, time |
+//! | [`events`] | notices for the operator: typed values, their sentences, throttles, sinks |
 //! | [`enrolment`] | which devices may take part: keys, tickets, approval, revocation |
 //! | [`run`] | a run on disk: opening, accepting, closing; checkpoints; evaluation |
 //! | [`ensemble`] | models of many clients side by side: their file, and what they say together |
@@ -34,6 +35,7 @@ pub mod database;
 pub mod driver;
 pub mod enrolment;
 pub mod ensemble;
+pub mod events;
 pub mod history;
 pub mod peer;
 pub mod report;

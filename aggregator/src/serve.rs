@@ -12,13 +12,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::coordinator::{Outcome, Resume};
-use crate::driver::{Ended, Latecomers, Notice, drive};
+use crate::driver::{Drain, Ended, drive};
+use crate::events::{Notice, Sink};
 use crate::run::{Run, RunError};
 use crate::storage::{Disk, FileLayer as _, write_durably};
 use crate::transport::Listener;
 use crate::transport::identity::ServerIdentity;
 
-/// Where devices find the run, written for scripts once connections are taken.
+/// Address and key, written to a file for scripts once devices can connect.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ready {
     /// The address in use.
@@ -47,39 +48,40 @@ pub enum ServeError {
     },
 }
 
-/// A run that is served no more, while its port still is.
+/// A run whose rounds are over, while its port is still open.
 pub struct Served {
     /// The run, for its model and its report.
     pub run: Run,
     /// How it ended.
     pub outcome: Outcome,
-    /// Who is still to be told.
-    pub door: Door,
+    /// The port, where devices are still to be told that the run is over.
+    pub shutdown: Shutdown,
 }
 
-/// The port after the last round. Devices that have not heard that the run is over are told here when they come.
-pub struct Door {
-    latecomers: Latecomers,
+/// A graceful shutdown: the port stays open after the last round, and devices that connect are told that the run is over.
+pub struct Shutdown {
+    drain: Drain,
     accepting: JoinHandle<()>,
 }
 
-impl Door {
-    /// Known devices that have not heard that the run is over.
+impl Shutdown {
+    /// How many known devices have not confirmed that the run is over.
     #[must_use]
-    pub fn awaited(&self) -> usize {
-        self.latecomers.untold()
+    pub fn pending(&self) -> usize {
+        self.drain.pending()
     }
 
-    /// Answers until all of them have heard it, `time` is over or `stop` changes; then closes. Gives how many have not heard it.
-    pub async fn close_after(mut self, time: Duration, stop: watch::Receiver<bool>) -> usize {
-        if self.awaited() > 0 {
-            self.latecomers.answer(time, stop).await;
+    /// Answers until all of them have confirmed, `timeout` is over or `stop` changes; then closes the port. Gives how many have not
+    /// confirmed.
+    pub async fn finish(mut self, timeout: Duration, stop: watch::Receiver<bool>) -> usize {
+        if self.pending() > 0 {
+            self.drain.run(timeout, stop).await;
         }
-        let untold = self.awaited();
-        // The listener notices that nobody listens to it any more, and closes what is still open.
-        drop(self.latecomers);
+        let pending = self.pending();
+        // Without a receiver the listener ends, and closes the connections that are left.
+        drop(self.drain);
         let _ = self.accepting.await;
-        untold
+        pending
     }
 }
 
@@ -91,9 +93,9 @@ pub async fn serve(
     identity: &ServerIdentity,
     ready_file: Option<&Path>,
     stop: watch::Receiver<bool>,
-    notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    sink: &mut dyn Sink,
 ) -> Result<Served, ServeError> {
-    // A file of an earlier process would name a port that nobody listens on.
+    // A file of an earlier process names a port that is closed.
     if let Some(path) = ready_file {
         Disk.remove(path).map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
     }
@@ -103,7 +105,7 @@ pub async fn serve(
         pid: std::process::id(),
         run: run.directory().root().to_owned(),
     };
-    notice(Notice::Remark(format!("listening on {}, key {}", ready.address, ready.key)));
+    sink.receive(&Notice::Listening { address: ready.address, key: ready.key });
     if let Some(path) = ready_file {
         let json = serde_json::to_string(&ready).expect("addresses and strings are JSON");
         write_durably(&Disk, path, |out| out.write_all(format!("{json}\n").as_bytes()))
@@ -111,15 +113,15 @@ pub async fn serve(
     }
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
-    // Whoever stops a run goes on with it, also with what is there of unfinished uploads.
+    // A run that is stopped will be continued, with its unfinished uploads.
     let over = Arc::<AtomicBool>::default();
     let listener = listener.keeping_partial_uploads_unless(over.clone());
     let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
-    // It holds the run: boxed, it is moved about as a pointer.
-    match Box::pin(drive(run, resume, from_peers, stop, notice)).await {
-        Ok(Ended { run, outcome, latecomers }) => {
+    // The future holds the run: boxed, it moves as a pointer.
+    match Box::pin(drive(run, resume, from_peers, stop, sink)).await {
+        Ok(Ended { run, outcome, drain }) => {
             over.store(outcome != Outcome::Stopped, Ordering::Relaxed);
-            Ok(Served { run, outcome, door: Door { latecomers, accepting } })
+            Ok(Served { run, outcome, shutdown: Shutdown { drain, accepting } })
         }
         Err(error) => {
             let _ = accepting.await;

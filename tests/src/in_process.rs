@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
-use aggregator::driver::Notice;
 use aggregator::enrolment::{Admission, Register};
+use aggregator::events::{Notice, text};
 use aggregator::round::RoundRecord;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
@@ -65,8 +65,8 @@ impl InProcessServer {
         let ended = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             runtime.expect("the system gives two threads").block_on(async {
-                let mut notice = |notice: Notice<'_>| {
-                    if let Notice::Remark(text) | Notice::Aside(text) | Notice::Alarm(text) = notice {
+                let mut sink = |notice: &Notice<'_>| {
+                    if let Some(text) = text(notice) {
                         let _ = remark.send(text);
                     }
                 };
@@ -85,11 +85,11 @@ impl InProcessServer {
                     &identity,
                     None,
                     stopped.clone(),
-                    &mut notice,
+                    &mut sink,
                 ))
                 .await;
-                let Served { run, outcome, door } = served.expect("no peer ends a run");
-                door.close_after(Duration::ZERO, stopped).await;
+                let Served { run, outcome, shutdown } = served.expect("no peer ends a run");
+                shutdown.finish(Duration::ZERO, stopped).await;
                 let model = run.published().expect("the checkpoint can be read");
                 (outcome, run.records().to_vec(), model)
             })

@@ -86,7 +86,7 @@ impl Serving {
         let _ = std::fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
         command.args(["serve", "--json", "--fresh", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
-        command.args(["--admit", admit]);
+        command.args(["--enrolment", admit]);
         command.arg("--runs").arg(directory.join("runs"));
         for change in overrides {
             command.args(["--set", change]);

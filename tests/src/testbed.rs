@@ -155,8 +155,8 @@ impl Testbed {
         let _ = fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
         command.arg("serve").args(self.serve_arguments(identity)).args(more);
-        if !more.contains(&"--admit") {
-            command.args(["--admit", "anyone"]);
+        if !more.contains(&"--enrolment") {
+            command.args(["--enrolment", "anyone"]);
         }
         let mut server = Process::start("the aggregator", &mut command);
         server.line("listening", |line| line.contains("listening on "));

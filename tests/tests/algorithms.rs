@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::data::TestSet;
+use aggregator::events::Notice;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{Transport, simulate};
@@ -204,7 +205,8 @@ async fn every_algorithm_is_simulated_and_its_models_are_tested() {
         let (_stop, stopped) = watch::channel(false);
         let shares = scenario.shares.clone();
         let simulated =
-            simulate(run, Resume::default(), shares, Transport::Memory, 2, stopped, &mut |_| {}).await;
+            simulate(run, Resume::default(), shares, Transport::Memory, 2, stopped, &mut |_: &Notice<'_>| {})
+                .await;
         let (run, outcome) = simulated.unwrap_or_else(|error| panic!("{case:?}: {error}"));
         assert_eq!(outcome, Outcome::Completed, "{case:?}");
         assert!(run.records().iter().all(|record| record.accuracy.is_some()), "{case:?}");

@@ -85,7 +85,7 @@ fn a_ticket_is_all_that_a_device_needs_ever() {
     // Killed before it ever reached the server, it needs no ticket again.
     first.kill();
     let first = device(&testbed, 0, &[]);
-    let server = testbed.serve_with(&["--admit", "ticket"]);
+    let server = testbed.serve_with(&["--enrolment", "ticket"]);
     testbed.assert_completed(server, vec![first, second]);
     assert!(!fs::read_to_string(&known).unwrap().contains("fed1"), "it was taken");
     let devices = listed(&testbed);
@@ -105,7 +105,7 @@ fn a_ticket_is_all_that_a_device_needs_ever() {
 fn a_server_asks_for_a_ticket_until_there_is_one() {
     let testbed = Testbed::new(1, &[]);
     let said = || {
-        let server = testbed.serve_with(&["--admit", "ticket"]);
+        let server = testbed.serve_with(&["--enrolment", "ticket"]);
         server.interrupt();
         server.wait().text
     };
@@ -128,7 +128,7 @@ fn a_bad_ticket_is_refused_on_the_right_side() {
     assert!(ended.text.contains("mistyped or not whole"), "{}", ended.text);
     assert!(!testbed.state(0).join("server").exists());
 
-    let mut server = testbed.serve_with(&["--admit", "ticket"]);
+    let mut server = testbed.serve_with(&["--enrolment", "ticket"]);
     let shown = |part: &'static str| move |line: &str| line.contains(part);
     // No ticket at all, with a key of its own making.
     let address = testbed.address();
@@ -167,7 +167,7 @@ fn a_bad_ticket_is_refused_on_the_right_side() {
 #[test]
 fn a_device_waits_for_approval_and_is_let_in_while_it_waits() {
     let testbed = Testbed::new(2, &[]);
-    let server = testbed.serve_with(&["--admit", "approve"]);
+    let server = testbed.serve_with(&["--enrolment", "approve"]);
     let address = testbed.address();
     let mut waiting = device(&testbed, 0, &[&address]);
     waiting.object(&json!({ "event": "turned-back" }));

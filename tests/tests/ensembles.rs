@@ -8,6 +8,7 @@ use std::time::Duration;
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::data::TestSet;
 use aggregator::ensemble::{Bundle, leave_out};
+use aggregator::events::Notice;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{Transport, simulate};
@@ -81,7 +82,10 @@ async fn simulated(scenario: &Scenario, threads: usize) -> (tempfile::TempDir, R
     let (_stop, stopped) = watch::channel(false);
     let shares = scenario.shares.clone();
     let simulated =
-        simulate(run, Resume::default(), shares, Transport::Memory, threads, stopped, &mut |_| {}).await;
+        simulate(run, Resume::default(), shares, Transport::Memory, threads, stopped, &mut |_: &Notice<
+            '_,
+        >| {})
+        .await;
     let (run, outcome) = simulated.unwrap();
     assert_eq!(outcome, Outcome::Completed);
     (directory, run)

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::{Opening, Outcome, Resume};
 use aggregator::data::TestSet;
+use aggregator::events::Notice;
 use aggregator::round::{RoundRecord, Tally};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
@@ -72,7 +73,8 @@ async fn sent(scenario: &Scenario) -> Vec<u64> {
     let run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
     let (_stop, stopped) = watch::channel(false);
     let (resume, shares, memory) = (Resume::default(), scenario.shares.clone(), Transport::Memory);
-    let (run, outcome) = simulate(run, resume, shares, memory, 1, stopped, &mut |_| {}).await.unwrap();
+    let (run, outcome) =
+        simulate(run, resume, shares, memory, 1, stopped, &mut |_: &Notice<'_>| {}).await.unwrap();
     assert_eq!(outcome, Outcome::Completed);
     run.records().iter().map(|record| record.bytes_down).collect()
 }

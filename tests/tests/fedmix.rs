@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::data;
+use aggregator::events::Notice;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
 use aggregator::simulate::{SimulateError, Transport, simulate};
@@ -119,7 +120,8 @@ async fn simulated(scenario: &Scenario, transport: Transport) -> Result<Run, Sim
     let run = Run::begin(Arc::new(Disk), root, scenario.config.clone(), None).unwrap();
     let (_stop, stopped) = watch::channel(false);
     let (resume, shares) = (Resume::default(), scenario.shares.clone());
-    let (run, outcome) = simulate(run, resume, shares, transport, 2, stopped, &mut |_| {}).await?;
+    let (run, outcome) =
+        simulate(run, resume, shares, transport, 2, stopped, &mut |_: &Notice<'_>| {}).await?;
     assert_eq!(outcome, Outcome::Completed);
     Ok(run)
 }

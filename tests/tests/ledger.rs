@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use aggregator::coordinator::{PeerId, Resume};
 use aggregator::driver::drive;
+use aggregator::events::Notice;
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, RunError};
@@ -61,8 +62,9 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     peers.send(FromPeer::Connected { peer: PEER, commands }).unwrap();
     let message = ToServer::Hello(hello(&run));
     peers.send(FromPeer::Message { peer: PEER, message, bytes: 0, place: None }).unwrap();
-    let driven =
-        tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
+    let driven = tokio::spawn(async move {
+        drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
+    });
 
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
     let file = spool.join("worthless.upload");
@@ -116,8 +118,9 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     let (peers, from_peers) = channel::unbounded_channel();
     let (stop, stopped) = watch::channel(false);
     let mut told = joins(&peers, PEER, first);
-    let driven =
-        tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
+    let driven = tokio::spawn(async move {
+        drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
+    });
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
     let stranger = PeerId(2);
     let mut told = joins(&peers, stranger, second);
@@ -190,8 +193,9 @@ async fn updates_that_come_together_share_a_sync() {
     let (_stop, stopped) = watch::channel(false);
     let mut told: Vec<_> =
         hellos.into_iter().zip(1..).map(|(hello, peer)| joins(&peers, PeerId(peer), hello)).collect();
-    let driven =
-        tokio::spawn(async move { drive(run, Resume::default(), from_peers, stopped, &mut |_| {}).await });
+    let driven = tokio::spawn(async move {
+        drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
+    });
     for told in &mut told {
         while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, PeerId, Resume};
-use aggregator::driver::{Notice, drive};
+use aggregator::driver::drive;
+use aggregator::events::{Level, Notice, text};
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::Run;
 use aggregator::run::directory::{RunDirectory, upload_of};
@@ -36,7 +37,15 @@ async fn simulated(scenario: &Scenario, transport: Transport, threads: usize) ->
     let (_stop, stopped) = watch::channel(false);
     let (mut run, outcome) = tokio::time::timeout(
         PATIENCE,
-        simulate(run, Resume::default(), scenario.shares.clone(), transport, threads, stopped, &mut |_| {}),
+        simulate(
+            run,
+            Resume::default(),
+            scenario.shares.clone(),
+            transport,
+            threads,
+            stopped,
+            &mut |_: &Notice<'_>| {},
+        ),
     )
     .await
     .expect("the simulation ends in time")
@@ -140,7 +149,7 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned(), parted: true }).unwrap();
     // All rounds are closed already: nobody is asked anything any more.
     let resume = Resume { closed: 3, ..Resume::default() };
-    let ended = drive(run, resume, peers, stopped, &mut |_| {}).await.unwrap();
+    let ended = drive(run, resume, peers, stopped, &mut |_: &Notice<'_>| {}).await.unwrap();
     assert_eq!(ended.outcome, Outcome::Completed);
     assert!(matches!(told.recv().await, Some(ToPeer::Message(ToClient::Finished { rounds: 3 }))));
     assert!(matches!(told.recv().await, Some(ToPeer::Disconnect)));
@@ -174,10 +183,10 @@ async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
     let (_stop, stopped) = watch::channel(false);
     let (mut alarms, mut paused) = (Vec::new(), 0);
     let (rounds, spool) = (root.rounds(), root.spool());
-    let mut make_room = |notice: Notice<'_>| match notice {
+    let mut make_room = |notice: &Notice<'_>| match notice {
         // Nobody has been asked for anything yet.
         Notice::Opened { round: 1, .. } => fill(&spool),
-        Notice::Alarm(text) => alarms.push(text),
+        alarm if alarm.level() == Level::Alarm => alarms.extend(text(alarm)),
         Notice::Status(status) if status.paused => {
             paused += 1;
             assert!(!rounds.exists(), "no round is closed without its updates");

@@ -239,7 +239,7 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
 fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
     let testbed = Testbed::new(3, &["round.count.min=2", "round.time.min=0", "run.rounds=1"]);
     // Longer than the test has patience for.
-    let mut server = testbed.serve_with(&["--linger", "3600"]);
+    let mut server = testbed.serve_with(&["--drain-timeout", "3600"]);
     let (away, other, gate) = (testbed.join(0), testbed.join(1), testbed.gate(2));
     let held = gate.held();
     away.kill();
@@ -260,7 +260,7 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
 #[test]
 fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
     let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
-    let mut server = testbed.serve_with(&["--linger", "3600"]);
+    let mut server = testbed.serve_with(&["--drain-timeout", "3600"]);
     let (mut lost, gate) = (testbed.join(0), testbed.gate(1));
     let held = gate.held();
     lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
@@ -276,7 +276,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
 #[test]
 fn how_many_devices_were_not_told_of_the_end_is_said() {
     let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
-    let server = testbed.serve_with(&["--linger", "0"]);
+    let server = testbed.serve_with(&["--drain-timeout", "0"]);
     let (mut lost, gate) = (testbed.join(0), testbed.gate(1));
     let held = gate.held();
     lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));

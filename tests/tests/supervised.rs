@@ -84,9 +84,9 @@ fn both_programs_say_when_they_are_ready_what_they_do_and_that_they_get_on() {
             "--json",
             "--listen",
             "127.0.0.1:0",
-            "--linger",
+            "--drain-timeout",
             "0",
-            "--admit",
+            "--enrolment",
             "anyone",
             "--ready-file",
         ])

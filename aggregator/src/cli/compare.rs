@@ -1,21 +1,19 @@
 //! `aggregator compare`: an experiment, from its file to its report.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use clap::Args;
 use edge_client::system::System;
 use edge_client::system::memory::memory;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
+use super::device::{Processor, backend};
 use super::exit::Failure;
-use super::processor::{Processor, backend};
-use super::rounds::{cores, runtime};
+use super::parse::whole;
+use super::run::{cores, runtime};
 use super::terminal;
-use super::values::whole;
 use crate::compare::content;
 use crate::compare::experiment::{Experiment, ExperimentError};
 use crate::compare::interpolation::{self, mixtures};
@@ -264,13 +262,7 @@ fn run_all(
         spread.jobs
     ));
     let progress = Progress::new(plan, standing, spread.jobs);
-    let bar = ProgressBar::with_draw_target(Some(progress.rounds().1), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:12} {prefix}  {wide_msg}")
-        .expect("the template is a constant that parses");
-    bar.set_style(style.progress_chars("=> "));
-    if std::io::stderr().is_terminal() {
-        bar.enable_steady_tick(Duration::from_millis(200));
-    }
+    let bar = terminal::progress_bar(progress.rounds().1, "{bar:12} {prefix}  {wide_msg}");
     let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
     let runtime = runtime()?;
     let stop = {

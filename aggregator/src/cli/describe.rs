@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use console::Term;
 use shared::data::Split;
 
 use super::exit::Failure;
@@ -25,9 +24,6 @@ pub(super) struct DescribeArgs {
     html: Option<PathBuf>,
 }
 
-/// Columns where nobody says how wide the terminal is.
-const COLUMNS: usize = 80;
-
 pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
     let config = arguments.config.validated()?;
     let train = Arc::new(data::load(&config, Split::Train).map_err(Failure::environment)?);
@@ -44,6 +40,5 @@ pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
             serde_json::to_string(&description).map_err(|error| Failure::Internal(error.to_string()))?;
         return terminal::print(&format!("{json}\n"));
     }
-    let columns = Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns));
-    terminal::print(&text(&description, columns))
+    terminal::print(&text(&description, terminal::columns()))
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::exit::Failure;
 use super::{LabArgs, terminal};
 use crate::database::{Database, DatabaseError, moment};
-use crate::driver::printable;
 use crate::enrolment::{Device, Standing};
+use crate::events::printable;
 use crate::report::units::seconds;
 
 /// Digits of an id that are enough to name a device, if they name one alone.

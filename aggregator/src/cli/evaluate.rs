@@ -10,7 +10,7 @@ use shared::algorithm::Fusion;
 use shared::data::{Split, View};
 
 use super::exit::Failure;
-use super::usable::{BATCH, FusionName, Usable, no_fusion};
+use super::load_model::{BATCH, FusionName, Usable, no_fusion};
 use super::{ConfigArgs, terminal};
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};

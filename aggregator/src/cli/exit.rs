@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
-use crate::driver::printable_reasons;
+use crate::events::printable_reasons;
 use crate::run::RunError;
 use crate::start::StartError;
 
@@ -113,7 +113,7 @@ mod tests {
             let says = |line: &str| {
                 line.strip_prefix("  ").is_some_and(|line| line.starts_with(&format!("{code}  ")))
             };
-            super::super::texts::AFTER_HELP.lines().any(says)
+            super::super::help::AFTER_HELP.lines().any(says)
         };
         assert!((0..=5).all(documented) && documented(AT_ONCE));
         assert!(!documented(6));

@@ -3,43 +3,41 @@
 mod addresses;
 #[cfg(feature = "simulate")]
 mod compare;
+mod completions;
 mod describe;
+mod device;
 mod devices;
 mod ensemble;
 mod evaluate;
 mod exit;
-mod generate;
+mod help;
+mod history;
 mod key;
+mod load_model;
 mod models;
+mod parse;
 mod predict;
-mod processor;
-mod recording;
-mod rounds;
+mod run;
+mod serve;
+#[cfg(feature = "simulate")]
+mod simulate;
 mod split;
 mod status;
-mod supervised;
 mod terminal;
-mod texts;
 mod ticket;
-mod usable;
-mod values;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use device::Processor;
 pub use exit::{Failure, exit_code};
-use processor::Processor;
-use values::whole;
 
 use crate::config::Raw;
-use crate::enrolment::Policy;
 
 /// The aggregator's command line.
 #[derive(Debug, Parser)]
-#[command(name = "aggregator", version, about, long_about = texts::LONG_ABOUT, after_long_help = texts::AFTER_HELP)]
+#[command(name = "aggregator", version, about, long_about = help::LONG_ABOUT, after_long_help = help::AFTER_HELP)]
 #[command(propagate_version = true, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
@@ -53,50 +51,16 @@ pub struct Cli {
 enum Command {
     /// Train federatedly over simulated clients in this process
     #[cfg(feature = "simulate")]
-    #[command(after_long_help = texts::SIMULATE)]
-    Simulate {
-        #[command(flatten)]
-        run: RunArgs,
-        /// How clients and coordinator talk; either gives the same model
-        #[arg(long, value_enum, default_value_t)]
-        transport: crate::simulate::Transport,
-        /// Clients that train at the same time, one thread each [default: the number of cores]
-        #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
-        threads: Option<u16>,
-    },
+    #[command(after_long_help = help::SIMULATE)]
+    Simulate(simulate::SimulateArgs),
     /// Run the rounds for real devices that join with `edge-client join`
-    #[command(after_long_help = texts::SERVE)]
-    Serve {
-        #[command(flatten)]
-        run: RunArgs,
-        /// Address to listen on; port 0 takes any free port
-        #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
-        listen: SocketAddr,
-        /// Write address, key and process id here, as JSON, once devices can join
-        #[arg(long, value_name = "FILE")]
-        ready_file: Option<PathBuf>,
-        /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity]
-        #[arg(long, value_name = "DIR")]
-        identity: Option<PathBuf>,
-        /// What becomes of a device that the server does not know
-        #[arg(long, value_enum, default_value_t)]
-        admit: Policy,
-        /// Seconds to wait, after the run is over, for known devices that have not heard so, to tell them
-        #[arg(
-            long, value_name = "SECONDS", default_value_t = 30,
-            value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
-        )]
-        linger: u32,
-        /// End at once if a run of this very configuration is complete, instead of beginning another: for services, which are
-        /// started whenever the machine is
-        #[arg(long, conflicts_with = "fresh")]
-        once: bool,
-    },
+    #[command(after_long_help = help::SERVE)]
+    Serve(serve::ServeArgs),
     /// Say what the runs that are served wait for, and what happened in them
-    #[command(after_long_help = texts::STATUS)]
+    #[command(after_long_help = help::STATUS)]
     Status(status::StatusArgs),
     /// Print a ticket, with which devices join
-    #[command(after_long_help = texts::TICKET)]
+    #[command(after_long_help = help::TICKET)]
     Ticket(ticket::TicketArgs),
     /// Show and change which devices may take part
     Devices {
@@ -114,7 +78,7 @@ enum Command {
     },
     /// Run an experiment: variants of a configuration on paired seeds, compared in tables and a report
     #[cfg(feature = "simulate")]
-    #[command(after_long_help = texts::COMPARE)]
+    #[command(after_long_help = help::COMPARE)]
     Compare(compare::CompareArgs),
     /// Test a trained model, or an ensemble of them, on a data set
     Evaluate(evaluate::EvaluateArgs),
@@ -127,10 +91,10 @@ enum Command {
     #[command(subcommand)]
     Data(DataCommand),
     /// List the models that come with the program, and the layers that others can be made of
-    #[command(after_long_help = texts::MODELS)]
+    #[command(after_long_help = help::MODELS)]
     Models(models::ModelsArgs),
     /// Print the effective configuration: defaults, then CONFIG, then --set
-    #[command(after_long_help = texts::CONFIG)]
+    #[command(after_long_help = help::CONFIG)]
     Config {
         #[command(flatten)]
         config: ConfigArgs,
@@ -151,17 +115,12 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum DataCommand {
     /// Show sizes and labels of every client's share of the configured data
-    #[command(after_long_help = texts::DESCRIBE)]
+    #[command(after_long_help = help::DESCRIBE)]
     Describe(describe::DescribeArgs),
     /// Write every client's share of the configured data as files, one directory per client
     ///
     /// Grey images become IDX files, everything else safetensors; edge-client reads both.
     Split(split::SplitArgs),
-}
-
-/// An address of this machine. A name would have to be looked up, and may have several.
-fn address(given: &str) -> Result<SocketAddr, &'static str> {
-    given.parse().map_err(|_| "it is not an IP address and a port, such as 0.0.0.0:4433 or [::1]:4433")
 }
 
 /// What is run.
@@ -191,7 +150,7 @@ struct LabArgs {
 
 impl LabArgs {
     fn directory(&self) -> PathBuf {
-        self.identity.clone().unwrap_or_else(|| rounds::identity_directory(&self.runs))
+        self.identity.clone().unwrap_or_else(|| serve::identity_directory(&self.runs))
     }
 }
 
@@ -221,16 +180,8 @@ impl Cli {
         terminal::log_to_stderr(self.verbose);
         match self.command {
             #[cfg(feature = "simulate")]
-            Command::Simulate { run, transport, threads } => {
-                rounds::simulate(&run, transport, threads.map(usize::from), self.verbose > 0)
-            }
-            Command::Serve { run, listen, ready_file, identity, admit, linger, once } => {
-                if once && rounds::is_complete(&run)? {
-                    return Ok(());
-                }
-                let linger = Duration::from_secs(linger.into());
-                rounds::serve(&run, listen, ready_file.as_deref(), identity, admit, linger)
-            }
+            Command::Simulate(arguments) => simulate::simulate(&arguments, self.verbose > 0),
+            Command::Serve(arguments) => serve::serve(&arguments),
             Command::Status(arguments) => status::status(&arguments),
             Command::Ticket(arguments) => ticket::ticket(&arguments),
             Command::Devices { lab, command } => devices::devices(&lab, command),
@@ -248,9 +199,9 @@ impl Cli {
                 let config = config.validated()?;
                 terminal::print(&config.effective.explained(&given?))
             }
-            Command::Completions { shell } => generate::completions(shell),
-            Command::Man { out: None } => generate::page(),
-            Command::Man { out: Some(directory) } => generate::pages(&directory),
+            Command::Completions { shell } => completions::completions(shell),
+            Command::Man { out: None } => completions::page(),
+            Command::Man { out: Some(directory) } => completions::pages(&directory),
         }
     }
 }

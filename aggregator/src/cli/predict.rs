@@ -10,8 +10,8 @@ use shared::algorithm::Fusion;
 use shared::data::{Split, View};
 
 use super::exit::Failure;
-use super::usable::{BATCH, FusionName, Usable, no_fusion};
-use super::values::whole;
+use super::load_model::{BATCH, FusionName, Usable, no_fusion};
+use super::parse::whole;
 use super::{ConfigArgs, terminal};
 use crate::ensemble::Question;
 

@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::exit::Failure;
+use super::parse::whole;
 use super::terminal;
-use super::values::whole;
 use crate::database::{Database, FILE, moment};
 use crate::history::{
     Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun,

@@ -13,7 +13,7 @@ use shared::identity::PublicKey;
 use shared::ticket::{MAX_ADDRESS, MAX_ADDRESSES, Ticket, TicketSecret};
 
 use super::exit::Failure;
-use super::values::whole;
+use super::parse::whole;
 use super::{LabArgs, addresses, terminal};
 use crate::database::{Database, moment};
 use crate::enrolment::{Issued, Listening};

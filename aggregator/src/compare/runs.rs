@@ -17,7 +17,7 @@ use super::plan::{Plan, Planned, Standing};
 use crate::coordinator::Outcome;
 use crate::data;
 use crate::data::TestSet;
-use crate::driver::Notice;
+use crate::events::{Level, Notice, printable_reasons, text};
 use crate::report::{Report, render};
 use crate::round::{RoundRecord, jsonl};
 use crate::simulate::{SimulateError, Transport, simulate};
@@ -211,15 +211,19 @@ fn run(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
     let mut since = Instant::now();
-    let mut notice = |notice: Notice<'_>| match notice {
+    let mut sink = |notice: &Notice<'_>| match notice {
         Notice::Round(record) => {
             tell(&Step::Round(record, since.elapsed()));
             since = Instant::now();
         }
-        Notice::Alarm(text) => tell(&Step::Alarm(&text)),
+        notice if notice.level() == Level::Alarm => {
+            if let Some(text) = text(notice) {
+                tell(&Step::Alarm(&text));
+            }
+        }
         _ => {}
     };
-    let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut notice);
+    let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut sink);
     let (mut run, outcome) = runtime.block_on(simulated)?;
     let mut write = || {
         run.write_model()?;
@@ -239,7 +243,7 @@ fn run(
         Outcome::Completed => Ok(true),
         Outcome::Stopped => Ok(false),
         Outcome::NoProgress { rounds, reasons } => {
-            Err(RunFailure::NoProgress(rounds, crate::driver::printable_reasons(&reasons)))
+            Err(RunFailure::NoProgress(rounds, printable_reasons(&reasons)))
         }
     }
 }

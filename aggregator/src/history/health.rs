@@ -1,4 +1,4 @@
-//! Whether the database can be written, for the operator, who is told once when it cannot and once when it can again.
+//! Health of the database: the operator is told once when it cannot be written, and once when it can again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,10 +7,10 @@ use crate::database::DatabaseError;
 #[derive(Debug, Default)]
 struct State {
     broken: bool,
-    news: Option<String>,
+    change: Option<Result<(), String>>,
 }
 
-/// Shared by all that write, and by whoever tells the operator.
+/// Shared by the threads that write and the one that tells the operator.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Mutex<State>>);
 
@@ -19,24 +19,17 @@ impl Health {
     pub fn note<T>(&self, result: &Result<T, DatabaseError>) {
         let mut state = self.state();
         match result {
-            Ok(_) if state.broken => {
-                state.news = Some("what happens is recorded in the database again".to_owned());
-            }
-            Err(error) if !state.broken => {
-                state.news = Some(format!(
-                    "{error}. The run goes on from its own files, and nothing that was accepted is lost; what closed rounds \
-                     did is entered once the database can be written again"
-                ));
-            }
+            Ok(_) if state.broken => state.change = Some(Ok(())),
+            Err(error) if !state.broken => state.change = Some(Err(error.to_string())),
             _ => {}
         }
         state.broken = result.is_err();
     }
 
-    /// What the operator does not know yet.
+    /// What has changed since the last call: what the database says if it cannot be written any more, `Ok` if it can again.
     #[must_use]
-    pub fn take_news(&self) -> Option<String> {
-        self.state().news.take()
+    pub fn take_change(&self) -> Option<Result<(), String>> {
+        self.state().change.take()
     }
 
     /// A panic between two writes of it leaves nothing half-done.

@@ -9,8 +9,9 @@ use rusqlite::Transaction;
 use shared::id::{ClientId, RunId};
 
 use super::{Health, Snapshot, rows, skipped_samples};
+use crate::coordinator::Status;
 use crate::database::{Database, moment};
-use crate::driver::{Notice, printable};
+use crate::events::{Level, Notice, Sink, printable, text};
 
 /// Entries that come within this time share a transaction, and its sync.
 const TOGETHER: Duration = Duration::from_millis(200);
@@ -55,33 +56,17 @@ impl Recorder {
         Self { entries, thread, last: None }
     }
 
-    /// Writes down what somebody is told, if it is worth it.
-    pub fn note(&mut self, notice: &Notice<'_>) {
-        let entry = match notice {
-            Notice::Status(status) => {
-                let now = Instant::now();
-                let snapshot = Snapshot::of(status, SystemTime::now());
-                let due = self.last.as_ref().is_none_or(|(told, last)| {
-                    now.duration_since(*told) >= PROGRESS && *last != snapshot || snapshot.differs_from(last)
-                });
-                if !due {
-                    return;
-                }
-                self.last = Some((now, snapshot.clone()));
-                Entry::Status(Box::new(snapshot))
-            }
-            &Notice::Opened { round, cohort } => Entry::Opened { round, cohort },
-            Notice::Arrival { round, client, what } => {
-                let (verdict, reason) = (what.name(), printable(what.reason()));
-                Entry::Arrived { round: *round, client: *client, verdict, reason }
-            }
-            &Notice::LeftOut { client, samples } => Entry::LeftOut { client, samples },
-            Notice::Remark(text) => Entry::Said { alarm: false, text: text.clone() },
-            Notice::Alarm(text) => Entry::Said { alarm: true, text: text.clone() },
-            // The book has rounds; and what anybody may bring about pushes nothing out of what is kept.
-            Notice::Round(_) | Notice::Alive | Notice::Aside(_) => return,
-        };
-        self.tell(entry);
+    /// Writes down a status that differs from the last one; progress alone only now and then.
+    fn note_status(&mut self, status: &Status) {
+        let now = Instant::now();
+        let snapshot = Snapshot::of(status, SystemTime::now());
+        let due = self.last.as_ref().is_none_or(|(noted, last)| {
+            now.duration_since(*noted) >= PROGRESS && *last != snapshot || snapshot.differs_from(last)
+        });
+        if due {
+            self.last = Some((now, snapshot.clone()));
+            self.tell(Entry::Status(Box::new(snapshot)));
+        }
     }
 
     /// Writes down how it ended, and returns when all is written that can be.
@@ -97,6 +82,28 @@ impl Recorder {
     /// The thread is there as long as this is.
     fn tell(&self, entry: Entry) {
         let _ = self.entries.send((moment(SystemTime::now()), entry));
+    }
+}
+
+impl Sink for Recorder {
+    fn receive(&mut self, notice: &Notice<'_>) {
+        match notice {
+            Notice::Status(status) => self.note_status(status),
+            &Notice::Opened { round, cohort } => self.tell(Entry::Opened { round, cohort }),
+            Notice::Result { round, client, result, recorded: true, .. } => {
+                let (verdict, reason) = (result.name(), printable(result.reason()));
+                self.tell(Entry::Arrived { round: *round, client: *client, verdict, reason });
+            }
+            &Notice::SkippedSamples { client, samples, .. } => self.tell(Entry::LeftOut { client, samples }),
+            // Closed rounds are entered by the round log.
+            _ => {}
+        }
+        // Asides may come in any number, and push nothing out of what is kept.
+        if notice.level() >= Level::Remark
+            && let Some(text) = text(notice)
+        {
+            self.tell(Entry::Said { alarm: notice.level() == Level::Alarm, text });
+        }
     }
 }
 

@@ -28,8 +28,9 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::coordinator::{Outcome, Resume};
-use crate::driver::{Notice, drive};
+use crate::driver::drive;
 use crate::enrolment::{Admission, Register};
+use crate::events::Sink;
 use crate::run::{Run, RunError};
 use crate::transport::identity::{IdentityError, ServerIdentity};
 use crate::transport::{ListenError, Listener};
@@ -77,7 +78,7 @@ pub async fn simulate(
     transport: Transport,
     threads: usize,
     stop: watch::Receiver<bool>,
-    notice: &mut (dyn FnMut(Notice<'_>) + Send),
+    sink: &mut dyn Sink,
 ) -> Result<(Run, Outcome), SimulateError> {
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let seed = run.spec().root_seed();
@@ -148,7 +149,7 @@ pub async fn simulate(
     }
     drop(pool);
     let result =
-        Box::pin(drive(run, resume, from_peers, stop, notice)).await.map(|ended| (ended.run, ended.outcome));
+        Box::pin(drive(run, resume, from_peers, stop, sink)).await.map(|ended| (ended.run, ended.outcome));
     // Clients that missed the farewell would try to connect for ever.
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}

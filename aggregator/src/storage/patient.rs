@@ -18,9 +18,6 @@ use super::{Disk, DurableFile, FileLayer};
 /// How often a step is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What an operator is told when a disk was full and clearly is so no more.
-const AGAIN_ROOM: &str = "there is room on the disk again: the run goes on";
-
 /// Whether there was no room, on the disk or in somebody's share of it.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
@@ -87,12 +84,28 @@ impl Write for Attentive<'_> {
     }
 }
 
+/// A change that the operator is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpaceChange {
+    /// A step waits for space.
+    Full {
+        /// The file that cannot be written.
+        path: PathBuf,
+        /// What the system says.
+        error: String,
+        /// Bytes that are free, where the system says so.
+        free: Option<u64>,
+    },
+    /// There clearly is space again.
+    Recovered,
+}
+
 #[derive(Debug, Default)]
 struct State {
     waits: bool,
     lacking: Option<PathBuf>,
     spell: Spell,
-    news: Option<String>,
+    news: Option<SpaceChange>,
 }
 
 impl State {
@@ -100,7 +113,8 @@ impl State {
     fn lacks(&mut self, path: &Path, error: &io::Error, now: Instant) {
         self.lacking.get_or_insert_with(|| path.to_owned());
         if self.spell.fails(error.kind(), now) {
-            self.news = Some(no_room(path, error));
+            let (path, error, free) = (path.to_owned(), error.to_string(), free_bytes(path));
+            self.news = Some(SpaceChange::Full { path, error, free });
         }
     }
 
@@ -111,8 +125,8 @@ impl State {
         }
     }
 
-    fn take_news(&mut self, now: Instant) -> Option<String> {
-        let over = self.spell.over(now).map(|_| AGAIN_ROOM.to_owned());
+    fn take_news(&mut self, now: Instant) -> Option<SpaceChange> {
+        let over = self.spell.over(now).map(|_| SpaceChange::Recovered);
         self.news.take().or(over)
     }
 }
@@ -148,7 +162,7 @@ impl Shortage {
 
     /// What the operator does not know yet.
     #[must_use]
-    pub fn take_news(&self) -> Option<String> {
+    pub fn take_news(&self) -> Option<SpaceChange> {
         self.state().take_news(Instant::now())
     }
 
@@ -178,17 +192,6 @@ impl Shortage {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What an operator is told of a full disk.
-#[must_use]
-pub fn no_room(path: &Path, error: &io::Error) -> String {
-    let free = free_bytes(path).map_or(String::new(), |free| format!(" ({free} bytes are free)"));
-    format!(
-        "cannot write {}: {error}{free}. The run pauses, and goes on by itself once there is room; nothing that was accepted is \
-         lost",
-        path.display()
-    )
 }
 
 /// The operating system's files, for a run that waits for room.
@@ -276,7 +279,7 @@ mod tests {
     #[test]
     fn a_disk_with_room_for_one_step_and_none_for_the_next_is_not_told_of_each_time() {
         let full: io::Error = io::ErrorKind::StorageFull.into();
-        let pauses = |text: &String| text.contains("The run pauses");
+        let pauses = |change: &SpaceChange| matches!(change, SpaceChange::Full { .. });
         let (mut state, begin) = (State::default(), Instant::now());
         let mut told = Vec::new();
         let mut now = begin;
@@ -290,8 +293,8 @@ mod tests {
             told.extend(state.take_news(now));
         }
         let [first, over, again] = &told[..] else { panic!("{told:?}") };
-        assert!(pauses(first) && over == AGAIN_ROOM && pauses(again), "{told:?}");
-        assert_eq!(state.take_news(now + CALM).as_deref(), Some(AGAIN_ROOM));
+        assert!(pauses(first) && *over == SpaceChange::Recovered && pauses(again), "{told:?}");
+        assert_eq!(state.take_news(now + CALM), Some(SpaceChange::Recovered));
         assert_eq!(state.take_news(now + 2 * CALM), None);
     }
 }

@@ -57,8 +57,8 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     assert_eq!(ended.code, Some(0), "{}", ended.text);
     let lines = ended.text.lines().count();
     assert!(lines < LINES, "{lines} lines: {}", ended.text);
-    let more = format!("client {} said", client.short());
-    let counted = |line: &str| line.contains(&more) && line.contains("more things");
+    let more = format!("client {} sent", client.short());
+    let counted = |line: &str| line.contains(&more) && line.contains("more messages");
     assert_eq!(ended.text.lines().filter(|line| counted(line)).count(), 1, "{}", ended.text);
 
     let database = Database::open_existing(&testbed.path("identity")).unwrap().unwrap();

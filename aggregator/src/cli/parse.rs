@@ -1,9 +1,9 @@
-//! How numbers are written on the command line, and what is said of those that make no sense.
+//! Parsers of values on the command line.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-/// Reads a whole number in this range. Where it can be negative by mistake, the argument has to allow negative numbers, or
-/// they are taken for options.
+/// A whole number in this range. The argument has to allow negative numbers, or clap takes them for options.
 pub(super) fn whole<T>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: TryFrom<u64>,
@@ -18,6 +18,11 @@ where
             }
         })
     }
+}
+
+/// An address of this machine. A name would have to be looked up, and may have several.
+pub(super) fn address(given: &str) -> Result<SocketAddr, &'static str> {
+    given.parse().map_err(|_| "it is not an IP address and a port, such as 0.0.0.0:4433 or [::1]:4433")
 }
 
 #[cfg(test)]
@@ -41,10 +46,19 @@ mod tests {
     }
 
     #[test]
+    fn options_are_still_known_by_their_former_names() {
+        for line in ["serve --linger 5 --admit anyone", "serve --drain-timeout 5 --enrolment anyone"] {
+            let parsed = Cli::try_parse_from(std::iter::once("aggregator").chain(line.split(' ')));
+            let parsed = format!("{:?}", parsed.expect("a command"));
+            assert!(parsed.contains("drain_timeout: 5") && parsed.contains("enrolment: Anyone"), "{parsed}");
+        }
+    }
+
+    #[test]
     fn no_number_is_taken_for_an_option_or_answered_in_words_of_the_language() {
         for line in [
             "simulate --threads -1",
-            "serve --linger -1",
+            "serve --drain-timeout -1",
             "serve --linger abc",
             "ticket --uses -1",
             "ticket --withdraw x",

@@ -46,17 +46,21 @@ Examples:
 pub(super) const SERVE: &str = "\
 The first start makes the server's key in the identity directory. Devices join with a ticket, which names the server's \
 key and addresses and is printed by `aggregator ticket`, before or while the server runs; a device believes no other \
-server from then on, and needs the ticket no more. With --admit approve a device may come without a ticket, by the \
-server's address, and waits for `aggregator devices approve`; with --admit anyone, which is for benches and tests, it \
+server from then on, and needs the ticket no more. With --enrolment approve a device may come without a ticket, by the \
+server's address, and waits for `aggregator devices approve`; with --enrolment anyone, which is for benches and tests, it \
 is let in. `aggregator devices revoke` throws a device out at once.
 
 The first round begins when round.start clients have joined: data.clients, unless it is set. More may join \
 at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
 devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
 
-When the run is over, its model and report are written at once. Every known device is told, and confirms it; while some have \
-not, because they are away, the server stays for --linger seconds, or until all of them have come and been told. How many were \
-not told is said then: such a device looks for the server until somebody stops it, or until another run is served, which it joins.";
+When the run is over, its model and report are written at once. Every known device is told, and confirms it. While some are \
+away, the server stays for --drain-timeout seconds, or until all of them have been told. It says how many were not told: such \
+a device looks for the server until it is stopped, or until another run is served, which it joins.
+
+--event-log FILE appends what happens as JSON lines, for scripts and log collectors. Every line has `time` (UTC), `level` \
+(data, aside, remark, alarm), `event` (its kind: connected, result, round, disk-full, ...) and the fields of that kind, and, \
+except for data, `text` as the terminal shows it.";
 
 pub(super) const STATUS: &str = "\
 It reads the database in the identity directory, which `aggregator serve` writes, while a server is at work or when none \

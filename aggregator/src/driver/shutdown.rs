@@ -1,9 +1,8 @@
-//! After the last round: everybody is told that the run is over, those who are here at once, the others as
-//! they come. A device that never hears of it would look for its server for ever.
+//! Graceful shutdown: after the last round, every known device is told that the run is over, those that are connected at once and
+//! the others as they come. A device that is never told would look for its server for ever.
 //!
-//! A device has been told when it has confirmed that, or has hung up at it, which is what devices do. That its connection is
-//! there says little: one whose device lost its network a moment ago looks the same until
-//! [`lost_after`](crate::round::RoundPolicy::lost_after) is over.
+//! A device has been told when it has confirmed that, or has hung up itself, which is what devices do. An open connection says
+//! little: a device that lost its network a moment ago looks the same until [`lost_after`](crate::round::RoundPolicy::lost_after).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,43 +15,42 @@ use super::drop_upload;
 use crate::coordinator::{Coordinator, PeerId};
 use crate::peer::{FromPeer, ToPeer};
 
-/// How long peers may take to hear the last messages of a run.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// How long peers may take to receive the last messages of a run.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whoever has not heard yet that the run is over. Connections are still taken while this is there.
-pub struct Latecomers {
+/// Known devices that are still to be told that the run is over. Connections are taken until this is dropped.
+pub struct Drain {
     peers: mpsc::UnboundedReceiver<FromPeer>,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
-    /// Whose connections these are, as far as is known.
+    /// The clients of these connections, as far as is known.
     names: BTreeMap<PeerId, ClientId>,
-    untold: BTreeSet<ClientId>,
+    pending: BTreeSet<ClientId>,
     /// Rounds that the run has completed; `None` if it can be continued, and clients should come back.
     rounds: Option<u32>,
 }
 
-impl Latecomers {
-    /// Nobody of those that the run knows has heard it yet.
+impl Drain {
+    /// No client that `run` knows has been told.
     pub(super) fn new(
         peers: mpsc::UnboundedReceiver<FromPeer>,
         commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
         run: &Coordinator,
         rounds: Option<u32>,
     ) -> Self {
-        Self { peers, commands, names: run.connections().clone(), untold: run.known().collect(), rounds }
+        Self { peers, commands, names: run.connections().clone(), pending: run.known().collect(), rounds }
     }
 
-    /// Known clients that have not confirmed that they heard of the end. None if they are meant to come back to the run.
+    /// How many known clients have not confirmed the end. 0 if the run can be continued: they are to come back.
     #[must_use]
-    pub fn untold(&self) -> usize {
-        if self.rounds.is_some() { self.untold.len() } else { 0 }
+    pub fn pending(&self) -> usize {
+        if self.rounds.is_some() { self.pending.len() } else { 0 }
     }
 
-    /// Tells whoever comes that the run is over, until all known clients have heard it, `time` is over, or
-    /// `stop` changes.
-    pub async fn answer(&mut self, time: Duration, mut stop: watch::Receiver<bool>) {
+    /// Tells clients as they connect, until all known ones have confirmed, `time` is over, or `stop` changes.
+    pub async fn run(&mut self, time: Duration, mut stop: watch::Receiver<bool>) {
         let told = async {
-            while self.untold() > 0 && self.hear().await {}
-            self.hung_up().await;
+            while self.pending() > 0 && self.handle_next().await {}
+            self.disconnected().await;
         };
         tokio::select! {
             () = told => {}
@@ -61,19 +59,18 @@ impl Latecomers {
         }
     }
 
-    /// Lets peers deliver the last messages and hang up. The coordinator has dismissed its members; whoever
-    /// connected too late to be one is told here.
-    pub(super) async fn farewell(&mut self) {
+    /// Tells connected peers, and lets them receive their last messages and hang up. The coordinator has told its members.
+    pub(super) async fn dismiss_all(&mut self) {
         self.commands.values().for_each(|commands| self.dismiss(commands));
-        let _ = tokio::time::timeout(FAREWELL, self.hung_up()).await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.disconnected()).await;
     }
 
-    async fn hung_up(&mut self) {
-        while (!self.commands.is_empty() || !self.peers.is_empty()) && self.hear().await {}
+    async fn disconnected(&mut self) {
+        while (!self.commands.is_empty() || !self.peers.is_empty()) && self.handle_next().await {}
     }
 
-    /// Hears one event; false if there are no more.
-    async fn hear(&mut self) -> bool {
+    /// Handles one event; false if there are no more.
+    async fn handle_next(&mut self) -> bool {
         match self.peers.recv().await {
             Some(FromPeer::Connected { peer, commands }) => {
                 self.dismiss(&commands);
@@ -82,24 +79,24 @@ impl Latecomers {
             Some(FromPeer::Message { peer, message: ToServer::Hello(hello), .. }) => {
                 self.names.insert(peer, hello.client);
             }
-            // It leaves for reasons of its own, and may come again.
+            // It leaves for reasons of its own, and may come back.
             Some(FromPeer::Message { peer, message: ToServer::Goodbye, .. }) => {
                 self.names.remove(&peer);
             }
             Some(FromPeer::Disconnected { peer, parted, .. }) => {
                 self.commands.remove(&peer);
                 if let Some(client) = self.names.remove(&peer).filter(|_| parted) {
-                    self.untold.remove(&client);
+                    self.pending.remove(&client);
                 }
             }
-            // Whoever may not take part is not waited for.
+            // A device that may not take part is not waited for.
             Some(
                 FromPeer::Revoked { client }
                 | FromPeer::Refused { client, refusal: Refusal::Unknown | Refusal::Revoked, .. },
             ) => {
-                self.untold.remove(&client);
+                self.pending.remove(&client);
             }
-            // Of no use any more, and nobody would ever empty the spool of a run that is complete.
+            // It is of no use, and the spool of a complete run is never emptied.
             Some(FromPeer::Uploaded { upload, .. }) => drop_upload(upload),
             Some(_) => {}
             None => return false,

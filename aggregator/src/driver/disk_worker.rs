@@ -1,4 +1,4 @@
-//! The ledger: the thread on which durable steps are made, one at a time and in order.
+//! The disk worker: the thread that makes durable steps, one at a time and in order.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::coordinator::{Known, Opening};
 use crate::round::{RoundRecord, Tally};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 
-/// So many updates are accepted together at most: their receipts wait for the last of them.
-const TOGETHER: usize = 16;
+/// The most updates that are accepted together: their receipts wait for the last of them.
+const MAX_BATCH: usize = 16;
 
-/// What is to be done.
+/// A durable step to make.
 pub(super) enum Job {
     Open(Opening),
     Fold {
@@ -28,11 +28,11 @@ pub(super) enum Job {
         traffic: Traffic,
     },
     Remember(Known),
-    /// The closed round has waited for the next one long enough.
+    /// The checkpoint of the closed round has waited long enough for the next round to open.
     Due,
 }
 
-/// What was done.
+/// A durable step that was made.
 pub(super) enum Done {
     Opened(Broadcast),
     Folded {
@@ -45,34 +45,34 @@ pub(super) enum Done {
         enough: bool,
     },
     Remembered,
-    /// A closed round is on disk with all that follows from it.
+    /// A closed round is on disk, with its checkpoint and evaluation.
     Settled(Box<RoundRecord>),
     Failed(RunError),
 }
 
-/// The next round usually opens at once. A checkpoint that has waited so long for it waits no longer.
-const SOON: Duration = Duration::from_millis(100);
+/// How long a checkpoint waits for the next round to open, which it usually does at once.
+const CHECKPOINT_DELAY: Duration = Duration::from_millis(100);
 
-/// Carries out durable steps in order until the driver hangs up; gives the run back.
+/// Makes durable steps in order until the driver hangs up; gives the run back.
 ///
-/// Updates that came in while the thread was busy are accepted together: they share a sync, and most of them come at
-/// about the same time. A closed round is settled when the next one is open: then its clients are at work.
-pub(super) fn keep_ledger(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Run {
-    if let Err(error) = keep(&mut run, jobs, done) {
+/// Updates that arrive while the thread is busy are accepted together and share one sync. A closed round is settled once the next
+/// one is open, while its clients train.
+pub(super) fn run(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Run {
+    if let Err(error) = work(&mut run, jobs, done) {
         let _ = done.send(Done::Failed(error));
     }
     run
 }
 
-fn keep(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Result<(), RunError> {
+fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Result<(), RunError> {
     let mut next = None;
-    // What was closed and is not settled.
+    // The round that is closed and not settled.
     let mut closed = None;
     while let Some(job) = next.take().or_else(|| wait(jobs, closed.is_some())) {
         match job {
             Job::Due => settle(run, &mut closed, done)?,
             Job::Open(opening) => {
-                // If nobody listens any more, the driver has hung up: the queue's end says so.
+                // A driver that receives no more has hung up: the end of the queue says so.
                 let _ = done.send(Done::Opened(run.open(&opening)?));
                 settle(run, &mut closed, done)?;
             }
@@ -82,7 +82,7 @@ fn keep(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
             }
             Job::Fold { round, client, upload } => {
                 let mut uploads = vec![(client, upload)];
-                while uploads.len() < TOGETHER {
+                while uploads.len() < MAX_BATCH {
                     match jobs.try_recv() {
                         Ok(Job::Fold { round: same, client, upload }) if same == round => {
                             uploads.push((client, upload));
@@ -112,7 +112,7 @@ fn keep(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
     if closed.is_some() { settle(run, &mut closed, done) } else { Ok(()) }
 }
 
-/// Settles what was closed, and says so.
+/// Settles the closed round and reports it.
 fn settle(
     run: &mut Run,
     closed: &mut Option<Box<RoundRecord>>,
@@ -130,7 +130,7 @@ fn wait(jobs: &Receiver<Job>, closed: bool) -> Option<Job> {
     if !closed {
         return jobs.recv().ok();
     }
-    match jobs.recv_timeout(SOON) {
+    match jobs.recv_timeout(CHECKPOINT_DELAY) {
         Err(RecvTimeoutError::Timeout) => Some(Job::Due),
         job => job.ok(),
     }

@@ -1,0 +1,75 @@
+//! The record of a served run in the database, and the sinks of its notices.
+
+use std::time::SystemTime;
+
+use super::exit::Failure;
+use crate::coordinator::{Outcome, Resume};
+use crate::database::Database;
+use crate::events::{Notice, Sink};
+use crate::history::{Health, Presence, Recorder, RoundLog, RoundLogError};
+use crate::run::Run;
+use crate::storage::patient::{Shortage, SpaceChange};
+
+impl From<RoundLogError> for Failure {
+    fn from(error: RoundLogError) -> Self {
+        match error {
+            RoundLogError::Database(error) => Self::environment(error),
+            RoundLogError::Run(error) => error.into(),
+        }
+    }
+}
+
+/// What keeps the record while the run is served.
+pub(super) struct History {
+    pub(super) recorder: Recorder,
+    pub(super) health: Health,
+    _presence: Presence,
+}
+
+impl History {
+    /// Enters the run and the rounds that an earlier process did not enter, and has `run` enter those that it closes.
+    pub(super) fn begin(database: &Database, run: &mut Run, resume: &Resume) -> Result<Self, Failure> {
+        let presence = Presence::of(run.directory())
+            .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
+        let health = Health::default();
+        let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;
+        run.on_closed(move |round| log.enter(round));
+        let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
+        Ok(Self { recorder, health, _presence: presence })
+    }
+
+    /// Records how the run ended; `None` if it failed.
+    pub(super) fn finish(self, outcome: Option<&Outcome>) {
+        self.recorder.finish(match outcome {
+            Some(Outcome::Completed) => "completed",
+            Some(Outcome::Stopped) => "stopped",
+            Some(Outcome::NoProgress { .. }) => "fruitless",
+            None => "failed",
+        });
+    }
+}
+
+/// The sinks of a served run. They also receive what the threads that write report of the disk and the database.
+pub(super) struct Sinks<'s> {
+    pub(super) all: Vec<&'s mut dyn Sink>,
+    pub(super) health: Health,
+    pub(super) shortage: Shortage,
+}
+
+impl Sink for Sinks<'_> {
+    fn receive(&mut self, notice: &Notice<'_>) {
+        self.all.receive(notice);
+        match self.health.take_change() {
+            Some(Err(error)) => self.all.receive(&Notice::DatabaseFailed { error: &error }),
+            Some(Ok(())) => self.all.receive(&Notice::DatabaseRecovered),
+            None => {}
+        }
+        match self.shortage.take_news() {
+            Some(SpaceChange::Full { path, error, free }) => {
+                self.all.receive(&Notice::DiskFull { path: &path, error: &error, free });
+            }
+            Some(SpaceChange::Recovered) => self.all.receive(&Notice::DiskRecovered),
+            None => {}
+        }
+    }
+}

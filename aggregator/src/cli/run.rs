@@ -1,0 +1,112 @@
+//! What `simulate` and `serve` share: starting a run, and its model and report at the end.
+
+use std::sync::Arc;
+
+use shared::data::View;
+
+use super::exit::Failure;
+use super::{ConfigArgs, RunArgs, terminal};
+use crate::config::Config;
+use crate::coordinator::Outcome;
+use crate::data::TestSet;
+use crate::report::{Report, Summary, console, render};
+use crate::run::Run;
+use crate::start::{StartError, Started, start_on};
+use crate::storage::FileLayer;
+
+impl ConfigArgs {
+    /// The configuration, of a run that has no identity yet.
+    pub(super) fn validated(&self) -> Result<Config, Failure> {
+        let none = shared::id::RunId::from_bytes([0; 8]);
+        Ok(Config::read(self.config.as_deref(), &self.overrides, none)?)
+    }
+}
+
+impl RunArgs {
+    /// Begins or continues the run, and says which; `prepare` as [`start_on`] has it.
+    pub(super) fn start<T>(
+        &self,
+        config: Config,
+        files: Arc<dyn FileLayer>,
+        prepare: impl FnOnce(&Config) -> Result<T, StartError>,
+    ) -> Result<(Started, T), Failure> {
+        let (started, prepared) = start_on(files, config, &self.runs, self.fresh, prepare)?;
+        let place = started.run.directory().root().display();
+        let closed = started.run.closed();
+        started.passed.iter().chain(started.run.mended()).for_each(|text| terminal::tell(text));
+        terminal::tell(&if started.continued {
+            format!("continuing {place} after round {closed} (--fresh begins a new run)")
+        } else {
+            format!("new run in {place}")
+        });
+        Ok((started, prepared))
+    }
+}
+
+/// Tells which samples were skipped when data were read, and gives the same for the report.
+pub(super) fn report_skipped(shares: &[View], run: &Run) -> Vec<String> {
+    let skipped = crate::data::left_out(shares, run.tests().map(TestSet::skipped));
+    for what in &skipped {
+        terminal::tell(&format!("left out, since they cannot be used: {what}"));
+    }
+    skipped
+}
+
+/// Samples per class, by client.
+pub(super) type Histograms = Vec<(String, Vec<usize>)>;
+
+/// Writes the model and the report, and says how the run went.
+pub(super) fn conclude(
+    run: &mut Run,
+    outcome: &Outcome,
+    histograms: Option<&Histograms>,
+    skipped: impl FnOnce(&Run) -> Vec<String>,
+    json: bool,
+) -> Result<(), Failure> {
+    let model = run.write_model()?;
+    let skipped = skipped(run);
+    let report = Report {
+        name: &run.directory().name(),
+        config: run.config(),
+        rounds: run.records(),
+        histograms: histograms.map(Vec::as_slice),
+        left_out: &skipped,
+        target: None,
+    };
+    let page = render(&report);
+    // Unless it was stopped there is nothing to continue, also if no round succeeded.
+    let path = run.write_report(&page, *outcome != Outcome::Stopped)?;
+    if !json {
+        let summary = console::summary(&Summary::of(run.records(), None));
+        let best = run.best().filter(|_| run.directory().best().exists());
+        let best = best.map_or_else(String::new, |best| {
+            format!("best    {} (round {})\n", run.directory().best().display(), best.round)
+        });
+        terminal::print(&format!(
+            "{summary}\nmodel   {}\n{best}report  {}\n",
+            model.display(),
+            path.display()
+        ))?;
+    }
+    let planned = run.spec().rounds;
+    match (outcome, run.ended()) {
+        (Outcome::Stopped, _) => terminal::tell(&format!(
+            "stopped after round {} of {planned}: the same command continues the run",
+            run.closed()
+        )),
+        (_, Some(round)) => {
+            terminal::tell(&format!("training ended after round {round} of {planned}: [stop] was met"));
+        }
+        (_, None) => {}
+    }
+    Failure::of_outcome(outcome).map_or(Ok(()), Err)
+}
+
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::environment)
+}
+
+#[cfg(feature = "simulate")]
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

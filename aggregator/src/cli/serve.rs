@@ -1,0 +1,193 @@
+//! `aggregator serve`: the rounds of a run with real devices.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+
+use super::device::backend;
+use super::exit::Failure;
+use super::history::{History, Sinks};
+use super::parse::{address, whole};
+use super::run::{conclude, report_skipped, runtime};
+use super::{RunArgs, terminal};
+use crate::attack::Attackers;
+use crate::config::Config;
+use crate::database::Database;
+use crate::enrolment::{Admission, Device, Issued, Listening, Policy, Register};
+use crate::events::Sink;
+use crate::events::sinks::json::JsonLines;
+use crate::events::sinks::systemd::Systemd;
+use crate::events::sinks::terminal::Terminal;
+use crate::history::StoredLeftOut;
+use crate::run::Run;
+use crate::serve::{ServeError, Served, serve as serve_run};
+use crate::start::completed;
+use crate::storage::Disk;
+use crate::storage::descriptors::allow_all_descriptors;
+use crate::storage::patient::Patient;
+use crate::transport::Listener;
+use crate::transport::identity::ServerIdentity;
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Address to listen on; port 0 takes any free port
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
+    listen: SocketAddr,
+    /// Write address, key and process id here, as JSON, once devices can join
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// Append every event to this file, as one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    event_log: Option<PathBuf>,
+    /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity]
+    #[arg(long, value_name = "DIR")]
+    identity: Option<PathBuf>,
+    /// Which devices may take part that the server does not know yet
+    #[arg(long, alias = "admit", value_enum, default_value_t)]
+    enrolment: Policy,
+    /// After the run, seconds to wait for known devices that are away, to tell them that it is over
+    #[arg(
+        long, alias = "linger", value_name = "SECONDS", default_value_t = 30,
+        value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
+    )]
+    drain_timeout: u32,
+    /// End at once if a run of this very configuration is complete, instead of beginning another: for services, which are
+    /// started whenever the machine is
+    #[arg(long, conflicts_with = "fresh")]
+    once: bool,
+}
+
+pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
+    let ServeArgs { run: given, enrolment, .. } = arguments;
+    if arguments.once && is_complete(given)? {
+        return Ok(());
+    }
+    allow_all_descriptors();
+    // An invalid configuration leaves no files, not even a key.
+    let config = given.config.validated()?;
+    if let Some(Attackers { attack, .. }) = config.attackers {
+        return Err(Failure::Usage(format!(
+            "the configuration asks for an attack ({attack}), and real devices are not asked to attack: simulation.attack is \
+             for `aggregator simulate` alone; take it out, or give --set simulation.attack.none={{}}"
+        )));
+    }
+    let backend = backend(given.device)?;
+    let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
+    let database = Database::open(&directory).map_err(Failure::environment)?;
+    let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
+    let runtime = runtime()?;
+    let inside = runtime.enter();
+    let bind = |config: &Config| {
+        let admission = Admission::new(Register::Lab { database: database.clone(), policy: *enrolment });
+        let listener = Listener::bind(arguments.listen, &identity, admission, config.policy.lost_after)?;
+        Ok(listener.with_identity_in(directory.clone()))
+    };
+    let files = Patient::default();
+    let shortage = files.shortage.clone();
+    let (started, listener) = given.start(config, Arc::new(files), bind)?;
+    Listening::note(&database, listener.address()).map_err(Failure::environment)?;
+    if *enrolment == Policy::Ticket && Device::all(&database).map_err(Failure::environment)?.is_empty() {
+        let good = Issued::good(&database, SystemTime::now()).map_err(Failure::environment)?;
+        terminal::tell(no_devices(&good));
+    }
+    let (mut run, resume, _lock) = started.into_parts();
+    run.compute_on(backend);
+    let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
+    let mut history = History::begin(&database, &mut run, &resume)?;
+    let skipped = report_skipped(&[], &run);
+    let stop = terminal::stop_on_signal();
+    // From now on an operator watches, until the run is to stop: a full disk is waited for.
+    shortage.wait_from_now_on();
+    let (stopped, waiting) = (stop.clone(), shortage.clone());
+    tokio::spawn(async move { waiting.give_up_when(stopped).await });
+    drop(inside);
+    let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, true)
+        .expecting(run.config().data.clients);
+    let mut systemd = Systemd::of_environment();
+    let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, &mut display];
+    sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
+    let mut sink = Sinks { all: sinks, health: history.health.clone(), shortage: shortage.clone() };
+    let ready_file = arguments.ready_file.as_deref();
+    let serving = serve_run(run, resume, listener, &identity, ready_file, stop.clone(), &mut sink);
+    let served = runtime.block_on(Box::pin(serving));
+    shortage.give_up();
+    history.finish(served.as_ref().ok().map(|served| &served.outcome));
+    let Served { mut run, outcome, shutdown } = served.map_err(|error| match error {
+        ServeError::Run(error) => error.into(),
+        error @ ServeError::ReadyFile { .. } => Failure::environment(error),
+    })?;
+    let shown = display.finish().map_err(|error| Failure::output(&error));
+    let skipped = |run: &Run| [skipped, skipped_by_devices(&database, run)].concat();
+    let concluded = conclude(&mut run, &outcome, None, skipped, given.json);
+    // Model and report are written by now.
+    let over = matches!(concluded, Ok(()) | Err(Failure::NoProgress(_)));
+    let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
+    if shutdown.pending() > 0 && !timeout.is_zero() {
+        terminal::tell(&format!(
+            "the run is over; {} known devices have not confirmed that they heard of it: they have {} s (--drain-timeout). \
+             Ctrl-C ends this",
+            shutdown.pending(),
+            timeout.as_secs()
+        ));
+    }
+    let pending = runtime.block_on(async {
+        tokio::select! {
+            pending = shutdown.finish(timeout, stop) => pending,
+            () = Systemd::keep_alive() => 0,
+        }
+    });
+    if pending > 0 && over {
+        terminal::tell(&format!(
+            "{pending} known devices were not told that the run is over: they look for this server until they are stopped \
+             there, or until it serves another run (a longer --drain-timeout gives them more time)"
+        ));
+    }
+    concluded.and(shown)
+}
+
+/// Whether the run that is to be served is complete, which is said then.
+fn is_complete(given: &RunArgs) -> Result<bool, Failure> {
+    let config = given.config.validated()?;
+    let Some(place) = completed(&Disk, &config, &given.runs)? else { return Ok(false) };
+    let text = format!("the run in {} is complete: there is nothing to do", place.display());
+    Systemd::nothing_to_do(&text);
+    terminal::tell(&text);
+    Ok(true)
+}
+
+fn open_log(path: &Path) -> Result<JsonLines, Failure> {
+    JsonLines::append(path).map_err(|error| Failure::file("open", path, error))
+}
+
+/// What to say where no device is known, given the tickets that let one in.
+fn no_devices(good: &[Issued]) -> &'static str {
+    if good.is_empty() {
+        "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)"
+    } else {
+        "no device has joined yet; there is a ticket for them (`aggregator ticket --list`)"
+    }
+}
+
+/// Directory of the server's key and its database, unless `--identity` names another.
+pub(super) fn identity_directory(runs: &Path) -> PathBuf {
+    runs.join("identity")
+}
+
+/// What devices skip in the run, in words. That it cannot be read is told, and no reason to end without a report.
+fn skipped_by_devices(database: &Database, run: &Run) -> Vec<String> {
+    match database.left_out(&run.spec().run.to_string()) {
+        Ok(devices) => StoredLeftOut::in_words(&devices),
+        Err(error) => {
+            terminal::tell(&format!(
+                "the report does not say what devices leave out (`aggregator status` does, once the database can be read): \
+                 {error}"
+            ));
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `aggregator simulate`: a whole federation in this process.
+
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::runtime::{Builder, Runtime};
+
+use super::RunArgs;
+use super::device::backend;
+use super::exit::Failure;
+use super::parse::whole;
+use super::run::{Histograms, conclude, cores, report_skipped, runtime};
+use super::terminal;
+use crate::events::sinks::terminal::Terminal;
+use crate::simulate::{SimulateError, Transport, simulate as simulate_run};
+use crate::storage::unsynced::Unsynced;
+
+#[derive(Debug, Args)]
+pub(super) struct SimulateArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// How clients and coordinator talk; either gives the same model
+    #[arg(long, value_enum, default_value_t)]
+    transport: Transport,
+    /// Clients that train at the same time, one thread each [default: the number of cores]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
+    threads: Option<u16>,
+}
+
+/// Runs the federation; `verbose` shows remarks, too.
+pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Failure> {
+    edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
+    let SimulateArgs { run: given, transport, threads } = arguments;
+    let backend = backend(given.device)?;
+    let (started, ()) = given.start(given.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
+    let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
+    let threads = threads.map_or_else(cores, usize::from);
+    if let Some(attackers) = &started.run.config().attackers {
+        let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());
+        terminal::tell(&format!("attack: {}", attackers.describe(clients, &seed)));
+    }
+    let (mut run, resume, _lock) = started.into_parts();
+    run.compute_on(backend);
+    let skipped = report_skipped(&shares, &run);
+    let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, verbose);
+    let name = |index| format!("client {index}");
+    let histograms: Histograms =
+        shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();
+    let (mut run, outcome) = runtime_for(*transport)?
+        .block_on(async {
+            let stop = terminal::stop_on_signal();
+            simulate_run(run, resume, shares, *transport, threads, stop, &mut display).await
+        })
+        .map_err(|error| match error {
+            SimulateError::Run(error) => error.into(),
+            error => Failure::environment(error),
+        })?;
+    let shown = display.finish().map_err(|error| Failure::output(&error));
+    conclude(&mut run, &outcome, Some(&histograms), |_| skipped, given.json).and(shown)
+}
+
+/// Besides training and the disk worker, which have threads of their own, a simulation in memory is nothing but messages, and
+/// fewer threads to wake leave more time for training. Over QUIC messages are encrypted, which is worth all cores.
+fn runtime_for(transport: Transport) -> Result<Runtime, Failure> {
+    match transport {
+        Transport::Memory => Builder::new_current_thread().enable_all().build().map_err(Failure::environment),
+        Transport::Quic => runtime(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Dispatch of what peers and the disk worker report: to the operator, and to the coordinator as events.
+
+use std::time::Instant;
+
+use shared::message::ToServer;
+use tracing::debug;
+
+use super::disk_worker::Done;
+use super::{Driver, Known};
+use crate::coordinator::{Event, MAX_SAMPLES, PeerId, UploadId};
+use crate::events::{Notice, TaskResult};
+use crate::peer::FromPeer;
+use crate::run::RunError;
+use crate::storage::patient::free_bytes;
+
+impl Driver<'_> {
+    pub(super) fn handle_peer(&mut self, event: FromPeer) -> Option<Event> {
+        match event {
+            FromPeer::Connected { peer, commands } => {
+                self.commands.insert(peer, commands);
+            }
+            FromPeer::Message { peer, message, bytes, place: _ } => {
+                self.traffic.up += bytes;
+                self.report_message(peer, &message);
+                return Some(Event::Message { peer, message });
+            }
+            FromPeer::Uploaded { peer, header, upload, turn: _, bytes } => {
+                self.traffic.up += bytes;
+                let id = UploadId(self.next_upload);
+                self.next_upload += 1;
+                self.uploads.insert(id, upload);
+                self.disk_space.received();
+                return Some(Event::Uploaded {
+                    peer,
+                    round: header.round,
+                    report: header.report,
+                    upload: id,
+                });
+            }
+            FromPeer::Waits { peer } => return Some(Event::Alive { peer }),
+            FromPeer::SpoolFailed { peer, path, error } => {
+                let told = self.disk_space.failed(&error, Instant::now());
+                if !told {
+                    let folder = path.parent().unwrap_or(&path);
+                    let free = free_bytes(folder);
+                    self.events.tell(&Notice::SpoolFailed { folder, error: &error, free });
+                }
+                if let Some(known) = self.known.get_mut(&peer) {
+                    known.unspooled = told;
+                }
+            }
+            FromPeer::Refused { peer: _, client, refusal } => {
+                self.events.tell(&Notice::NotAdmitted { client, refusal: &refusal });
+            }
+            FromPeer::Unknowable { error } => {
+                self.events.tell(&Notice::LookupFailed { error: &error.to_string() });
+            }
+            FromPeer::Revoked { client } => return Some(Event::Revoked { client }),
+            FromPeer::TurnedAway { places } => {
+                self.events.tell(&Notice::Full { connections: places });
+            }
+            FromPeer::Unconditional { peer, protocol } => {
+                if let Some(&Known { client, told: true, .. }) = self.known.get(&peer) {
+                    let protocol = &String::from_utf8_lossy(protocol.name());
+                    self.events.tell(&Notice::NoEligibility { client, protocol });
+                }
+            }
+            FromPeer::Foreign { address } => {
+                self.events.tell(&Notice::ForeignProtocol { address });
+            }
+            FromPeer::Disconnected { peer, reason, parted: _ } => {
+                self.commands.remove(&peer);
+                match self.known.remove(&peer) {
+                    Some(Known { client, told: true, unspooled: false, .. }) => {
+                        self.events.tell(&Notice::Disconnected { client, reason: &reason });
+                    }
+                    Some(_) => {}
+                    None => {
+                        debug!(peer = peer.0, reason, "the connection ended before a hello");
+                        self.events.unidentified(reason, Instant::now());
+                    }
+                }
+                return Some(Event::Disconnected { peer });
+            }
+        }
+        None
+    }
+
+    fn report_message(&mut self, peer: PeerId, message: &ToServer) {
+        let client = self.known.get(&peer).map(|known| known.client);
+        match (message, client) {
+            (ToServer::Hello(hello), _) => {
+                let client = hello.client;
+                let (samples, software) = (hello.samples, &hello.software[..]);
+                let told = self.events.tell(&Notice::Connected { client, samples, software });
+                let known = Known { client, told, skipped: false, unspooled: false };
+                self.known.entry(peer).or_insert(known);
+            }
+            (&ToServer::SkippedSamples { samples }, _) => self.report_skipped(peer, samples),
+            (ToServer::Ineligible { round, reason }, Some(client)) => {
+                self.report_result(client, *round, TaskResult::NotNow(&reason.to_string()));
+            }
+            (ToServer::Failed { round, reason }, Some(client)) => {
+                self.report_result(client, *round, TaskResult::Failed(reason));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports how many samples a client skips. Members alone are believed, once a connection.
+    fn report_skipped(&mut self, peer: PeerId, samples: u64) {
+        let Some(client) = self.coordinator.connections().get(&peer).copied() else { return };
+        let Some(known) = self.known.get_mut(&peer) else { return };
+        let again = std::mem::replace(&mut known.skipped, true);
+        if !again && samples <= MAX_SAMPLES {
+            let shown = known.told && samples > 0;
+            self.events.tell(&Notice::SkippedSamples { client, samples, shown });
+        }
+    }
+
+    pub(super) fn handle_done(&mut self, done: Done) -> Result<Option<Event>, RunError> {
+        self.watchdog.note(&done);
+        Ok(match done {
+            Done::Opened(broadcast) => {
+                let round = broadcast.round;
+                self.broadcast = Some(broadcast);
+                self.events.tell(&Notice::Opened { round, cohort: self.cohort });
+                Some(Event::Opened { round })
+            }
+            Done::Folded { round, client, outcome } => {
+                let rejection = outcome.as_ref().err().map(ToString::to_string);
+                let result = rejection.as_deref().map_or(TaskResult::Accepted, TaskResult::Rejected);
+                self.folded = Some(client);
+                self.events.tell(&Notice::Result { round, client, result, shown: false, recorded: true });
+                Some(Event::Folded { round, client, outcome })
+            }
+            Done::Remembered => Some(Event::Remembered),
+            Done::Closed { round, enough } => {
+                self.events.round_closed(round);
+                Some(Event::Closed { round, enough })
+            }
+            Done::Settled(record) => {
+                self.events.tell(&Notice::Round(&record));
+                if record.collapsed {
+                    self.events.tell(&Notice::Collapsed { round: record.round });
+                }
+                if record.diverged {
+                    self.events.tell(&Notice::Diverged { round: record.round });
+                }
+                None
+            }
+            Done::Failed(error) => return Err(error),
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! The terminal: a progress bar with the status, a line per round, and what the operator is told.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant, SystemTime};
+
+use ::console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::coordinator::Status;
+use crate::database::moment;
+use crate::events::{Level, Notice, Sink, text};
+use crate::report::clock::utc;
+use crate::report::console;
+use crate::round::{RoundRecord, jsonl};
+
+/// Columns of a line where the width of the terminal is unknown: in a file, for example.
+const COLUMNS: usize = 80;
+
+/// How long a wait is before it is worth a line in a log, and how long until the next one.
+const LONG_WAIT: Duration = Duration::from_secs(15);
+
+/// `2025-11-21T15:35:07Z `: the time before a line of a log, in UTC.
+fn stamp() -> String {
+    utc(moment(SystemTime::now())) + " "
+}
+
+/// Every line of `text` behind the time.
+fn stamped(text: &str, stamp: &str) -> String {
+    text.lines().map(|line| format!("{stamp}{line}\n")).collect()
+}
+
+/// Tells a person on standard error. Where it is no terminal but a log, with the time.
+pub fn tell(text: &str) {
+    if io::stderr().is_terminal() {
+        eprintln!("{text}");
+    } else {
+        eprint!("{}", stamped(text, &stamp()));
+    }
+}
+
+/// Columns of the terminal at standard output.
+#[must_use]
+pub fn columns() -> usize {
+    Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns))
+}
+
+/// A progress bar on standard error, which is hidden where that is no terminal.
+///
+/// # Panics
+/// If `template` does not parse.
+#[must_use]
+pub fn progress_bar(steps: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(template).expect("the template is a constant that parses");
+    bar.set_style(style.progress_chars("=> "));
+    if io::stderr().is_terminal() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    bar
+}
+
+/// One round for a person on standard output, in the terminal's columns or behind the time.
+fn round_lines(record: &RoundRecord, rounds: u32) -> String {
+    if io::stdout().is_terminal() {
+        return console::line(record, rounds, columns()) + "\n";
+    }
+    let stamp = stamp();
+    stamped(&console::line(record, rounds, COLUMNS.saturating_sub(stamp.len())), &stamp)
+}
+
+/// What to say when more clients are connected than the configuration expects.
+fn surplus(connected: usize, expected: usize) -> Option<String> {
+    (connected > expected).then(|| {
+        format!(
+            "{connected} clients are connected and data.clients expects {expected}: all of them take part, and \
+             round.fraction counts them all"
+        )
+    })
+}
+
+/// Shows a run: rounds on standard output, everything else on standard error.
+pub struct Terminal {
+    bar: ProgressBar,
+    rounds: u32,
+    json: bool,
+    remarks: bool,
+    /// How many clients are expected; `None` if they are simulated, or the operator knows already that more came.
+    expected: Option<usize>,
+    last: String,
+    told: Instant,
+    /// The first error of standard output.
+    lost: Option<io::Error>,
+}
+
+impl Terminal {
+    /// Shows a run of `rounds` of which some are `closed`: rounds as `json` or as text, and `remarks` or alarms alone.
+    #[must_use]
+    pub fn new(rounds: u32, closed: u32, json: bool, remarks: bool) -> Self {
+        let bar = progress_bar(rounds.into(), "{bar:12} {pos}/{len} rounds  {wide_msg}");
+        bar.set_position(closed.into());
+        let (last, told) = (String::new(), Instant::now());
+        Self { bar, rounds, json, remarks, expected: None, last, told, lost: None }
+    }
+
+    /// Tells the operator once if more clients than this are connected.
+    #[must_use]
+    pub fn expecting(self, clients: usize) -> Self {
+        Self { expected: Some(clients), ..self }
+    }
+
+    fn show_status(&mut self, status: &Status) {
+        if let Some(text) = self.expected.and_then(|expected| surplus(status.connected, expected)) {
+            self.bar.suspend(|| tell(&text));
+            self.expected = None;
+        }
+        let text = status.to_string();
+        // A log has no bar: there a long wait is told in lines.
+        if self.bar.is_hidden() && status.waited >= LONG_WAIT && self.told.elapsed() >= LONG_WAIT {
+            tell(&text);
+            self.told = Instant::now();
+        }
+        if text != self.last {
+            self.bar.set_message(text.clone());
+            self.last = text;
+        }
+    }
+
+    fn show_round(&mut self, record: &RoundRecord) {
+        let line = if self.json { jsonl::line(record) } else { round_lines(record, self.rounds) };
+        // The round is on disk: a reader that has gone away loses nothing. Any other error ends the command after the last round.
+        let written = self.bar.suspend(|| {
+            let mut out = io::stdout().lock();
+            out.write_all(line.as_bytes()).and_then(|()| out.flush())
+        });
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.lost.get_or_insert(error);
+        }
+        self.bar.set_position(record.round.into());
+    }
+
+    /// Ends the display.
+    ///
+    /// # Errors
+    /// The first error of standard output, if rounds could not be shown.
+    pub fn finish(self) -> io::Result<()> {
+        self.bar.finish_and_clear();
+        self.lost.map_or(Ok(()), Err)
+    }
+}
+
+impl Sink for Terminal {
+    fn receive(&mut self, notice: &Notice<'_>) {
+        match notice {
+            Notice::Status(status) => self.show_status(status),
+            Notice::Round(record) => self.show_round(record),
+            _ => {
+                let level = notice.level();
+                let Some(text) = text(notice).filter(|_| self.remarks || level == Level::Alarm) else {
+                    return;
+                };
+                let warning = if level == Level::Alarm { "WARNING: " } else { "" };
+                self.bar.suspend(|| tell(&format!("{warning}{text}")));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_log_carry_the_time_in_seconds() {
+        let stamp = stamp();
+        let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(shape, "0000-00-00T00:00:00Z ");
+        assert_eq!(stamped("a\n  b", "T "), "T a\nT   b\n");
+    }
+
+    #[test]
+    fn only_more_clients_than_expected_are_told_of() {
+        assert_eq!((surplus(4, 4), surplus(0, 1)), (None, None));
+        let text = surplus(5, 4).expect("one too many");
+        assert!(text.contains("5 clients") && text.contains("data.clients expects 4"), "{text}");
+    }
+}

@@ -36,8 +36,7 @@ pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::file("write", path, error))?;
     }
     if arguments.json {
-        let json =
-            serde_json::to_string(&description).map_err(|error| Failure::Internal(error.to_string()))?;
+        let json = serde_json::to_string(&description).map_err(Failure::internal)?;
         return terminal::print(&format!("{json}\n"));
     }
     terminal::print(&text(&description, terminal::columns()))

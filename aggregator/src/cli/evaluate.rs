@@ -14,7 +14,6 @@ use super::load_model::{BATCH, FusionName, Usable, no_fusion};
 use super::{ConfigArgs, terminal};
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
-use crate::run::RunError;
 
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
@@ -53,10 +52,9 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     };
     let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
     let tests = TestSet::new(view, usable.preparation(), BATCH);
-    let evaluation = tests.evaluate(architecture, params, &Backend::cpu()).map_err(RunError::from)?;
+    let evaluation = tests.evaluate(architecture, params, &Backend::cpu())?;
     if arguments.json {
-        let json =
-            serde_json::to_string(&evaluation).map_err(|error| Failure::Internal(error.to_string()))?;
+        let json = serde_json::to_string(&evaluation).map_err(Failure::internal)?;
         terminal::print(&format!("{json}\n"))
     } else {
         terminal::print(&format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation)))

@@ -5,8 +5,13 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use models::ModelError;
+use shared::algorithm::{AggregateError, TrainError};
+
 use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
+use crate::data::EvaluateError;
+use crate::ensemble::EnsembleError;
 use crate::events::printable_reasons;
 use crate::run::RunError;
 use crate::start::StartError;
@@ -23,7 +28,7 @@ pub enum Failure {
     /// Something on this machine is in the way.
     #[error("{0}")]
     Environment(String),
-    /// The run ended without success.
+    /// The run ended without success: no acceptable updates, or training diverged.
     #[error("{0}")]
     NoProgress(String),
     /// The run is not over, and nobody serves it.
@@ -37,6 +42,28 @@ pub enum Failure {
 impl Failure {
     pub(super) fn environment(error: impl Display) -> Self {
         Self::Environment(error.to_string())
+    }
+
+    /// Our bug. Some errors say so themselves, which is not said twice.
+    pub(super) fn internal(error: impl Display) -> Self {
+        let text = error.to_string();
+        Self::Internal(text.strip_prefix("internal error: ").map_or(text.clone(), str::to_owned))
+    }
+
+    /// `text` tells of a model's error: what to do about it, and whose fault it is.
+    fn of_model(error: &ModelError, text: String) -> Self {
+        match error {
+            ModelError::Diverged { .. } => Self::NoProgress(text),
+            ModelError::OneValue { .. } => Self::Usage(text),
+            ModelError::Candle { .. } => Self::Environment(format!(
+                "{text}; if the GPU is out of memory or gone, free it or take --device cpu; otherwise please report this"
+            )),
+            ModelError::Input { .. }
+            | ModelError::Label { .. }
+            | ModelError::Labels { .. }
+            | ModelError::Token { .. } => Self::Environment(text),
+            _ => Self::Internal(text),
+        }
     }
 
     pub(super) fn file(action: &str, path: &Path, error: impl Display) -> Self {
@@ -68,11 +95,43 @@ impl From<ConfigErrors> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
-            RunError::Aggregate(_) | RunError::Model(_) | RunError::Registry(_) => {
-                Self::Internal(error.to_string())
+            RunError::Aggregate(AggregateError::NotFinite { .. }) => Self::NoProgress(error.to_string()),
+            RunError::Aggregate(AggregateError::Stored(_)) => Self::environment(error),
+            RunError::Model(ref model) | RunError::Supervised(TrainError::Model(ref model)) => {
+                Self::of_model(model, causes(&error))
             }
-            _ => Self::environment(error),
+            RunError::Aggregate(_)
+            | RunError::Registry(_)
+            | RunError::Supervised(
+                TrainError::Broadcast(_) | TrainError::Local(_) | TrainError::NoModel | TrainError::Cancelled,
+            ) => Self::internal(error),
+            RunError::Ensemble(error) => error.into(),
+            error => Self::environment(error),
         }
+    }
+}
+
+impl From<EnsembleError> for Failure {
+    fn from(error: EnsembleError) -> Self {
+        match error {
+            EnsembleError::Model(ref model) => Self::of_model(model, causes(&error)),
+            error => Self::environment(error),
+        }
+    }
+}
+
+impl From<EvaluateError> for Failure {
+    fn from(error: EvaluateError) -> Self {
+        match error {
+            EvaluateError::Model(model) => model.into(),
+            error @ EvaluateError::Samples(_) => Self::environment(error),
+        }
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        Self::of_model(&error, causes(&error))
     }
 }
 
@@ -85,6 +144,17 @@ impl From<StartError> for Failure {
             }
         }
     }
+}
+
+/// An error with its causes, in one line. Some errors print their cause themselves; it is not printed twice.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// The exit code of a process that is told a second time to stop, and does so at once: that of a shell for `SIGINT`.
@@ -105,6 +175,8 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use shared::aggregation::StoredError;
+
     use super::*;
 
     #[test]
@@ -117,6 +189,84 @@ mod tests {
         };
         assert!((0..=5).all(documented) && documented(AT_ONCE));
         assert!(!documented(6));
+    }
+
+    /// The class of an error, as the exit codes have it, and what is said.
+    fn class(error: impl Into<Failure>) -> (u8, String) {
+        let failure: Failure = error.into();
+        let code = match failure {
+            Failure::Internal(_) => 1,
+            Failure::Configuration(_) | Failure::Usage(_) => 2,
+            Failure::Environment(_) => 3,
+            Failure::NoProgress(_) => 4,
+            Failure::Idle(_) => 5,
+        };
+        (code, failure.to_string())
+    }
+
+    #[test]
+    fn training_that_diverges_is_no_internal_error_and_says_what_to_lower() {
+        let tensor = "head.fc.weight".to_owned();
+        let (code, text) = class(RunError::Aggregate(AggregateError::NotFinite { tensor }));
+        assert_eq!(code, 4, "{text}");
+        assert!(text.contains("`head.fc.weight`") && text.contains("lower the learning rate"), "{text}");
+        let diverged = ModelError::Diverged { step: 3, loss: f32::NAN };
+        let (code, text) = class(RunError::Model(diverged));
+        assert_eq!(code, 4, "{text}");
+        assert!(text.contains("step 3") && text.contains("lower the learning rate"), "{text}");
+    }
+
+    #[test]
+    fn a_gpu_without_memory_is_of_this_machine_and_names_the_cause() {
+        let lost = || ModelError::Candle {
+            operation: "the forward pass",
+            source: candle_core::Error::Msg("CUDA_ERROR_OUT_OF_MEMORY".to_owned()),
+        };
+        let errors: [Failure; 4] = [
+            RunError::Model(lost()).into(),
+            RunError::Supervised(TrainError::Model(lost())).into(),
+            RunError::Ensemble(EnsembleError::Model(lost())).into(),
+            EvaluateError::Model(lost()).into(),
+        ];
+        for error in errors {
+            let (code, text) = class(error);
+            assert_eq!(code, 3, "{text}");
+            let parts = ["the forward pass failed", "CUDA_ERROR_OUT_OF_MEMORY", "--device cpu"];
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+            assert!(!text.contains("internal error"), "{text}");
+        }
+    }
+
+    #[test]
+    fn disks_and_data_are_of_this_machine() {
+        let source = io::ErrorKind::StorageFull.into();
+        let disk = RunError::Disk { action: "write", path: "runs/a".into(), source };
+        let (code, text) = class(disk);
+        assert!(
+            code == 3 && text.contains("cannot write runs/a") && text.contains("the same command"),
+            "{text}"
+        );
+        let stored = StoredError { update: "update-1".to_owned(), reason: "it is gone".to_owned() };
+        let (code, text) = class(RunError::Aggregate(AggregateError::Stored(stored)));
+        assert!(code == 3 && text.contains("update-1"), "{text}");
+        let (code, text) = class(RunError::Model(ModelError::Label { label: 12, classes: 10 }));
+        assert!(code == 3 && text.contains("label 12"), "{text}");
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_trained_with_is_the_configurations() {
+        let (code, text) = class(RunError::Model(ModelError::OneValue { layer: "extractor.bn1".to_owned() }));
+        assert!(code == 2 && text.contains("training.drop-last"), "{text}");
+    }
+
+    #[test]
+    fn our_bugs_are_called_that_once() {
+        for error in [AggregateError::Folded, AggregateError::NoMixture, AggregateError::NotSupervised] {
+            let (code, text) = class(RunError::Aggregate(error));
+            assert_eq!((code, text.matches("internal error: ").count()), (1, 1), "{text}");
+        }
+        assert_eq!(class(RunError::Model(ModelError::NoSeed)).0, 1);
+        assert_eq!(class(RunError::Supervised(TrainError::Cancelled)).0, 1);
     }
 
     #[test]

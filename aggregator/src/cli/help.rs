@@ -27,7 +27,7 @@ Exit codes:
   1  an internal error: please report it
   2  the command line or the configuration is wrong
   3  something on this machine is in the way: disk, data, port, identity
-  4  the run ended without success: no client delivered an acceptable update
+  4  the run ended without success: no client delivered an acceptable update, or training diverged
   5  `aggregator status`: the run is not over, and no process serves it
   130  stopped at once, with Ctrl-C or SIGTERM a second time (continue with the same command)
   130, 143  ended by Ctrl-C or SIGTERM while the data were read, before the first round or the next";

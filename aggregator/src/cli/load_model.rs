@@ -12,24 +12,15 @@ use shared::data::{DataError, Format, Preparation, Split, View};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::ConfigArgs;
-use super::exit::Failure;
+use super::exit::{Failure, causes};
 use crate::config::Source;
 use crate::data;
-use crate::ensemble::{Bundle, EnsembleError, MANIFEST_KEY};
+use crate::ensemble::{Bundle, MANIFEST_KEY};
 use crate::run::directory::RunDirectory;
 use crate::storage::Disk;
 
 /// Samples that are looked at together.
 pub(super) const BATCH: usize = 500;
-
-impl From<EnsembleError> for Failure {
-    fn from(error: EnsembleError) -> Self {
-        match error {
-            EnsembleError::Model(_) | EnsembleError::Batch(_) => Self::Internal(error.to_string()),
-            _ => Self::environment(error),
-        }
-    }
-}
 
 /// A file that answers.
 pub(super) enum Usable {
@@ -139,12 +130,6 @@ impl ConfigArgs {
         };
         Self { config, overrides: self.overrides.clone() }
     }
-}
-
-/// An error with what caused it, in one line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// That a model alone was to be fused.

@@ -56,9 +56,9 @@ pub(super) fn models(arguments: &ModelsArgs) -> Result<(), Failure> {
         return terminal::print(&layers(name)?);
     }
     let rows = BUILT_INS.iter().map(row).collect::<Result<Vec<_>, _>>();
-    let rows = rows.map_err(|error| Failure::Internal(error.to_string()))?;
+    let rows = rows.map_err(Failure::internal)?;
     if arguments.json {
-        let json = serde_json::to_string(&rows).map_err(|error| Failure::Internal(error.to_string()))?;
+        let json = serde_json::to_string(&rows).map_err(Failure::internal)?;
         return terminal::print(&format!("{json}\n"));
     }
     terminal::print(&table(&rows))
@@ -151,7 +151,7 @@ fn layers(name: &str) -> Result<String, Failure> {
         return Err(Failure::Usage(format!("there is no model `{name}`; known are {known}{meant}")));
     };
     let made = Architecture::by_name(built_in.name, built_in.input, built_in.classes);
-    let architecture = made.map_err(|error| Failure::Internal(error.to_string()))?;
+    let architecture = made.map_err(Failure::internal)?;
     let layers = layers_of(&architecture).map_err(Failure::Internal)?;
     let initialisation = match architecture.initialisation {
         Initialisation::Uniform => "",

@@ -70,8 +70,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
                     path.display()
                 )));
             }
-            let mut network =
-                Network::new(architecture, params, &Backend::cpu()).map_err(|error| internal(&error))?;
+            let mut network = Network::new(architecture, params, &Backend::cpu())?;
             one(&mut network, &usable, &view)?
         }
         Usable::Ensemble(bundle) => {
@@ -93,10 +92,6 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
     print(&rows, if whole { rows.len() } else { TABLE_ROWS }, &called, arguments.json)
 }
 
-fn internal(error: &impl std::fmt::Display) -> Failure {
-    Failure::Internal(error.to_string())
-}
-
 /// What one model says.
 fn one(network: &mut Network, usable: &Usable, view: &View) -> Result<Vec<Row>, Failure> {
     let (preparation, input) = (usable.preparation(), usable.architecture().input.clone());
@@ -106,8 +101,8 @@ fn one(network: &mut Network, usable: &Usable, view: &View) -> Result<Vec<Row>, 
     for chunk in positions.chunks(BATCH) {
         preparation.evaluation(view, chunk, &mut x, &mut y);
         let shape = [&[chunk.len()], &input[..]].concat();
-        let batch = Batch::new(x, shape, y).map_err(|error| internal(&error))?;
-        let predictions = models::predict(network, &batch).map_err(|error| internal(&error))?;
+        let batch = Batch::new(x, shape, y).map_err(Failure::internal)?;
+        let predictions = models::predict(network, &batch)?;
         rows.extend(predictions.iter().zip(batch.y()).map(|(prediction, &label)| {
             let class = prediction.class as usize;
             Row { class, probability: f64::from(prediction.probabilities[class]), label }

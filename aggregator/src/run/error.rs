@@ -60,7 +60,7 @@ pub enum RunError {
     #[error(transparent)]
     ModelFile(#[from] ModelFileError),
     /// The server's own training failed.
-    #[error("the server's own training failed: {0}; lower training.optimizer.sgd.rate or server.weight")]
+    #[error("the server's own training failed: {0}")]
     Supervised(TrainError),
     /// The system gives no threads for it.
     #[error("cannot start the threads of the server's own training: {0}")]

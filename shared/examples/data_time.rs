@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use image::{ImageFormat, Rgb, RgbImage};
 use models::{Architecture, Backend, Batch, Learner, Sgd};
 use shared::data::{
-    Augmentation, Dataset, Edge, Format, Labels, Normalisation, Preparation, Reading, Split, View,
+    Augmentation, Dataset, Edge, Labels, Normalisation, Preparation, ReadOptions, Split, View, registry,
 };
 use shared::seed::{Seed, below};
 
@@ -29,15 +29,14 @@ fn run() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     write(folder.path())?;
     let names: Vec<String> = (0..10).map(|class| format!("class-{class}")).collect();
-    let reading = |shape: &[usize]| Reading {
+    let options = |shape: &[usize]| ReadOptions {
         shape: Some(shape.to_vec()),
-        labels: Labels::Names(names.clone()),
-        ..Reading::default()
+        labels: Some(Labels::Names(names.clone())),
+        ..ReadOptions::default()
     };
 
     let begin = Instant::now();
-    let format = Format::detect(folder.path(), Split::Train)?;
-    let grey = format.load(folder.path(), Split::Train, &reading(&[1, 28, 28]))?;
+    let (format, grey) = registry::read(folder.path(), Split::Train, &options(&[1, 28, 28]))?;
     let read = begin.elapsed();
     let (fill, step) = training("cnn-small", grey, &Preparation::default())?;
     let per_epoch = step * (IMAGES / BATCH) as u32;
@@ -57,7 +56,7 @@ fn run() -> Result<(), Failure> {
         );
     }
 
-    let colour = format.load(folder.path(), Split::Train, &reading(&[3, 32, 32]))?;
+    let colour = format.load(folder.path(), Split::Train, &options(&[3, 32, 32]))?;
     let usual = Augmentation { shift: 4, edge: Edge::Reflect, flip: 0.5, ..Augmentation::default() };
     let all = Augmentation { brightness: 0.2, contrast: 0.8, saturation: 0.2, erase: 0.5, ..usual };
     println!("lenet-5 on [3, 32, 32], batches of {BATCH}:");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aggregation::Aggregation;
 use crate::data::partition::{shuffled, stream};
-use crate::data::{Labels, Preparation, Reading, View};
+use crate::data::{Labels, Preparation, ReadOptions, View};
 use crate::id::{ClientId, RunId};
 use crate::message::TaskKind;
 use crate::personalisation::Personalisation;
@@ -83,12 +83,12 @@ pub enum LabelsAt {
 impl DataSpec {
     /// How samples for a model of so many classes are read, whose file may say what they are.
     #[must_use]
-    pub fn reading(spec: Option<&Self>, classes: usize) -> Reading {
+    pub fn reading(spec: Option<&Self>, classes: usize) -> ReadOptions {
         let names = spec.map(|spec| spec.class_names.clone()).filter(|names| !names.is_empty());
-        Reading {
+        ReadOptions {
             shape: spec.map(|spec| spec.shape.clone()),
-            labels: names.map_or(Labels::Numbers(classes), Labels::Names),
-            ..Reading::default()
+            labels: Some(names.map_or(Labels::Numbers(classes), Labels::Names)),
+            ..ReadOptions::default()
         }
     }
 }

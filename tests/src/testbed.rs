@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use aggregator::round::{RoundRecord, jsonl};
 use serde_json::Value;
-use shared::data::{Samples, Split, idx};
+use shared::data::idx::Idx;
+use shared::data::{ReadOptions, SampleFormat as _, Samples, Split};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
 
@@ -75,7 +76,7 @@ impl Testbed {
     /// # Panics
     /// If the device has no such file, or it cannot be written.
     pub fn give_images(&self, index: u32) {
-        let set = idx::load_unlabelled(&self.data(index), Split::Train).expect("images");
+        let set = Idx.load(&self.data(index), Split::Train, &ReadOptions::unlabelled()).expect("images");
         let Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
         for (number, image) in pixels.chunks(28 * 28).enumerate() {
             let image = image::GrayImage::from_raw(28, 28, image.to_vec()).expect("28 by 28");

@@ -8,7 +8,8 @@ use federation_tests::process::{Process, run};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::json;
-use shared::data::{Samples, Split, idx};
+use shared::data::idx::{self, Idx};
+use shared::data::{ReadOptions, SampleFormat as _, Samples, Split};
 
 /// Labels at the server, and none beside the samples of the devices.
 fn unlabelled(more: &[&str]) -> Testbed {
@@ -77,7 +78,7 @@ fn images_need_no_folders_of_classes() {
 fn labels_that_are_there_are_not_used_and_labels_that_are_needed_are_missed() {
     // A device that has labels, all wrong, beside three that have none.
     let testbed = unlabelled(&[]);
-    let set = idx::load_unlabelled(&testbed.data(0), Split::Train).expect("images alone");
+    let set = Idx.load(&testbed.data(0), Split::Train, &ReadOptions::unlabelled()).expect("images alone");
     let Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
     let labels = vec![0_u8; set.len()];
     let wrong = shared::data::Dataset::new(vec![1, 28, 28], pixels.clone(), labels, 10).expect("ten classes");

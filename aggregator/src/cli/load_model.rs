@@ -8,7 +8,7 @@ use std::sync::Arc;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
-use shared::data::{DataError, Format, Preparation, Split, View};
+use shared::data::{DataError, Preparation, Split, View, registry};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::ConfigArgs;
@@ -76,10 +76,9 @@ impl Usable {
     ) -> Result<(View, String), Failure> {
         let architecture = self.architecture();
         let (dataset, called) = if let Some(directory) = directory {
-            let reading = DataSpec::reading(self.samples(), architecture.classes);
-            let format = Format::detect(directory, split);
-            let dataset = format.and_then(|format| format.load(directory, split, &reading));
-            (dataset, directory.display().to_string())
+            let options = DataSpec::reading(self.samples(), architecture.classes);
+            let read = registry::read(directory, split, &options);
+            (read.map(|(_, dataset)| dataset), directory.display().to_string())
         } else {
             let config = config.or_of_run(path).validated()?;
             let set = config.data.set;
@@ -166,7 +165,7 @@ impl From<FusionName> for Fusion {
 
 #[cfg(test)]
 mod tests {
-    use shared::data::{Dataset, tensors};
+    use shared::data::{Dataset, safetensors};
 
     use super::*;
 
@@ -179,7 +178,7 @@ mod tests {
         let usable = Usable::Model(Box::new(architecture), params.expect("a network"), None);
         let load = |classes| {
             let data = Dataset::features(vec![2], vec![0.0; 4], vec![0, 1], classes).expect("two samples");
-            tensors::write_split(folder.path(), Split::Test, &data).expect("written");
+            safetensors::write_split(folder.path(), Split::Test, &data).expect("written");
             let config = ConfigArgs { config: None, overrides: Vec::new() };
             usable.load(&path, Some(&folder.path().to_owned()), &config, Split::Test)
         };

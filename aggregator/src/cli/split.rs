@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use shared::data::{Dataset, Split, idx, tensors};
+use shared::data::{Dataset, Split, idx, safetensors};
 
 use super::exit::Failure;
 use super::{ConfigArgs, terminal};
@@ -36,7 +36,7 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         let directory = arguments.out.join(name);
         std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
         // Grey images in the format that every tool of their field reads, all others in the one that holds anything.
-        let write = if idx::fits(dataset) { idx::write_split } else { tensors::write_split };
+        let write = if idx::fits(dataset) { idx::write_split } else { safetensors::write_split };
         write(&directory, split, dataset).map_err(Failure::environment)?;
         terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
     };

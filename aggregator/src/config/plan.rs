@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use shared::aggregation::Mixture;
-use shared::data::{Partition, Reading};
+use shared::data::{Partition, ReadOptions};
 
 use super::DataSet;
 
@@ -15,7 +15,7 @@ pub struct DataPlan {
     /// Where its samples come from.
     pub source: Source,
     /// How they are read, where files leave something open.
-    pub reading: Reading,
+    pub reading: ReadOptions,
     /// Clients in the federation, K; at least 1. With devices, how many are expected: more may join.
     pub clients: usize,
     /// How a simulation divides the training samples among them.

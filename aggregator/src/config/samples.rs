@@ -1,6 +1,6 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
-use shared::data::{Labels, Normalisation, Preparation, PreparationError, Reading};
+use shared::data::{Labels, Normalisation, Preparation, PreparationError, ReadOptions};
 use shared::spec::DataSpec;
 
 use super::combinations::{Combinations, Shown};
@@ -30,7 +30,7 @@ pub(super) struct Samples {
     /// The classes of their labels.
     pub(super) classes: usize,
     /// How they are read.
-    pub(super) reading: Reading,
+    pub(super) reading: ReadOptions,
 }
 
 impl Combinations<'_> {
@@ -53,7 +53,8 @@ impl Combinations<'_> {
             Ok(prepared) => {
                 let (column, on_error) = (raw.data.label.clone(), raw.data.on_error);
                 let (classes, class_names) = (labels.classes(), labels.names().to_vec());
-                let reading = Reading { shape: Some(shape.clone()), labels, column, on_error };
+                let shape_of_files = Some(shape.clone());
+                let reading = ReadOptions { shape: shape_of_files, labels: Some(labels), column, on_error };
                 let spec = DataSpec { shape, class_names, preparation, labels: raw.data.labels };
                 Some(Samples { spec, prepared, classes, reading })
             }

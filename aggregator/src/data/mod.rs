@@ -6,7 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shared::data::cifar::Cifar;
+use shared::data::csv::Csv;
+use shared::data::idx::Idx;
+use shared::data::images::Images;
 use shared::data::partition::balanced;
+use shared::data::safetensors::Safetensors;
+use shared::data::text::Text;
 use shared::data::{
     DataError, Dataset, Format, PartitionError, PreparationError, Skipped, Split, View, glyphs,
 };
@@ -63,20 +68,17 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             let whole = read(config, folder, split)?;
             if whole.shape() != config.spec.data.shape {
                 let (expected, found) = (config.spec.data.shape.clone(), whole.shape().to_vec());
-                let problem = Box::new(DataError::OtherShape { expected, found });
-                return Err(DataError::InFile { path: folder.clone(), problem });
+                return Err(DataError::OtherShape { expected, found }.in_file(folder));
             }
             let (expected, found) = (config.spec.architecture.classes, whole.classes());
             if found != expected {
-                let problem = Box::new(DataError::OtherClasses { expected, found });
-                return Err(DataError::InFile { path: folder.clone(), problem });
+                return Err(DataError::OtherClasses { expected, found }.in_file(folder));
             }
             let (labels, predictions) = (whole.labels_each(), config.spec.architecture.predictions());
             if let Ok(predictions) = predictions
                 && predictions != labels
             {
-                let problem = Box::new(DataError::OtherLabels { labels, predictions });
-                return Err(DataError::InFile { path: folder.clone(), problem });
+                return Err(DataError::OtherLabels { labels, predictions }.in_file(folder));
             }
             match limit {
                 // Published sets are in no order; a folder per class or a table may be sorted.
@@ -89,14 +91,14 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
 }
 
 fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataError> {
-    let format = match config.data.set {
-        DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => Format::Idx,
-        DataSet::Cifar10 => Format::Cifar(Cifar::Ten),
-        DataSet::Cifar100 => Format::Cifar(Cifar::Hundred),
-        DataSet::Shakespeare => Format::Text,
-        DataSet::Images => Format::Images,
-        DataSet::Csv => Format::Csv,
-        DataSet::Safetensors => Format::Safetensors,
+    let format: Format = match config.data.set {
+        DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => &Idx,
+        DataSet::Cifar10 => &Cifar::Ten,
+        DataSet::Cifar100 => &Cifar::Hundred,
+        DataSet::Shakespeare => &Text,
+        DataSet::Images => &Images,
+        DataSet::Csv => &Csv,
+        DataSet::Safetensors => &Safetensors,
     };
     format.load(folder, split, &config.data.reading)
 }
@@ -119,11 +121,7 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
 /// The test samples; none if there are none and the model is never to be tested.
 pub fn test_samples(config: &Config) -> Result<Option<Dataset>, DataError> {
     match load(config, Split::Test) {
-        Err(DataError::NoFile { .. } | DataError::FileAbsent { .. } | DataError::OtherSplit { .. })
-            if !is_tested(config) =>
-        {
-            Ok(None)
-        }
+        Err(DataError::NoFile { .. } | DataError::OtherSplit { .. }) if !is_tested(config) => Ok(None),
         tests => tests.map(Some),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use shared::data::Reading;
+use shared::data::ReadOptions;
 use shared::identity::{PublicKey, SecretKey};
 use shared::ticket::Ticket;
 
@@ -29,14 +29,13 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         Err(error) => findings.push(doctor::state::nowhere(error.to_string())),
     }
     if let Some(folder) = &arguments.data {
-        let reading = Reading {
+        let options = ReadOptions {
             shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
-            labels: arguments.classes.clone(),
+            labels: (!arguments.unlabelled).then(|| arguments.classes.clone()),
             column: arguments.label.clone(),
             on_error: arguments.on_error.into(),
         };
-        let told = samples::Told { reading, unlabelled: arguments.unlabelled };
-        findings.extend(samples::look_at(folder, &told));
+        findings.extend(samples::look_at(folder, &options));
     }
     let mut not_looked_at = Vec::new();
     match whom(ticket, arguments.server.as_ref(), state.as_deref().ok()) {

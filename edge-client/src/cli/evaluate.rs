@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use serde_json::json;
-use shared::data::{DataError, Format, Split};
+use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
 
 use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
@@ -27,7 +27,8 @@ pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
     let own = &arguments.samples;
     let data = arguments.test.clone().unwrap_or_else(|| own.data.clone());
     let has_none = || -> Result<bool, DataError> {
-        Ok(!Format::detect(&own.data, Split::Train)?.is_in(&own.data, Split::Test)?)
+        let format = registry::detect(&own.data, Split::Train, &ReadOptions::default())?;
+        Ok(!format.is_in(&own.data, Split::Test)?)
     };
     let test = if arguments.test.is_none() && !personal.held_out.is_empty() && has_none()? {
         None

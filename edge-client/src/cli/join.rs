@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::data::{DataError, Dataset, Format, Reading, Split, View};
+use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registry};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     if let Ok(state) = &state {
         take_ticket(arguments, state)?;
     }
-    let (format, reading, data) = samples(arguments).map_err(|problem| or_unlabelled(problem, arguments))?;
+    let (format, options, data) = samples(arguments).map_err(|problem| or_unlabelled(problem, arguments))?;
     let skipped = data.skipped().clone();
     // What reading the data has freed: nothing as large follows before the first round.
     memory::give_back();
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         tests: if arguments.unlabelled {
             TestSamples::none()
         } else {
-            tests(format, arguments.samples.data.clone(), reading)
+            tests(format, arguments.samples.data.clone(), options)
         },
         sensors: Sensors::of_device(store.directory()),
         backend: device::best(),
@@ -112,45 +112,40 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
 }
 
 /// The device's training samples, their format, and how they are read.
-fn samples(arguments: &JoinArguments) -> Result<(Format, Reading, Dataset), DataError> {
+fn samples(arguments: &JoinArguments) -> Result<(Format, ReadOptions, Dataset), DataError> {
     let directory = &arguments.samples.data;
-    let (detect, load): (fn(&_, _) -> _, fn(_, &_, _, &_) -> _) = if arguments.unlabelled {
-        (Format::detect_unlabelled, Format::load_unlabelled)
-    } else {
-        (Format::detect, Format::load)
-    };
-    let format = detect(directory, Split::Train)?;
-    let reading = Reading {
+    let options = ReadOptions {
         shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
-        labels: arguments.classes.clone(),
+        labels: (!arguments.unlabelled).then(|| arguments.classes.clone()),
         column: arguments.samples.label.clone(),
         on_error: arguments.samples.on_error.into(),
     };
-    let data = load(format, directory, Split::Train, &reading)?;
-    reading.check_shape(directory, &data)?;
-    Ok((format, reading, data))
+    let (format, data) = registry::read(directory, Split::Train, &options)?;
+    options.check_shape(directory, &data)?;
+    Ok((format, options, data))
 }
 
 /// The error of a device whose samples could not be read, which names the way of those that lack nothing but labels.
 fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> CliError {
-    // Images that lie in no folder of a class are not seen where classes are looked for.
+    // Images outside class folders are only found by a reader without labels.
     let unsorted = || {
+        let options = ReadOptions::unlabelled();
         matches!(problem, DataError::Unclear { .. })
-            && matches!(Format::detect_unlabelled(&arguments.samples.data, Split::Train), Ok(Format::Images))
+            && registry::detect(&arguments.samples.data, Split::Train, &options).is_ok()
     };
-    if !arguments.unlabelled && (problem.is_of_labels_absent() || unsorted()) {
+    if !arguments.unlabelled && (problem.lacks_labels() || unsorted()) {
         return CliError::NoLabels(problem);
     }
     CliError::Data(problem)
 }
 
 /// The device's test samples: the test split beside its training samples, if there is one of the same format.
-fn tests(format: Format, folder: PathBuf, reading: Reading) -> TestSamples {
+fn tests(format: Format, folder: PathBuf, options: ReadOptions) -> TestSamples {
     TestSamples::new(move || {
         if !format.is_in(&folder, Split::Test)? {
             return Ok(None);
         }
-        let tests = format.load(&folder, Split::Test, &reading)?;
+        let tests = format.load(&folder, Split::Test, &options)?;
         if let Some(words) = tests.skipped().in_words("test sample") {
             warn!("left out, since they cannot be used: {words}");
         }

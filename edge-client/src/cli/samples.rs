@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum, ValueHint};
-use shared::data::{DataError, Format, Labels, OnError, Reading, Split, View};
+use shared::data::{DataError, Labels, OnError, ReadOptions, Split, View, registry};
 use shared::spec::DataSpec;
 
 use super::error::CliError;
@@ -34,12 +34,12 @@ impl SampleArguments {
         spec: Option<&DataSpec>,
         classes: usize,
     ) -> Result<View, DataError> {
-        let reading = Reading {
+        let options = ReadOptions {
             column: self.label.clone(),
             on_error: self.on_error.into(),
             ..DataSpec::reading(spec, classes)
         };
-        let data = Format::detect(&self.data, split)?.load(&self.data, split, &reading)?;
+        let (_, data) = registry::read(&self.data, split, &options)?;
         if let Some(left_out) = left_out(data.skipped()) {
             terminal::print(&printable(&left_out));
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use shared::data::{DataError, Dataset, Format, Labels, OnError, Reading, Split};
+use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, registry};
 
 use super::Finding;
 
@@ -10,35 +10,18 @@ const SUBJECT: &str = "data";
 /// Classes that are named, of those that are not there.
 const NAMED: usize = 5;
 
-/// Where samples lie and how they are to be read, as `edge-client join` is told.
-#[derive(Clone, Debug)]
-pub struct Told {
-    /// Labels, shape, and what is to be done about those that cannot be read.
-    pub reading: Reading,
-    /// Labels need not be there.
-    pub unlabelled: bool,
-}
-
-/// Reads the training samples as joining a run would, and says what is in them.
+/// Reads the training samples as `edge-client join` would with these options, and describes them.
 #[must_use]
-pub fn look_at(folder: &Path, told: &Told) -> Vec<Finding> {
-    let detect = if told.unlabelled { Format::detect_unlabelled } else { Format::detect };
-    let format = match detect(folder, Split::Train) {
-        Ok(format) => format,
-        Err(error) => return vec![unusable(folder, &error)],
-    };
-    // All that cannot be read is counted, whatever joining would do about the first.
-    let reading = Reading { on_error: OnError::Skip, ..told.reading.clone() };
-    let load = if told.unlabelled { Format::load_unlabelled } else { Format::load };
-    let data = load(format, folder, Split::Train, &reading);
-    match data.and_then(|data| reading.check_shape(folder, &data).map(|()| data)) {
+pub fn look_at(folder: &Path, options: &ReadOptions) -> Vec<Finding> {
+    // All unusable samples are counted, even where joining would stop at the first.
+    let skip = ReadOptions { on_error: OnError::Skip, ..options.clone() };
+    let read = registry::read(folder, Split::Train, &skip);
+    match read.and_then(|read| options.check_shape(folder, &read.1).map(|()| read)) {
         Err(error) => vec![unusable(folder, &error)],
-        Ok(data) => {
+        Ok((format, data)) => {
             let mut findings = vec![found(format, &data)];
-            findings.extend(unreadable(&data, told.reading.on_error));
-            if !told.unlabelled {
-                findings.extend(classes(&data, &told.reading.labels));
-            }
+            findings.extend(unreadable(&data, options.on_error));
+            findings.extend(options.labels.as_ref().and_then(|labels| classes(&data, labels)));
             findings
         }
     }
@@ -112,22 +95,19 @@ mod tests {
         folder
     }
 
-    fn told(on_error: OnError) -> Told {
-        Told {
-            reading: Reading { labels: Labels::Numbers(3), on_error, ..Reading::default() },
-            unlabelled: false,
-        }
+    fn options(on_error: OnError) -> ReadOptions {
+        ReadOptions { labels: Some(Labels::Numbers(3)), on_error, ..ReadOptions::default() }
     }
 
     #[test]
     fn samples_are_counted_by_class() {
         let folder = table("1,2,0\n3,4,2\n5,6,2\n");
-        let findings = look_at(folder.path(), &told(OnError::Stop));
+        let findings = look_at(folder.path(), &options(OnError::Stop));
         let found: Vec<&str> = findings.iter().map(|finding| &finding.found[..]).collect();
         assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
         assert!(found[0].starts_with("3 samples of shape [2] from"), "{found:?}");
         assert_eq!(found[1], "2 of 3 classes; none of 1");
-        let one = look_at(table("1,2,0\n3,4,0\n").path(), &told(OnError::Stop));
+        let one = look_at(table("1,2,0\n3,4,0\n").path(), &options(OnError::Stop));
         assert_eq!(worst(&one), Level::Warning, "{one:?}");
     }
 
@@ -135,7 +115,7 @@ mod tests {
     fn samples_that_cannot_be_read_are_counted_and_stop_whoever_does_not_skip_them() {
         let folder = table("1,2,0\n3,x,2\n5,6,7\n8,9,1\n");
         for (on_error, level) in [(OnError::Stop, Level::Problem), (OnError::Skip, Level::Warning)] {
-            let findings = look_at(folder.path(), &told(on_error));
+            let findings = look_at(folder.path(), &options(on_error));
             assert_eq!(worst(&findings), level, "{findings:?}");
             assert!(findings[1].found.starts_with("not to be used: 2 samples ("), "{findings:?}");
         }
@@ -147,9 +127,8 @@ mod tests {
         let set = Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 3).unwrap();
         write_split(folder.path(), Split::Train, &set).unwrap();
         for (shape, level) in [(vec![1, 2, 2], Level::Ok), (vec![1, 4, 4], Level::Problem)] {
-            let mut told = told(OnError::Stop);
-            told.reading.shape = Some(shape);
-            let findings = look_at(folder.path(), &told);
+            let options = ReadOptions { shape: Some(shape), ..options(OnError::Stop) };
+            let findings = look_at(folder.path(), &options);
             assert_eq!(worst(&findings), level, "{findings:?}");
         }
     }
@@ -157,7 +136,7 @@ mod tests {
     #[test]
     fn where_no_sample_can_be_read_the_first_reason_is_told() {
         for on_error in [OnError::Stop, OnError::Skip] {
-            let findings = look_at(table("1,2,cat\n3,4,dog\n").path(), &told(on_error));
+            let findings = look_at(table("1,2,cat\n3,4,dog\n").path(), &options(on_error));
             assert_eq!(worst(&findings), Level::Problem, "{findings:?}");
             let found = &findings[0].found;
             assert!(found.contains("2 left out, the first:") && found.contains("line 2"), "{found}");
@@ -169,7 +148,7 @@ mod tests {
     fn no_data_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         for place in [folder.path().to_owned(), folder.path().join("gone")] {
-            assert_eq!(worst(&look_at(&place, &told(OnError::Stop))), Level::Problem);
+            assert_eq!(worst(&look_at(&place, &options(OnError::Stop))), Level::Problem);
         }
     }
 }

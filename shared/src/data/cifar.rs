@@ -13,9 +13,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::error::check_directory;
-use super::idx::MAX_CONTENT;
-use super::{DataError, Dataset, Split};
+use thiserror::Error;
+
+use super::error::{FormatError, check_directory};
+use super::format::{Evidence, MAX_CONTENT, SampleFormat};
+use super::{DataError, Dataset, ReadOptions, Split};
 
 /// Shape of every image.
 pub const SHAPE: [usize; 3] = [3, 32, 32];
@@ -83,28 +85,6 @@ impl Cifar {
             .find(|directory| directory.join(first).is_file())
     }
 
-    /// Reads a split. All of its files must be there; each may hold any number of images.
-    ///
-    /// # Errors
-    /// [`DataError`], which names the file and, for a label, the image in it.
-    pub fn load_split(self, directory: &Path, split: Split) -> Result<Dataset, DataError> {
-        check_directory(directory)?;
-        let files = self.files(split);
-        let name = files[0].to_owned();
-        let folder = self
-            .find(directory, split)
-            .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), name })?;
-        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
-        for name in files {
-            let path = folder.join(name);
-            if !path.is_file() {
-                return Err(DataError::NoFile { directory: folder, name: (*name).to_owned() });
-            }
-            self.read(&path, &mut pixels, &mut labels).map_err(|error| error.in_file(path))?;
-        }
-        Dataset::new(SHAPE.to_vec(), pixels, labels, self.classes())
-    }
-
     /// Appends what a file holds.
     fn read(self, path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
         let mut file = File::open(path)?;
@@ -114,7 +94,7 @@ impl Cifar {
             return Err(DataError::TooLarge { dimensions: vec![bytes as usize], limit: MAX_CONTENT });
         }
         if bytes == 0 || bytes % record as u64 != 0 {
-            return Err(DataError::Records { record, found: bytes });
+            return Err(CifarError::Records { record, found: bytes }.into());
         }
         let count = bytes as usize / record;
         pixels.reserve(count * PIXELS);
@@ -134,12 +114,68 @@ impl Cifar {
     }
 }
 
+impl SampleFormat for Cifar {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ten => "CIFAR-10 binary files",
+            Self::Hundred => "CIFAR-100 binary files",
+        }
+    }
+
+    fn signature(&self, split: Split) -> String {
+        self.files(split)[0].to_owned()
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Certain
+    }
+
+    fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
+        Ok(self.find(directory, split).is_some())
+    }
+
+    /// All files of the split must exist; each may hold any number of images.
+    fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
+        check_directory(directory)?;
+        let files = self.files(split);
+        let absent =
+            |directory: PathBuf, name: &str| DataError::NoFile { directory, names: vec![name.to_owned()] };
+        let folder = self.find(directory, split);
+        let folder = folder.ok_or_else(|| absent(directory.to_path_buf(), files[0]))?;
+        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+        for name in files {
+            let path = folder.join(name);
+            if !path.is_file() {
+                return Err(absent(folder, name));
+            }
+            self.read(&path, &mut pixels, &mut labels).map_err(|error| error.in_file(path))?;
+        }
+        let dataset = Dataset::new(SHAPE.to_vec(), pixels, labels, self.classes())?;
+        Ok(if options.labels.is_some() { dataset } else { dataset.without_labels() })
+    }
+}
+
+/// What is wrong with CIFAR files.
+#[derive(Debug, Error)]
+enum CifarError {
+    #[error(
+        "has {found} bytes, which is no whole number of records of {record} bytes, at least one: is the copy complete?"
+    )]
+    Records { record: usize, found: u64 },
+}
+
+impl FormatError for CifarError {}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::data::Samples;
+
+    fn load(cifar: Cifar, folder: &Path, split: Split) -> Result<Dataset, DataError> {
+        cifar.load(folder, split, &ReadOptions::default())
+    }
 
     fn record(labels: &[u8], first_pixel: u8) -> Vec<u8> {
         let mut record = labels.to_vec();
@@ -159,12 +195,12 @@ mod tests {
     fn records_are_read_in_the_order_of_files() {
         let folder = tempfile::tempdir().unwrap();
         ten(folder.path());
-        let train = Cifar::Ten.load_split(folder.path(), Split::Train).unwrap();
+        let train = load(Cifar::Ten, folder.path(), Split::Train).unwrap();
         assert_eq!((train.len(), train.shape(), train.classes()), (10, &[3, 32, 32][..], 10));
         assert_eq!(train.labels(), [0, 9, 1, 9, 2, 9, 3, 9, 4, 9]);
         let Samples::Bytes(pixels) = train.samples() else { panic!("images are bytes") };
         assert_eq!((pixels[0], pixels[1], pixels[3 * PIXELS]), (7, 8, 1));
-        let test = Cifar::Ten.load_split(folder.path(), Split::Test).unwrap();
+        let test = load(Cifar::Ten, folder.path(), Split::Test).unwrap();
         assert_eq!((test.len(), test.labels()), (1, &[3][..]));
     }
 
@@ -174,28 +210,28 @@ mod tests {
         let inner = folder.path().join("cifar-100-binary");
         std::fs::create_dir(&inner).unwrap();
         std::fs::write(inner.join("train.bin"), [record(&[4, 99], 0), record(&[0, 1], 0)].concat()).unwrap();
-        let train = Cifar::Hundred.load_split(folder.path(), Split::Train).unwrap();
+        let train = load(Cifar::Hundred, folder.path(), Split::Train).unwrap();
         assert_eq!((train.labels(), train.classes()), (&[99, 1][..], 100));
     }
 
     #[test]
     fn errors_name_the_file_and_the_image() {
         let folder = tempfile::tempdir().unwrap();
-        let load = |split| Cifar::Ten.load_split(folder.path(), split).unwrap_err().to_string();
-        assert!(load(Split::Train).contains("contains no `data_batch_1.bin`"));
+        let refused = |split| load(Cifar::Ten, folder.path(), split).unwrap_err().to_string();
+        assert!(refused(Split::Train).contains("contains no `data_batch_1.bin`"));
         ten(folder.path());
         std::fs::remove_file(folder.path().join("data_batch_4.bin")).unwrap();
-        assert!(load(Split::Train).contains("contains no `data_batch_4.bin`"));
+        assert!(refused(Split::Train).contains("contains no `data_batch_4.bin`"));
         std::fs::write(folder.path().join("test_batch.bin"), [record(&[1], 0), vec![1]].concat()).unwrap();
-        let cut = load(Split::Test);
+        let cut = refused(Split::Test);
         assert!(cut.contains("test_batch.bin: has 3074 bytes") && cut.contains("of 3073 bytes"), "{cut}");
         std::fs::write(folder.path().join("test_batch.bin"), []).unwrap();
-        assert!(load(Split::Test).contains("has 0 bytes"));
+        assert!(refused(Split::Test).contains("has 0 bytes"));
         std::fs::write(folder.path().join("test_batch.bin"), [record(&[1], 0), record(&[10], 0)].concat())
             .unwrap();
-        let label = load(Split::Test);
+        let label = refused(Split::Test);
         assert!(label.contains("test_batch.bin: sample 1 has label 10"), "{label}");
-        let absent = Cifar::Ten.load_split(&folder.path().join("nowhere"), Split::Test).unwrap_err();
+        let absent = load(Cifar::Ten, &folder.path().join("nowhere"), Split::Test).unwrap_err();
         assert!(matches!(absent, DataError::DirectoryAbsent { .. }));
     }
 
@@ -211,7 +247,7 @@ mod tests {
             return;
         }
         for (split, each) in [(Split::Train, 5000), (Split::Test, 1000)] {
-            let set = Cifar::Ten.load_split(&folder, split).unwrap();
+            let set = load(Cifar::Ten, &folder, split).unwrap();
             assert_eq!(set.histogram(), [each; 10]);
         }
     }
@@ -228,7 +264,7 @@ mod tests {
             let mut bytes = start;
             bytes.resize(length, 5);
             std::fs::write(folder.path().join(cifar.files(Split::Test)[0]), bytes).unwrap();
-            if let Ok(set) = cifar.load_split(folder.path(), Split::Test) {
+            if let Ok(set) = load(cifar, folder.path(), Split::Test) {
                 prop_assert_eq!(set.len(), length / (cifar.labels() + PIXELS));
             }
         }

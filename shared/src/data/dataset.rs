@@ -36,26 +36,21 @@ impl Dataset {
         labels: impl IntoIterator<Item = L>,
         classes: usize,
     ) -> Result<Self, DataError> {
-        if shape.len() != 3 || shape.contains(&0) {
-            return Err(DataError::Shape { found: shape });
-        }
-        Self::checked(shape, Samples::Bytes(pixels), labels.into_iter().map(Into::into).collect(), 1, classes)
+        let labels = labels.into_iter().map(Into::into).collect();
+        Self::labelled(shape, Samples::Bytes(pixels), labels, classes)
     }
 
     /// Features: finite numbers of any shape, such as `[13]` for 13 columns of a table.
     ///
     /// # Errors
-    /// As [`Self::new`], and [`DataError::NotFinite`] for a value that is not.
+    /// As [`Self::new`], and [`DataError::NotFinite`].
     pub fn features(
         shape: Vec<usize>,
         values: Vec<f32>,
         labels: Vec<u32>,
         classes: usize,
     ) -> Result<Self, DataError> {
-        if shape.is_empty() || shape.contains(&0) {
-            return Err(DataError::EmptyShape { found: shape });
-        }
-        Self::checked(shape, Samples::Floats(values), labels, 1, classes)
+        Self::labelled(shape, Samples::Floats(values), labels, classes)
     }
 
     /// Text: each sample is `length` tokens, and each token is labelled with the one that follows it. The classes are the
@@ -69,10 +64,49 @@ impl Dataset {
         labels: Vec<u32>,
         classes: usize,
     ) -> Result<Self, DataError> {
-        if length == 0 {
-            return Err(DataError::EmptyShape { found: vec![length] });
+        Self::labelled(vec![length], Samples::Tokens(tokens), labels, classes)
+    }
+
+    /// Samples of any kind with their labels: one for each sample, or for text one for each token.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`DataError::NotFinite`].
+    pub fn labelled(
+        shape: Vec<usize>,
+        samples: Samples,
+        labels: Vec<u32>,
+        classes: usize,
+    ) -> Result<Self, DataError> {
+        let is_image = matches!(samples, Samples::Bytes(_));
+        match &shape[..] {
+            [_, _, _] if is_image && !shape.contains(&0) => {}
+            _ if is_image => return Err(DataError::Shape { found: shape }),
+            axes if axes.is_empty() || axes.contains(&0) => {
+                return Err(DataError::EmptyShape { found: shape });
+            }
+            _ => {}
         }
-        Self::checked(vec![length], Samples::Tokens(tokens), labels, length, classes)
+        let labels_each = if matches!(samples, Samples::Tokens(_)) { shape[0] } else { 1 };
+        if !(1..=MAX_CLASSES).contains(&classes) {
+            return Err(DataError::Classes { found: classes });
+        }
+        if labels.is_empty() {
+            return Err(DataError::Empty);
+        }
+        let count = labels.len() / labels_each;
+        if u32::try_from(count).is_err() {
+            return Err(DataError::TooManySamples { found: count });
+        }
+        let needed = shape.iter().try_fold(count, |product, &side| product.checked_mul(side));
+        if needed != Some(samples.len()) || count * labels_each != labels.len() {
+            return Err(DataError::ValueCount { labels: labels.len(), shape, values: samples.len() });
+        }
+        if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
+            return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
+        }
+        samples.check(samples.len() / count, classes)?;
+        let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
+        Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
     }
 
     /// Samples whose labels are not known, not there or not to be read: of no classes. They may be images or features, and
@@ -99,35 +133,6 @@ impl Dataset {
         samples.check(length, 0)?;
         let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
         Ok(Self { shape, samples, labels: Vec::new(), count, classes: 0, authors, class_names, skipped })
-    }
-
-    fn checked(
-        shape: Vec<usize>,
-        samples: Samples,
-        labels: Vec<u32>,
-        labels_each: usize,
-        classes: usize,
-    ) -> Result<Self, DataError> {
-        if !(1..=MAX_CLASSES).contains(&classes) {
-            return Err(DataError::Classes { found: classes });
-        }
-        if labels.is_empty() {
-            return Err(DataError::Empty);
-        }
-        let count = labels.len() / labels_each;
-        if u32::try_from(count).is_err() {
-            return Err(DataError::TooManySamples { found: count });
-        }
-        let needed = shape.iter().try_fold(count, |product, &side| product.checked_mul(side));
-        if needed != Some(samples.len()) || count * labels_each != labels.len() {
-            return Err(DataError::ValueCount { labels: labels.len(), shape, values: samples.len() });
-        }
-        if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
-            return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
-        }
-        samples.check(samples.len() / count, classes)?;
-        let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
-        Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
     }
 
     /// Says who each sample is by, as numbers from 0 without gaps in ascending order.
@@ -270,11 +275,10 @@ impl Dataset {
         if let Some(&index) = indices.iter().find(|&&index| index >= self.len()) {
             return Err(DataError::Index { index, samples: self.len() });
         }
-        let selected = Self::checked(
+        let selected = Self::labelled(
             self.shape.clone(),
             self.samples.select(indices, self.sample_len()),
             indices.iter().flat_map(|&index| self.labels_of(index)).copied().collect(),
-            self.labels_each(),
             self.classes,
         )?;
         Ok(selected.named(self.class_names.clone()))

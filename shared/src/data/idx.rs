@@ -5,7 +5,7 @@
 //! labels: 0x00000801, count                (u32 each), then count class numbers
 //! ```
 //!
-//! A file may be compressed with gzip; the content decides, not the name. Reading is bounded: the header comes
+//! A file may be compressed with gzip; its content decides, not its name. Reading is bounded: the header comes
 //! first, no more is decompressed than it declares, and it may not declare more than [`MAX_CONTENT`].
 
 use std::fs::File;
@@ -13,29 +13,58 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
+use thiserror::Error;
 
-use super::{DataError, Dataset, Samples, Split};
-
-/// The most bytes of pixels or labels that one file may declare: 2 GiB, forty times the MNIST training images.
-pub const MAX_CONTENT: u64 = 2 << 30;
+use super::error::{FormatError, check_directory, existing_file};
+use super::format::{Evidence, MAX_CONTENT, SampleFormat};
+use super::{DataError, Dataset, Labels, ReadOptions, Samples, Split};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The name of a split's file of images.
-#[must_use]
-pub fn images_name(split: Split) -> String {
-    file_name(split, Kind::Images)
-}
+/// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`,
+/// each plain or with `.gz` appended. The plain file is preferred.
+#[derive(Debug)]
+pub struct Idx;
 
-/// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
-fn file_name(split: Split, kind: Kind) -> String {
-    let split = match split {
-        Split::Train => "train",
-        Split::Test => "t10k",
-    };
-    match kind {
-        Kind::Images => format!("{split}-images-idx3-ubyte"),
-        Kind::Labels => format!("{split}-labels-idx1-ubyte"),
+impl SampleFormat for Idx {
+    fn name(&self) -> &'static str {
+        "IDX files"
+    }
+
+    fn signature(&self, split: Split) -> String {
+        Kind::Images.file_name(split)
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Certain
+    }
+
+    fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
+        Ok(Kind::Images.find(directory, split).is_ok())
+    }
+
+    fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
+        check_directory(directory)?;
+        let images_path = Kind::Images.find(directory, split)?;
+        let Some(classes) = options.labels.as_ref().map(Labels::classes) else {
+            let Images { height, width, pixels, .. } = read_path(&images_path, images)?;
+            let dataset = Dataset::unlabelled(vec![1, height, width], Samples::Bytes(pixels));
+            return dataset.map_err(|error| error.in_file(images_path));
+        };
+        let labels_path = Kind::Labels
+            .find(directory, split)
+            .map_err(|_| IdxError::NoLabels { plain: Kind::Labels.file_name(split) }.in_file(directory))?;
+        let images = read_path(&images_path, images)?;
+        let labels = read_path(&labels_path, labels)?;
+        if images.count != labels.len() {
+            let (images, labels) = (images.count, labels.len());
+            return Err(IdxError::CountsDiffer { images_path, labels_path, images, labels }.into());
+        }
+        let shape = vec![1, images.height, images.width];
+        Dataset::new(shape, images.pixels, labels, classes).map_err(|error| {
+            let at_fault = if matches!(error, DataError::Shape { .. }) { images_path } else { labels_path };
+            error.in_file(at_fault)
+        })
     }
 }
 
@@ -59,6 +88,22 @@ enum Kind {
 }
 
 impl Kind {
+    fn file_name(self, split: Split) -> String {
+        let split = match split {
+            Split::Train => "train",
+            Split::Test => "t10k",
+        };
+        match self {
+            Self::Images => format!("{split}-images-idx3-ubyte"),
+            Self::Labels => format!("{split}-labels-idx1-ubyte"),
+        }
+    }
+
+    fn find(self, directory: &Path, split: Split) -> Result<PathBuf, DataError> {
+        let plain = self.file_name(split);
+        existing_file(directory, vec![plain.clone(), format!("{plain}.gz")])
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Images => "images",
@@ -85,40 +130,34 @@ pub fn read_labels(bytes: &[u8]) -> Result<Vec<u8>, DataError> {
     labels(bytes)
 }
 
-/// Reads the images and labels of one split from a directory.
-///
-/// Each of the two files may be plain or have `.gz` appended to its name; the plain one is preferred.
-/// Every error names the file it is about.
-pub fn load_split(directory: &Path, split: Split, classes: usize) -> Result<Dataset, DataError> {
-    super::error::check_directory(directory)?;
-    let images_path = find(directory, split, Kind::Images)?;
-    let labels_path = find(directory, split, Kind::Labels)?;
-    let images = open(&images_path).and_then(images).map_err(|error| error.in_file(&images_path))?;
-    let labels = open(&labels_path).and_then(labels).map_err(|error| error.in_file(&labels_path))?;
-    if images.count != labels.len() {
-        return Err(DataError::CountsDiffer {
-            images_path,
-            labels_path,
-            images: images.count,
-            labels: labels.len(),
-        });
-    }
-    Dataset::new(vec![1, images.height, images.width], images.pixels, labels, classes).map_err(|error| {
-        let at_fault = match error {
-            DataError::Shape { .. } => images_path,
-            _ => labels_path,
-        };
-        error.in_file(at_fault)
-    })
+/// What is wrong with IDX files.
+#[derive(Debug, Error)]
+enum IdxError {
+    #[error("holds samples without their labels: neither `{plain}` nor `{plain}.gz` is there")]
+    NoLabels { plain: String },
+    #[error("is not an IDX file of {kind}: it starts with {found:#010x}, not {expected:#010x}")]
+    Magic { kind: &'static str, expected: u32, found: u32 },
+    #[error("ends inside its header: {needed} bytes needed, {found} found")]
+    HeaderTruncated { needed: usize, found: usize },
+    #[error("is truncated: its header declares {declared} bytes of content, {found} follow")]
+    Truncated { declared: u64, found: u64 },
+    #[error("continues after the {declared} bytes of content that its header declares")]
+    TrailingBytes { declared: u64 },
+    #[error(
+        "{} holds {images} images but {} holds {labels} labels: they are not of the same data set",
+        .images_path.display(), .labels_path.display()
+    )]
+    CountsDiffer { images_path: PathBuf, labels_path: PathBuf, images: usize, labels: usize },
+    #[error(
+        "{kind} of shape {shape:?} with {classes} classes cannot be written as IDX files, which hold grey images of at most 256"
+    )]
+    NotGrey { kind: &'static str, shape: Vec<usize>, classes: usize },
 }
 
-/// Reads the images of one split from a directory, without their labels: the file of labels is not looked for.
-pub fn load_unlabelled(directory: &Path, split: Split) -> Result<Dataset, DataError> {
-    super::error::check_directory(directory)?;
-    let path = find(directory, split, Kind::Images)?;
-    let images = open(&path).and_then(images).map_err(|error| error.in_file(&path))?;
-    let samples = Samples::Bytes(images.pixels);
-    Dataset::unlabelled(vec![1, images.height, images.width], samples).map_err(|error| error.in_file(path))
+impl FormatError for IdxError {
+    fn lacks_labels(&self) -> bool {
+        matches!(self, Self::NoLabels { .. })
+    }
 }
 
 /// Whether [`write_split`] can write these samples: grey images of at most 256 classes.
@@ -133,34 +172,21 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
     let (Samples::Bytes(pixels), &[_, height, width], true) =
         (dataset.samples(), dataset.shape(), fits(dataset))
     else {
-        return Err(DataError::NotIdx {
-            kind: dataset.samples().kind(),
-            shape: dataset.shape().to_vec(),
-            classes: dataset.classes(),
-        });
+        let (kind, shape) = (dataset.samples().kind(), dataset.shape().to_vec());
+        return Err(IdxError::NotGrey { kind, shape, classes: dataset.classes() }.into());
     };
     let labels: Vec<u8> = dataset.labels().iter().map(|&label| label as u8).collect();
     let write = |kind: Kind, dimensions: &[usize], content: &[u8]| {
-        let path = directory.join(file_name(split, kind));
+        let path = directory.join(kind.file_name(split));
         write_file(&path, kind, dimensions, content).map_err(|error| error.in_file(path))
     };
     write(Kind::Images, &[dataset.len(), height, width], pixels)?;
     write(Kind::Labels, &[dataset.len()], &labels)
 }
 
-fn find(directory: &Path, split: Split, kind: Kind) -> Result<PathBuf, DataError> {
-    let plain = file_name(split, kind);
-    [directory.join(&plain), directory.join(format!("{plain}.gz"))]
-        .into_iter()
-        .find(|path| path.is_file())
-        .ok_or_else(|| match kind {
-            Kind::Images => DataError::FileAbsent { directory: directory.into(), plain },
-            Kind::Labels => DataError::LabelsAbsent { directory: directory.into(), plain },
-        })
-}
-
-fn open(path: &Path) -> Result<BufReader<File>, DataError> {
-    Ok(BufReader::new(File::open(path)?))
+fn read_path<T>(path: &Path, decode: fn(BufReader<File>) -> Result<T, DataError>) -> Result<T, DataError> {
+    let file = File::open(path).map_err(DataError::from);
+    file.and_then(|file| decode(BufReader::new(file))).map_err(|error| error.in_file(path))
 }
 
 fn images(input: impl BufRead) -> Result<Images, DataError> {
@@ -184,7 +210,7 @@ fn decode<const D: usize>(kind: Kind, mut input: impl BufRead) -> Result<([usize
         // A second compressed member would be content as well.
         whole = decoder.into_inner();
         if !whole.fill_buf()?.is_empty() {
-            return Err(DataError::TrailingBytes { declared: content.1.len() as u64 });
+            return Err(IdxError::TrailingBytes { declared: content.1.len() as u64 }.into());
         }
         Ok(content)
     } else {
@@ -205,10 +231,10 @@ fn decode_plain<const D: usize>(
     // Four bytes are enough to tell that the file is something else, however short it is.
     match words.next() {
         Some(found) if found != kind.magic() => {
-            return Err(DataError::Magic { expected_kind: kind.name(), expected: kind.magic(), found });
+            return Err(IdxError::Magic { kind: kind.name(), expected: kind.magic(), found }.into());
         }
         Some(_) if header.len() == needed => {}
-        _ => return Err(DataError::HeaderTruncated { needed, found: header.len() }),
+        _ => return Err(IdxError::HeaderTruncated { needed, found: header.len() }.into()),
     }
     let dimensions: [usize; D] =
         std::array::from_fn(|_| words.next().expect("the header has its full length") as usize);
@@ -222,11 +248,11 @@ fn decode_plain<const D: usize>(
     }
     let content = read_up_to(input, declared)?;
     if (content.len() as u64) < declared {
-        return Err(DataError::Truncated { declared, found: content.len() as u64 });
+        return Err(IdxError::Truncated { declared, found: content.len() as u64 }.into());
     }
     // For gzip, reaching the end is also what verifies the checksum.
     if !read_up_to(input, 1)?.is_empty() {
-        return Err(DataError::TrailingBytes { declared });
+        return Err(IdxError::TrailingBytes { declared }.into());
     }
     Ok((dimensions, content))
 }

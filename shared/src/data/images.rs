@@ -15,18 +15,17 @@
 
 mod jpeg;
 
-use std::fs::File;
-use std::io::{Cursor, Read as _};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 use rayon::prelude::*;
+use thiserror::Error;
 
-use super::error::check_directory;
-use super::idx::MAX_CONTENT;
-use super::reading::{Labels, Reading, Skipped};
-use super::{DataError, Dataset, Samples, Split};
+use super::error::{FormatError, check_directory};
+use super::format::{Evidence, MAX_CONTENT, SampleFormat, read_file};
+use super::{DataError, Dataset, Labels, OnError, ReadOptions, Samples, Skipped, Split};
 
 /// The largest file, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
@@ -35,10 +34,90 @@ pub const MAX_SIDE: u32 = 1 << 14;
 /// The most memory that a decoder may take, in bytes.
 pub const MAX_DECODED: u64 = 512 << 20;
 
+/// A folder of images per class. Without labels the images may also lie in one folder, and folders may have any names.
+#[derive(Debug)]
+pub struct Images;
+
+impl SampleFormat for Images {
+    fn name(&self) -> &'static str {
+        "images by class"
+    }
+
+    fn signature(&self, split: Split) -> String {
+        let files = match split {
+            Split::Train => "CLASS/*.png or *.jpg, or train/CLASS/ with such",
+            Split::Test => "test/CLASS/*.png or *.jpg",
+        };
+        files.to_owned()
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Certain
+    }
+
+    fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
+        let Some(folder) = folder(directory, split) else { return Ok(false) };
+        // A folder that cannot be listed, such as a disk's `lost+found`, is not one of images.
+        let of_images =
+            |class: &PathBuf| entries(class).is_ok_and(|files| files.iter().any(|file| is_image(file)));
+        Ok(entries(&folder)?.iter().any(of_images))
+    }
+
+    fn is_in_unlabelled(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
+        let Some(folder) = folder(directory, split) else { return Ok(false) };
+        Ok(entries(&folder)?.iter().any(|file| is_image(file)))
+    }
+
+    fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
+        check_directory(directory)?;
+        let names = || vec![split.name().to_owned()];
+        let folder = folder(directory, split)
+            .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), names: names() })?;
+        let mut skipped = Skipped::default();
+        let files = match &options.labels {
+            Some(labels @ Labels::Names(_)) => list(&folder, labels, options.on_error, &mut skipped)?,
+            Some(Labels::Numbers(_)) => return Err(ImagesError::NoClassNames.in_file(folder)),
+            None => list_unlabelled(&folder, options.on_error, &mut skipped)?,
+        };
+        let Decoded { shape, pixels, classes } = decode_all(&folder, &files, options, &mut skipped)?;
+        let dataset = match &options.labels {
+            Some(labels) => Dataset::new(shape, pixels, classes, labels.classes())
+                .map(|dataset| dataset.named(labels.names().to_vec())),
+            None => Dataset::unlabelled(shape, Samples::Bytes(pixels)),
+        };
+        skipped.finish(dataset, &folder)
+    }
+}
+
+/// What is wrong with a folder of images.
+#[derive(Debug, Error)]
+enum ImagesError {
+    #[error("cannot be decoded as PNG or JPEG: {reason}")]
+    Undecodable { reason: String },
+    #[error("is no image: files of a class are named .png, .jpg or .jpeg")]
+    NoImage,
+    #[error("is no folder of a class, and only these are expected here")]
+    NoClassFolder,
+    #[error("is the folder of a class and holds no image; put images into it or remove it")]
+    EmptyClass,
+    #[error(
+        "holds images by class: say the names of the classes, in the order that all clients of the run share"
+    )]
+    NoClassNames,
+    #[error("images are read with one channel or three, as in [3, 32, 32], and not as {shape:?}")]
+    Channels { shape: Vec<usize> },
+    #[error(
+        "is {}x{} and the first image {}x{}: say which shape all are to be brought to",
+        .found.0, .found.1, .first.0, .first.1
+    )]
+    SizesDiffer { found: (usize, usize), first: (usize, usize) },
+}
+
+impl FormatError for ImagesError {}
+
 /// The folder that holds the classes of a split: the one named after it, or for training the directory itself if there is
 /// no folder of either name.
-#[must_use]
-pub fn folder(directory: &Path, split: Split) -> Option<PathBuf> {
+fn folder(directory: &Path, split: Split) -> Option<PathBuf> {
     let of = |split: Split| Some(directory.join(split.name())).filter(|folder| folder.is_dir());
     of(split).or_else(|| {
         let none = of(Split::Train).is_none() && of(Split::Test).is_none();
@@ -46,8 +125,8 @@ pub fn folder(directory: &Path, split: Split) -> Option<PathBuf> {
     })
 }
 
-/// The visible entries of a folder, by name.
-pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+/// The visible entries of a folder, sorted by name.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let failed = |error: std::io::Error| DataError::from(error).in_file(folder);
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -60,82 +139,34 @@ pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(entries)
 }
 
-/// Whether a file is called as images are.
-pub(super) fn is_image(path: &Path) -> bool {
+/// Whether a file has the name of an image.
+fn is_image(path: &Path) -> bool {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
-/// Reads a split.
-///
-/// # Errors
-/// [`DataError`], which names the file or folder.
-pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
-    check_directory(directory)?;
-    let Some(folder) = folder(directory, split) else {
-        return Err(DataError::NoFile { directory: directory.to_path_buf(), name: split.name().to_owned() });
-    };
-    let Labels::Names(_) = &reading.labels else {
-        return Err(DataError::NoClassNames.in_file(folder));
-    };
-    let mut skipped = Skipped::default();
-    let files = list(&folder, reading, &mut skipped)?;
-    let Decoded { shape, pixels, labels } = decode_all(&folder, &files, reading, &mut skipped)?;
-    let dataset = Dataset::new(shape, pixels, labels, reading.labels.classes());
-    Ok(dataset
-        .map_err(|error| skipped.explain(error).in_file(folder))?
-        .named(reading.labels.names().to_vec())
-        .leaving_out(skipped))
-}
-
-/// Reads the images of a split without their labels, whether they lie in the folder itself or in others within it, whose
-/// names are not looked at.
-///
-/// # Errors
-/// [`DataError`], which names the file or folder.
-pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
-    check_directory(directory)?;
-    let Some(folder) = folder(directory, split) else {
-        return Err(DataError::NoFile { directory: directory.to_path_buf(), name: split.name().to_owned() });
-    };
-    let (mut files, mut skipped) = (Vec::new(), Skipped::default());
-    for entry in entries(&folder)? {
-        let within = if entry.is_dir() { entries(&entry)? } else { vec![entry] };
-        for file in within {
-            if is_image(&file) {
-                files.push((file, 0));
-            } else {
-                skipped.pass_over(reading.on_error, DataError::NoImage.in_file(file))?;
-            }
-        }
-    }
-    let Decoded { shape, pixels, .. } = decode_all(&folder, &files, reading, &mut skipped)?;
-    let dataset = Dataset::unlabelled(shape, Samples::Bytes(pixels));
-    Ok(dataset.map_err(|error| skipped.explain(error).in_file(folder))?.leaving_out(skipped))
-}
-
-/// Images that were read.
+/// Decoded images.
 struct Decoded {
     shape: Vec<usize>,
     pixels: Vec<u8>,
-    /// Those of the files that could be read.
-    labels: Vec<u32>,
+    /// The classes of the files that could be decoded.
+    classes: Vec<u32>,
 }
 
-/// Reads files, each with its class.
+/// Decodes files, each with its class.
 fn decode_all(
     folder: &Path,
     files: &[(PathBuf, u32)],
-    reading: &Reading,
+    options: &ReadOptions,
     skipped: &mut Skipped,
 ) -> Result<Decoded, DataError> {
-    let shape = match (&reading.shape, files.first()) {
+    let shape = match (&options.shape, files.first()) {
         (_, None) => return Err(skipped.explain(DataError::Empty).in_file(folder)),
         (Some(shape), _) => shape.clone(),
-        (None, Some(_)) => natural(files, reading)?,
+        (None, Some(_)) => natural(files, options.on_error)?,
     };
     let &[channels @ (1 | 3), height, width] = &shape[..] else {
-        return Err(DataError::ImageShape { shape }.in_file(folder));
+        return Err(ImagesError::Channels { shape }.in_file(folder));
     };
     let length = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
     let total = length.and_then(|length| length.checked_mul(files.len()));
@@ -143,61 +174,92 @@ fn decode_all(
         let dimensions = [&[files.len()], &shape[..]].concat();
         return Err(DataError::TooLarge { dimensions, limit: MAX_CONTENT }.in_file(folder));
     }
-    let exact = reading.shape.is_none();
+    let exact = options.shape.is_none();
     let decoded: Vec<Result<Vec<u8>, DataError>> = files
         .par_iter()
         .map(|(path, _)| {
             let pixels = decode(path).and_then(|image| {
-                if exact && (image.height() as usize, image.width() as usize) != (height, width) {
-                    let found = [image.height() as usize, image.width() as usize];
-                    return Err(DataError::SizesDiffer { found, first: [height, width] });
+                let found = (image.height() as usize, image.width() as usize);
+                if exact && found != (height, width) {
+                    return Err(ImagesError::SizesDiffer { found, first: (height, width) }.into());
                 }
                 Ok(pixels(&image, channels, height, width))
             });
             pixels.map_err(|error| error.in_file(path))
         })
         .collect();
-    let (mut all, mut labels) = (Vec::with_capacity(total.unwrap_or(0)), Vec::with_capacity(files.len()));
+    let (mut all, mut classes) = (Vec::with_capacity(total.unwrap_or(0)), Vec::with_capacity(files.len()));
     for (pixels, (_, class)) in decoded.into_iter().zip(files) {
         match pixels {
             Ok(pixels) => {
                 all.extend(pixels);
-                labels.push(*class);
+                classes.push(*class);
             }
-            Err(error) => skipped.take(reading.on_error, error)?,
+            Err(error) => skipped.take(options.on_error, error)?,
         }
     }
-    Ok(Decoded { shape, pixels: all, labels })
+    Ok(Decoded { shape, pixels: all, classes })
 }
 
-/// The files of all classes with their class.
-fn list(folder: &Path, reading: &Reading, skipped: &mut Skipped) -> Result<Vec<(PathBuf, u32)>, DataError> {
+/// The files of all class folders, each with its class.
+fn list(
+    folder: &Path,
+    labels: &Labels,
+    on_error: OnError,
+    skipped: &mut Skipped,
+) -> Result<Vec<(PathBuf, u32)>, DataError> {
     let mut files = Vec::new();
     for class in entries(folder)? {
         let name = class.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !class.is_dir() {
-            skipped.pass_over(reading.on_error, DataError::NoClassFolder.in_file(&class))?;
+            skipped.pass_over(on_error, ImagesError::NoClassFolder.in_file(&class))?;
             continue;
         }
-        // A folder of an unknown name holds a whole class, perhaps under a wrong name: that is no damaged sample.
-        let number = reading.labels.class(&name).map_err(|error| error.in_file(&class))?;
+        // A folder of an unknown name is a whole class, perhaps misspelt: not a damaged sample to be skipped.
+        let number = labels.class(&name).map_err(|error| error.in_file(&class))?;
         let before = files.len();
-        for file in entries(&class)? {
-            if is_image(&file) {
-                files.push((file, number));
-            } else {
-                skipped.pass_over(reading.on_error, DataError::NoImage.in_file(file))?;
-            }
-        }
+        add_images(entries(&class)?, number, &mut files, on_error, skipped)?;
         if files.len() == before {
-            skipped.pass_over(reading.on_error, DataError::EmptyClass.in_file(class))?;
+            skipped.pass_over(on_error, ImagesError::EmptyClass.in_file(class))?;
         }
     }
     Ok(files)
 }
 
-/// The shape that the first readable image has.
-fn natural(files: &[(PathBuf, u32)], reading: &Reading) -> Result<Vec<usize>, DataError> {
+/// The files of a folder and of the folders in it, all of class 0.
+fn list_unlabelled(
+    folder: &Path,
+    on_error: OnError,
+    skipped: &mut Skipped,
+) -> Result<Vec<(PathBuf, u32)>, DataError> {
+    let mut files = Vec::new();
+    for entry in entries(folder)? {
+        let within = if entry.is_dir() { entries(&entry)? } else { vec![entry] };
+        add_images(within, 0, &mut files, on_error, skipped)?;
+    }
+    Ok(files)
+}
+
+/// Adds the images among some entries of a folder, and skips the others.
+fn add_images(
+    entries: Vec<PathBuf>,
+    class: u32,
+    files: &mut Vec<(PathBuf, u32)>,
+    on_error: OnError,
+    skipped: &mut Skipped,
+) -> Result<(), DataError> {
+    for file in entries {
+        if is_image(&file) {
+            files.push((file, class));
+        } else {
+            skipped.pass_over(on_error, ImagesError::NoImage.in_file(file))?;
+        }
+    }
+    Ok(())
+}
+
+/// The shape of the first image that can be decoded.
+fn natural(files: &[(PathBuf, u32)], on_error: OnError) -> Result<Vec<usize>, DataError> {
     let mut failure = DataError::Empty;
     for (path, _) in files {
         match decode(path) {
@@ -207,7 +269,7 @@ fn natural(files: &[(PathBuf, u32)], reading: &Reading) -> Result<Vec<usize>, Da
             }
             Err(error) => failure = error.in_file(path),
         }
-        if reading.on_error == super::reading::OnError::Stop {
+        if on_error == OnError::Stop {
             break;
         }
     }
@@ -215,26 +277,21 @@ fn natural(files: &[(PathBuf, u32)], reading: &Reading) -> Result<Vec<usize>, Da
 }
 
 fn decode(path: &Path) -> Result<DynamicImage, DataError> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(DataError::TooLarge { dimensions: vec![bytes.len()], limit: MAX_FILE });
-    }
-    decode_bytes(&bytes)
+    decode_bytes(&read_file(path, MAX_FILE)?)
 }
 
 /// Decodes a PNG or JPEG; the content decides, not the name.
 ///
 /// # Errors
-/// [`DataError::Image`] for anything else, damage, or an image beyond the limits of this module.
+/// [`DataError`] for any other format, damage, or an image beyond the limits of this module.
 pub fn decode_bytes(bytes: &[u8]) -> Result<DynamicImage, DataError> {
-    let damaged = |error: image::ImageError| DataError::Image { reason: error.to_string() };
+    let damaged = |error: image::ImageError| ImagesError::Undecodable { reason: error.to_string() };
     let format = image::guess_format(bytes).map_err(damaged)?;
     if !matches!(format, ImageFormat::Png | ImageFormat::Jpeg) {
-        return Err(DataError::Image { reason: format!("it is {format:?}") });
+        return Err(ImagesError::Undecodable { reason: format!("it is {format:?}") }.into());
     }
     if format == ImageFormat::Jpeg {
-        return jpeg::decode(bytes);
+        return Ok(jpeg::decode(bytes)?);
     }
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut limits = Limits::default();
@@ -242,7 +299,7 @@ pub fn decode_bytes(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_DECODED);
     reader.limits(limits);
-    reader.decode().map_err(damaged)
+    Ok(reader.decode().map_err(damaged)?)
 }
 
 /// An image's bytes, channel by channel, cut and scaled to size if need be: cut first, since an image that is much longer than

@@ -16,28 +16,31 @@
 //! [`View::fill`], and are then augmented and normalised as the run's [`Preparation`] says.
 
 pub mod cifar;
+pub mod csv;
 pub mod dataset;
 pub mod error;
 pub mod format;
 pub mod glyphs;
 pub mod idx;
 pub mod images;
+pub mod options;
 pub mod partition;
 pub mod preparation;
-pub mod reading;
+pub mod registry;
+pub mod safetensors;
 pub mod samples;
+mod skipped;
 mod split;
-pub mod table;
-pub mod tensors;
 pub mod text;
 pub mod view;
 
 pub use dataset::Dataset;
 pub use error::DataError;
-pub use format::Format;
+pub use format::{Format, SampleFormat};
+pub use options::{Labels, OnError, ReadOptions};
 pub use partition::{Partition, PartitionError};
 pub use preparation::{Augmentation, Edge, Normalisation, Preparation, PreparationError};
-pub use reading::{Labels, OnError, Reading, Skipped};
 pub use samples::Samples;
+pub use skipped::Skipped;
 pub use split::Split;
 pub use view::View;

@@ -1,22 +1,30 @@
-//! The halves of a data set.
+//! The two splits of a data set.
 
-/// Which half of a data set. The names of its files follow from it.
+/// Training or test samples. The names of a data set's files follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// What is trained on.
+    /// Samples to train on.
     Train,
-    /// What is evaluated on.
+    /// Samples to evaluate on.
     Test,
 }
 
 impl Split {
-    /// `train` or `test`: the name of its folder, or of its file but for the ending, in the formats that have no names of
-    /// their own.
+    /// `train` or `test`: the name of its folder, or the stem of its file name, in formats without names of their own.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
             Self::Test => "test",
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Train => Self::Test,
+            Self::Test => Self::Train,
         }
     }
 }

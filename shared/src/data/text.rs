@@ -14,12 +14,13 @@
 //! characters of ASCII, and one for every other character, [`VOCABULARY`] in all.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::error::check_directory;
-use super::{DataError, Dataset, Split};
+use thiserror::Error;
+
+use super::error::{FormatError, check_directory};
+use super::format::{Evidence, SampleFormat, read_file};
+use super::{DataError, Dataset, ReadOptions, Split};
 
 /// Characters of a sample: what the LSTM of the paper is unrolled over.
 pub const WINDOW: usize = 80;
@@ -55,33 +56,65 @@ pub fn find(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(texts)
 }
 
-/// Reads a split of the one text in `directory`. [`Dataset::authors`] are the roles, in the order in which they first speak.
-///
-/// # Errors
-/// [`DataError`]: none or several texts, not UTF-8, too long, or no role that says enough.
-pub fn load_split(directory: &Path, split: Split) -> Result<Dataset, DataError> {
-    check_directory(directory)?;
-    let texts = find(directory)?;
-    let [path] = &texts[..] else {
-        return Err(DataError::NotOneText { directory: directory.to_path_buf(), found: texts.len() });
-    };
-    read(path).and_then(|text| samples(&text, split)).map_err(|error| error.in_file(path))
+/// One `.txt` file in a folder. [`Dataset::authors`] are the roles, in the order in which they first speak.
+#[derive(Debug)]
+pub struct Text;
+
+impl SampleFormat for Text {
+    fn name(&self) -> &'static str {
+        "text by role"
+    }
+
+    fn signature(&self, _split: Split) -> String {
+        "one .txt file".to_owned()
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Weak
+    }
+
+    fn is_in(&self, directory: &Path, _split: Split) -> Result<bool, DataError> {
+        Ok(!find(directory)?.is_empty())
+    }
+
+    fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
+        if options.labels.is_none() {
+            return Err(DataError::LabelsInside { format: self.name() }.in_file(directory));
+        }
+        check_directory(directory)?;
+        let texts = find(directory)?;
+        let [path] = &texts[..] else {
+            return Err(TextError::NotOne { found: texts.len() }.in_file(directory));
+        };
+        read(path).and_then(|text| samples(&text, split)).map_err(|error| error.in_file(path))
+    }
 }
 
+/// What is wrong with a text.
+#[derive(Debug, Error)]
+enum TextError {
+    #[error("holds {found} files whose names end in .txt; put one text into it")]
+    NotOne { found: usize },
+    #[error("is not UTF-8 text: byte {at} begins no character")]
+    NotUtf8 { at: usize },
+    #[error(
+        "no role says more than {window} characters in this split, which a sample takes: the text is too short"
+    )]
+    Short { window: usize },
+}
+
+impl FormatError for TextError {}
+
 fn read(path: &Path) -> Result<String, DataError> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_TEXT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_TEXT {
-        return Err(DataError::TooLarge { dimensions: vec![bytes.len()], limit: MAX_TEXT });
-    }
-    String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 { at: error.utf8_error().valid_up_to() })
+    let text = String::from_utf8(read_file(path, MAX_TEXT)?);
+    text.map_err(|error| TextError::NotUtf8 { at: error.utf8_error().valid_up_to() }.into())
 }
 
 /// The windows of one split of a text.
 ///
 /// # Errors
-/// [`DataError::ShortText`] if there is not one.
-pub fn samples(text: &str, split: Split) -> Result<Dataset, DataError> {
+/// [`DataError`] if no role says enough for one.
+fn samples(text: &str, split: Split) -> Result<Dataset, DataError> {
     let (mut tokens, mut labels, mut authors) = (Vec::new(), Vec::new(), Vec::new());
     let mut author = 0;
     for lines in roles(text) {
@@ -101,7 +134,7 @@ pub fn samples(text: &str, split: Split) -> Result<Dataset, DataError> {
         author += 1;
     }
     if authors.is_empty() {
-        return Err(DataError::ShortText { window: WINDOW });
+        return Err(TextError::Short { window: WINDOW }.into());
     }
     Ok(Dataset::text(WINDOW, tokens, labels, VOCABULARY)?.by_authors(authors))
 }
@@ -134,6 +167,14 @@ mod tests {
 
     use super::*;
     use crate::data::Samples;
+
+    fn load(folder: &Path, split: Split) -> Result<Dataset, DataError> {
+        Text.load(folder, split, &ReadOptions::default())
+    }
+
+    fn is_short(read: Result<Dataset, DataError>) -> bool {
+        read.unwrap_err().to_string().contains("no role says more than 80 characters in this split")
+    }
 
     fn tokens(set: &Dataset) -> &[u16] {
         let Samples::Tokens(tokens) = set.samples() else { panic!("text is tokens") };
@@ -178,7 +219,7 @@ mod tests {
     #[test]
     fn the_last_fifth_of_the_lines_is_the_test_rounded_up() {
         // Ann's last 2 of 10 lines are 80 characters, one too few for a window and its label; Bob's are 2 of 6.
-        assert!(matches!(samples(&play(), Split::Test), Err(DataError::ShortText { window: 80 })));
+        assert!(is_short(samples(&play(), Split::Test)));
         let longer = play().replace("09a", "09aa");
         let test = samples(&longer, Split::Test).unwrap();
         assert_eq!((test.len(), test.authors()), (1, &[0][..]));
@@ -194,7 +235,7 @@ mod tests {
         // A line that ends with a colon in the middle of a speech is speech.
         let colon = text.replace("03x", "03x:\n03x");
         assert_eq!(samples(&colon, Split::Train).unwrap().authors(), [0; 4]);
-        assert!(matches!(samples("", Split::Train), Err(DataError::ShortText { .. })));
+        assert!(is_short(samples("", Split::Train)));
     }
 
     #[test]
@@ -206,15 +247,15 @@ mod tests {
     #[test]
     fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let load = || load_split(folder.path(), Split::Train).unwrap_err().to_string();
-        assert!(load().contains("0 files whose names end in .txt"));
+        let refused = || load(folder.path(), Split::Train).unwrap_err().to_string();
+        assert!(refused().contains("0 files whose names end in .txt"));
         std::fs::write(folder.path().join("a.txt"), b"Ann:\nabc\xff").unwrap();
-        let utf8 = load();
+        let utf8 = refused();
         assert!(utf8.contains("a.txt: is not UTF-8 text: byte 8"), "{utf8}");
         std::fs::write(folder.path().join("a.txt"), b"Ann:\nabc").unwrap();
-        assert!(load().contains("a.txt: no role says"));
+        assert!(refused().contains("a.txt: no role says"));
         std::fs::write(folder.path().join("b.txt"), b"").unwrap();
-        assert!(load().contains("2 files whose names end in .txt"));
+        assert!(refused().contains("2 files whose names end in .txt"));
     }
 
     #[test]
@@ -231,8 +272,8 @@ mod tests {
         let text = read(&find(&folder).unwrap()[0]).unwrap();
         let roles: Vec<usize> = roles(&text).iter().map(Vec::len).filter(|&lines| lines > 0).collect();
         assert_eq!((roles.len(), roles.iter().filter(|&&lines| lines > 2).count()), (299, 255));
-        let train = load_split(&folder, Split::Train).unwrap();
-        let test = load_split(&folder, Split::Test).unwrap();
+        let train = load(&folder, Split::Train).unwrap();
+        let test = load(&folder, Split::Test).unwrap();
         println!(
             "{} roles, {} windows; test: {}",
             train.authors().last().unwrap() + 1,

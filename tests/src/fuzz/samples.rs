@@ -10,8 +10,8 @@ use flate2::write::GzEncoder;
 use image::{ColorType, ImageFormat};
 use shared::data::cifar::Cifar;
 use shared::data::{
-    DataError, Dataset, Format, Labels, OnError, Reading, Split, View, idx as mnist, images as pictures,
-    table as tables_of, tensors as tensors_of, text as plays,
+    DataError, Dataset, Labels, OnError, ReadOptions, SampleFormat as _, Split, View, csv, idx as mnist,
+    images as pictures, registry, safetensors, text as plays,
 };
 
 use super::{Seen, tmp};
@@ -47,7 +47,7 @@ pub fn idx(bytes: &[u8]) -> Seen {
     tmp::write(&folder.join("train-images-idx3-ubyte"), images);
     tmp::write(&folder.join("train-labels-idx1-ubyte"), labels);
     let _ = (mnist::read_images(images), mnist::read_labels(labels));
-    sound(&mnist::load_split(&folder, Split::Train, 10))
+    sound(&mnist::Idx.load(&folder, Split::Train, &ReadOptions::default()))
 }
 
 /// Plain and compressed.
@@ -77,7 +77,7 @@ pub fn cifar(bytes: &[u8]) -> Seen {
     for name in variant.files(Split::Test) {
         tmp::write(&folder.join(name), content);
     }
-    sound(&variant.load_split(&folder, Split::Test))
+    sound(&variant.load(&folder, Split::Test, &ReadOptions::default()))
 }
 
 /// One image of each.
@@ -87,7 +87,7 @@ pub fn cifar_seeds() -> Vec<Vec<u8>> {
 }
 
 /// How a table is read: the first byte says it.
-fn reading(first: u8) -> Reading {
+fn options(first: u8) -> ReadOptions {
     let labels = if first & 1 == 0 {
         Labels::Numbers(3)
     } else {
@@ -95,7 +95,7 @@ fn reading(first: u8) -> Reading {
     };
     let on_error = if first & 2 == 0 { OnError::Stop } else { OnError::Skip };
     let shape = (first & 4 != 0).then(|| vec![1, 2]);
-    Reading { labels, on_error, shape, ..Reading::default() }
+    ReadOptions { labels: Some(labels), on_error, shape, ..ReadOptions::default() }
 }
 
 /// A table, read in one of the ways that there are.
@@ -105,7 +105,7 @@ fn reading(first: u8) -> Reading {
 #[must_use]
 pub fn table(bytes: &[u8]) -> Seen {
     let Some((&first, content)) = bytes.split_first() else { return Seen::of(&"empty") };
-    sound(&tables_of::read(content, Path::new("train.csv"), &reading(first)))
+    sound(&csv::read(content, Path::new("train.csv"), &options(first)))
 }
 
 /// Numbers and names.
@@ -125,7 +125,7 @@ pub fn tables() -> Vec<Vec<u8>> {
 #[must_use]
 pub fn tensors(bytes: &[u8]) -> Seen {
     let Some((&first, content)) = bytes.split_first() else { return Seen::of(&"empty") };
-    sound(&tensors_of::read(content, Path::new("train.safetensors"), &reading(first)))
+    sound(&safetensors::read(content, Path::new("train.safetensors"), &options(first)))
 }
 
 /// One of each kind of sample.
@@ -138,8 +138,9 @@ pub fn tensor_seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![[&[0][..], &(none.len() as u64).to_le_bytes(), none.as_bytes()].concat()];
     for set in [bytes, floats, text] {
         let folder = tmp::folder();
-        tensors_of::write_split(&folder, Split::Train, &set.expect("a sound set")).expect("there is room");
-        let written = std::fs::read(folder.join(tensors_of::file_name(Split::Train))).expect("just written");
+        safetensors::write_split(&folder, Split::Train, &set.expect("a sound set")).expect("there is room");
+        let written = std::fs::read(folder.join(safetensors::Safetensors.signature(Split::Train)))
+            .expect("just written");
         for first in [0, 2, 4] {
             seeds.push([&[first][..], &written].concat());
         }
@@ -164,10 +165,8 @@ pub fn image(bytes: &[u8]) -> Seen {
     for class in ["cat", "dog"] {
         tmp::write(&folder.join("train").join(class).join("a.png"), &content);
     }
-    let read = Format::detect(&folder, Split::Train).and_then(|format| {
-        format.load(&folder, Split::Train, &Reading { shape: Some(vec![3, 4, 4]), ..reading(1) })
-    });
-    sound(&read);
+    let options = ReadOptions { shape: Some(vec![3, 4, 4]), ..options(1) };
+    sound(&registry::read(&folder, Split::Train, &options).map(|(_, dataset)| dataset));
     Seen::result(&decoded)
 }
 
@@ -210,7 +209,8 @@ pub fn images() -> Vec<Vec<u8>> {
 pub fn text(bytes: &[u8]) -> Seen {
     let path = tmp::file("play.txt", bytes);
     let folder = path.parent().expect("it is in a folder");
-    let splits = [Split::Train, Split::Test].map(|split| plays::load_split(folder, split));
+    let splits =
+        [Split::Train, Split::Test].map(|split| plays::Text.load(folder, split, &ReadOptions::default()));
     for read in &splits {
         sound(read);
     }

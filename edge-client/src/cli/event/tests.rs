@@ -30,7 +30,7 @@ fn events() -> Vec<Event> {
     let mut events = vec![
         Event::Started {
             client: ClientId::from_bytes([0xab; 16]),
-            format: Format::Csv,
+            format: &shared::data::csv::Csv,
             skipped: Skipped { count: 7, others: 0, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
             samples: 600,
             shape: vec![1, 28, 28],

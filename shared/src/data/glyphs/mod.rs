@@ -15,7 +15,7 @@ mod canvas;
 mod distortion;
 mod symbols;
 
-use super::idx::MAX_CONTENT;
+use super::format::MAX_CONTENT;
 use super::{DataError, Dataset, Split};
 use crate::seed::{Seed, uniform_f32};
 use canvas::{Canvas, Point};

@@ -1,3 +1,5 @@
+use std::error::Error;
+
 use super::*;
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
@@ -22,6 +24,18 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn load(directory: &Path, split: Split, classes: usize) -> Result<Dataset, DataError> {
+    let options = ReadOptions { labels: Some(Labels::Numbers(classes)), ..ReadOptions::default() };
+    Idx.load(directory, split, &options)
+}
+
+/// The error that only this format has.
+fn of_format(error: DataError) -> IdxError {
+    let DataError::Format(error) = error else { panic!("{error}") };
+    let error: Box<dyn Error> = error;
+    *error.downcast().unwrap()
+}
+
 fn small() -> Dataset {
     Dataset::new(vec![1, 2, 3], (0..24).collect(), [3_u8, 0, 1, 3], 4).unwrap()
 }
@@ -44,15 +58,18 @@ fn each_malformation_has_its_error() {
             let file = if compressed { gzip(bytes) } else { bytes.to_vec() };
             read_images(&file).unwrap_err()
         };
-        assert!(matches!(read(&[]), DataError::HeaderTruncated { needed: 16, found: 0 }));
-        assert!(matches!(read(&good[..15]), DataError::HeaderTruncated { needed: 16, found: 15 }));
-        assert!(matches!(read(&good[..21]), DataError::Truncated { declared: 6, found: 5 }));
-        assert!(matches!(read(&good[..16]), DataError::Truncated { declared: 6, found: 0 }));
-        assert!(matches!(read(&[&good[..], &[0]].concat()), DataError::TrailingBytes { declared: 6 }));
+        assert!(matches!(of_format(read(&[])), IdxError::HeaderTruncated { needed: 16, found: 0 }));
+        assert!(matches!(of_format(read(&good[..15])), IdxError::HeaderTruncated { needed: 16, found: 15 }));
+        assert!(matches!(of_format(read(&good[..21])), IdxError::Truncated { declared: 6, found: 5 }));
+        assert!(matches!(of_format(read(&good[..16])), IdxError::Truncated { declared: 6, found: 0 }));
+        assert!(matches!(
+            of_format(read(&[&good[..], &[0]].concat())),
+            IdxError::TrailingBytes { declared: 6 }
+        ));
         assert!(matches!(read(&image_file([0, 1, 3], &[])), DataError::Empty));
         assert!(matches!(
-            read(&label_file(&[1, 2])),
-            DataError::Magic { expected_kind: "images", expected: 0x803, found: 0x801 }
+            of_format(read(&label_file(&[1, 2]))),
+            IdxError::Magic { kind: "images", expected: 0x803, found: 0x801 }
         ));
         assert!(matches!(
             read(&image_file([u32::MAX; 3], &[])),
@@ -68,60 +85,63 @@ fn damaged_compression_is_refused() {
     let good = gzip(&plain);
     assert!(matches!(read_images(&good[..good.len() - 8]), Err(DataError::Io(_))));
     assert!(matches!(
-        read_images(&good[..good.len() / 2]),
-        Err(DataError::Truncated { declared: 78_400, .. })
+        of_format(read_images(&good[..good.len() / 2]).unwrap_err()),
+        IdxError::Truncated { declared: 78_400, .. }
     ));
     let mut wrong_checksum = good.clone();
     wrong_checksum[good.len() - 6] ^= 1;
     assert!(matches!(read_images(&wrong_checksum), Err(DataError::Io(_))));
     let two_members = [good.clone(), gzip(&[1])].concat();
-    assert!(matches!(read_images(&two_members), Err(DataError::TrailingBytes { declared: 78_400 })));
+    assert!(matches!(
+        of_format(read_images(&two_members).unwrap_err()),
+        IdxError::TrailingBytes { declared: 78_400 }
+    ));
 }
 
 #[test]
 fn a_promise_of_much_content_allocates_little() {
     // 2 GiB declared, 3 bytes present.
     let error = read_images(&image_file([1 << 11, 1 << 10, 1 << 10], &[1, 2, 3])).unwrap_err();
-    assert!(matches!(error, DataError::Truncated { declared: MAX_CONTENT, found: 3 }));
+    assert!(matches!(of_format(error), IdxError::Truncated { declared: MAX_CONTENT, found: 3 }));
 }
 
 #[test]
 fn a_split_written_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
     write_split(directory.path(), Split::Train, &small()).unwrap();
-    assert_eq!(load_split(directory.path(), Split::Train, 4).unwrap(), small());
+    assert_eq!(load(directory.path(), Split::Train, 4).unwrap(), small());
     let bytes = std::fs::read(directory.path().join("train-labels-idx1-ubyte")).unwrap();
     assert_eq!(bytes, [0, 0, 8, 1, 0, 0, 0, 4, 3, 0, 1, 3]);
     let images = directory.path().join("train-images-idx3-ubyte");
     let compressed = gzip(&std::fs::read(&images).unwrap());
     std::fs::write(directory.path().join("train-images-idx3-ubyte.gz"), compressed).unwrap();
     std::fs::remove_file(images).unwrap();
-    assert_eq!(load_split(directory.path(), Split::Train, 4).unwrap(), small());
+    assert_eq!(load(directory.path(), Split::Train, 4).unwrap(), small());
 }
 
 #[test]
 fn errors_name_the_file_and_the_row() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let load = |classes| load_split(path, Split::Test, classes).unwrap_err().to_string();
-    let absent = load_split(&path.join("nowhere"), Split::Test, 4).unwrap_err().to_string();
+    let refused = |classes| load(path, Split::Test, classes).unwrap_err().to_string();
+    let absent = load(&path.join("nowhere"), Split::Test, 4).unwrap_err().to_string();
     assert!(absent.contains("nowhere: no such directory"), "{absent}");
-    assert!(load(4).contains("neither `t10k-images-idx3-ubyte` nor `t10k-images-idx3-ubyte.gz`"));
+    assert!(refused(4).contains("neither `t10k-images-idx3-ubyte` nor `t10k-images-idx3-ubyte.gz`"));
 
     write_split(path, Split::Test, &small()).unwrap();
-    let wrong_label = load(3);
+    let wrong_label = refused(3);
     assert!(wrong_label.contains("t10k-labels-idx1-ubyte: sample 0 has label 3"), "{wrong_label}");
 
     std::fs::write(path.join("t10k-labels-idx1-ubyte"), label_file(&[0, 1])).unwrap();
-    let counts = load(4);
+    let counts = refused(4);
     assert!(counts.contains("4 images") && counts.contains("2 labels"), "{counts}");
 
     std::fs::write(path.join("t10k-images-idx3-ubyte"), [0, 0]).unwrap();
-    let header = load(4);
+    let header = refused(4);
     assert!(header.contains("t10k-images-idx3-ubyte: ends inside its header"), "{header}");
 
     std::fs::write(path.join("t10k-images-idx3-ubyte"), image_file([2, 0, 3], &[])).unwrap();
-    let shape = load(4);
+    let shape = refused(4);
     assert!(shape.contains("t10k-images-idx3-ubyte: a sample has shape"), "{shape}");
 }
 
@@ -144,8 +164,8 @@ fn mnist_is_what_it_is_known_to_be() {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
     let mnist = data.join("mnist");
     for (split, samples) in [(Split::Train, 60_000), (Split::Test, 10_000)] {
-        match load_split(&mnist, split, 10) {
-            Err(error @ (DataError::DirectoryAbsent { .. } | DataError::FileAbsent { .. })) => {
+        match load(&mnist, split, 10) {
+            Err(error @ (DataError::DirectoryAbsent { .. } | DataError::NoFile { .. })) => {
                 println!("skipped: {error}");
             }
             other => {

@@ -12,16 +12,15 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-use super::{MAX_DECODED, MAX_SIDE};
-use crate::data::DataError;
+use super::{ImagesError, MAX_DECODED, MAX_SIDE};
 
 /// Decodes a JPEG, grey or in colour.
 ///
 /// # Errors
-/// [`DataError::Image`] for anything else, damage, or an image beyond the limits of the module above.
-pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, DataError> {
-    let damaged = |error: DecodeErrors| DataError::Image { reason: error.to_string() };
-    let wrong = |reason: String| DataError::Image { reason };
+/// [`ImagesError::Undecodable`] for any other format, damage, or an image beyond the limits of the module above.
+pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImagesError> {
+    let damaged = |error: DecodeErrors| ImagesError::Undecodable { reason: error.to_string() };
+    let wrong = |reason: String| ImagesError::Undecodable { reason };
     let Some(scans) = scans(bytes) else {
         return Err(wrong("it is cut short: the end of its last scan is missing".to_owned()));
     };

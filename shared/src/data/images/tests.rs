@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::Samples;
-use crate::data::reading::OnError;
 
-fn reading(shape: Option<&[usize]>, on_error: OnError) -> Reading {
+fn options(shape: Option<&[usize]>, on_error: OnError) -> ReadOptions {
     let labels = Labels::Names(vec!["cat".to_owned(), "dog".to_owned()]);
-    Reading { shape: shape.map(<[usize]>::to_vec), labels, on_error, ..Reading::default() }
+    let shape = shape.map(<[usize]>::to_vec);
+    ReadOptions { shape, labels: Some(labels), on_error, ..ReadOptions::default() }
 }
 
 fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
@@ -43,18 +43,18 @@ fn bytes(loaded: &Dataset) -> &[u8] {
     pixels
 }
 
-fn load(folder: &Path, reading: &Reading) -> Result<Dataset, DataError> {
-    load_split(folder, Split::Train, reading)
+fn load(folder: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
+    Images.load(folder, Split::Train, options)
 }
 
 #[test]
 fn folders_are_classes_and_pixels_lie_channel_by_channel() {
     let folder = two_classes();
-    let all = load(folder.path(), &reading(Some(&[3, 2, 2]), OnError::Stop)).unwrap();
+    let all = load(folder.path(), &options(Some(&[3, 2, 2]), OnError::Stop)).unwrap();
     assert_eq!((all.labels(), all.classes(), all.skipped().count), (&[0, 1][..], 2, 0));
     assert_eq!(bytes(&all)[12..], [250, 0, 250, 0, 0, 240, 0, 240, 10, 20, 10, 20]);
     // The first image is grey: the other becomes so, by the brightness of its colours.
-    let grey = load(folder.path(), &reading(None, OnError::Stop)).unwrap();
+    let grey = load(folder.path(), &options(None, OnError::Stop)).unwrap();
     assert_eq!(grey.shape(), [1, 2, 2]);
     let (cat, dog) = bytes(&grey).split_at(4);
     assert!(cat.iter().zip(dog).all(|(a, b)| a.abs_diff(*b) <= 1), "{cat:?} {dog:?}");
@@ -66,12 +66,12 @@ fn splits_have_folders_of_their_own() {
     put(folder.path(), "train/cat/a.png", &encoded(&flag(), ImageFormat::Png));
     put(folder.path(), "test/dog/a.png", &encoded(&flag(), ImageFormat::Png));
     let labels = |split| {
-        let loaded = load_split(folder.path(), split, &reading(None, OnError::Stop)).unwrap();
+        let loaded = Images.load(folder.path(), split, &options(None, OnError::Stop)).unwrap();
         loaded.labels().to_vec()
     };
     assert_eq!((labels(Split::Train), labels(Split::Test)), (vec![0], vec![1]));
     let bare = two_classes();
-    let none = load_split(bare.path(), Split::Test, &reading(None, OnError::Stop)).unwrap_err();
+    let none = Images.load(bare.path(), Split::Test, &options(None, OnError::Stop)).unwrap_err();
     assert!(none.to_string().contains("contains no `test`"), "{none}");
 }
 
@@ -81,13 +81,13 @@ fn other_sizes_are_scaled_to_cover_and_cut() {
     // Eight wide, four tall: black, then white, then black, each a quarter but for the middle half.
     let wide = GrayImage::from_fn(8, 4, |x, _| Luma([if (2..6).contains(&x) { 255 } else { 0 }]));
     put(folder.path(), "cat/a.png", &encoded(&wide.into(), ImageFormat::Png));
-    let middle = load(folder.path(), &reading(Some(&[1, 2, 2]), OnError::Stop)).unwrap();
+    let middle = load(folder.path(), &options(Some(&[1, 2, 2]), OnError::Stop)).unwrap();
     // Scaled to 4x2, of which the middle 2x2 is cut: nearly white, the scaling reaches into its neighbours.
     assert!(bytes(&middle).iter().all(|&pixel| pixel > 200), "{:?}", bytes(&middle));
-    let natural = load(folder.path(), &reading(None, OnError::Stop)).unwrap();
+    let natural = load(folder.path(), &options(None, OnError::Stop)).unwrap();
     assert_eq!(natural.shape(), [1, 4, 8]);
     put(folder.path(), "cat/b.png", &encoded(&flag(), ImageFormat::Png));
-    let differ = load(folder.path(), &reading(None, OnError::Stop)).unwrap_err().to_string();
+    let differ = load(folder.path(), &options(None, OnError::Stop)).unwrap_err().to_string();
     assert!(differ.contains("b.png: is 2x2") && differ.contains("4x8"), "{differ}");
 }
 
@@ -98,7 +98,7 @@ fn jpeg_and_transparency_are_read() {
     put(folder.path(), "cat/a.jpg", &encoded(&grey, ImageFormat::Jpeg));
     let clear = RgbaImage::from_pixel(16, 16, image::Rgba([9, 8, 7, 0]));
     put(folder.path(), "cat/b.png", &encoded(&clear.into(), ImageFormat::Png));
-    let both = load(folder.path(), &reading(Some(&[3, 16, 16]), OnError::Stop)).unwrap();
+    let both = load(folder.path(), &options(Some(&[3, 16, 16]), OnError::Stop)).unwrap();
     assert!(bytes(&both)[..768].iter().all(|pixel| pixel.abs_diff(100) <= 2));
     assert_eq!([0, 256, 512].map(|at| bytes(&both)[768 + at]), [9, 8, 7]);
 }
@@ -123,9 +123,9 @@ fn each_mistake_names_its_file_or_is_skipped_and_counted() {
         let folder = two_classes();
         put(folder.path(), name, content);
         let shape: Option<&[usize]> = Some(&[3, 2, 2]);
-        let error = load(folder.path(), &reading(shape, OnError::Stop)).unwrap_err().to_string();
+        let error = load(folder.path(), &options(shape, OnError::Stop)).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
-        let dataset = load(folder.path(), &reading(shape, OnError::Skip)).unwrap();
+        let dataset = load(folder.path(), &options(shape, OnError::Skip)).unwrap();
         let skipped = dataset.skipped();
         // What is no image is not one that is lost.
         let lost = usize::from(!name.contains("notes"));
@@ -138,9 +138,9 @@ fn each_mistake_names_its_file_or_is_skipped_and_counted() {
     }
     let folder = two_classes();
     std::fs::remove_file(folder.path().join("cat/a.PNG")).unwrap();
-    let empty = load(folder.path(), &reading(None, OnError::Stop)).unwrap_err().to_string();
+    let empty = load(folder.path(), &options(None, OnError::Stop)).unwrap_err().to_string();
     assert!(empty.contains("cat: is the folder of a class and holds no image"), "{empty}");
-    let skipped = load(folder.path(), &reading(None, OnError::Skip)).unwrap();
+    let skipped = load(folder.path(), &options(None, OnError::Skip)).unwrap();
     assert_eq!((skipped.len(), skipped.skipped().count, skipped.skipped().others), (1, 0, 1));
 }
 
@@ -190,15 +190,19 @@ fn a_strip_is_cut_before_it_is_scaled() {
 
 #[test]
 fn what_is_wrong_as_a_whole_is_never_skipped() {
-    let says = |folder: &Path, reading: &Reading, said: &str| {
-        let error = load(folder, reading).unwrap_err().to_string();
+    let says = |folder: &Path, options: &ReadOptions, said: &str| {
+        let error = load(folder, options).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     };
     let folder = two_classes();
-    let skip = reading(None, OnError::Skip);
-    says(folder.path(), &Reading { labels: Labels::Numbers(2), ..skip.clone() }, "the names of the classes");
-    says(folder.path(), &reading(Some(&[2, 2, 2]), OnError::Skip), "one channel or three");
-    says(folder.path(), &reading(Some(&[3, 1 << 15, 1]), OnError::Skip), "more than the limit");
+    let skip = options(None, OnError::Skip);
+    says(
+        folder.path(),
+        &ReadOptions { labels: Some(Labels::Numbers(2)), ..skip.clone() },
+        "the names of the classes",
+    );
+    says(folder.path(), &options(Some(&[2, 2, 2]), OnError::Skip), "one channel or three");
+    says(folder.path(), &options(Some(&[3, 1 << 15, 1]), OnError::Skip), "more than the limit");
     put(folder.path(), "bird/a.png", &encoded(&flag(), ImageFormat::Png));
     says(folder.path(), &skip, "label \"bird\" is none of cat, dog");
     says(tempfile::tempdir().unwrap().path(), &skip, "holds no sample");

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::Dataset;
+use crate::data::{ReadOptions, SampleFormat as _, Split, idx::Idx};
 
 const PLAIN: Augmentation = Augmentation {
     shift: 0,
@@ -188,7 +189,7 @@ fn the_known_statistics_are_those_of_the_files() {
     };
     for (name, mean, deviation) in &normalisation::KNOWN[..2] {
         let folder = std::path::Path::new(&data).join(name);
-        let Ok(set) = crate::data::idx::load_split(&folder, crate::data::Split::Train, 10) else {
+        let Ok(set) = Idx.load(&folder, Split::Train, &ReadOptions::default()) else {
             println!("skipped: {} is not there", folder.display());
             continue;
         };

@@ -1,40 +1,80 @@
-//! Samples as safetensors: `train.safetensors` and `test.safetensors` with two tensors, samples first in both.
+//! Safetensors files: `train.safetensors` and `test.safetensors` with two tensors, samples first in both.
 //!
 //! | `x` | `y` | samples |
 //! |---|---|---|
 //! | `U8` `[n, channels, height, width]` | `[n]` | images |
 //! | `F32` `[n, ...]` | `[n]` | features |
-//! | `U16` `[n, length]` | `[n, length]` | text: tokens, and those that follow them |
+//! | `U16` `[n, length]` | `[n, length]` | text: tokens, and the token after each of them |
 //!
-//! `y` holds whole numbers of any type. The number of classes stands in the metadata as `classes` where this module wrote the
-//! file; otherwise the reader says it. Who a text is by is not kept.
+//! `y` holds whole numbers of any type. The metadata holds the number of classes as `classes` if this module wrote the
+//! file; otherwise the reader gives it. The authors of a text are not stored.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use thiserror::Error;
 
-use super::error::existing_file;
-use super::idx::MAX_CONTENT;
-use super::reading::{Reading, Skipped, at};
-use super::{DataError, Dataset, Samples, Split};
+use super::error::{FormatError, existing_file};
+use super::format::{MAX_CONTENT, SampleFormat, read_file};
+use super::options::unknown_number;
+use super::{DataError, Dataset, ReadOptions, Samples, Skipped, Split};
 
 const CLASSES: &str = "classes";
 
-/// The name of a split's file.
-#[must_use]
-pub fn file_name(split: Split) -> String {
-    format!("{}.safetensors", split.name())
+/// `train.safetensors` and `test.safetensors`. Without labels only `x` is looked at, which may not be text.
+#[derive(Debug)]
+pub struct Safetensors;
+
+impl SampleFormat for Safetensors {
+    fn name(&self) -> &'static str {
+        "safetensors"
+    }
+
+    fn signature(&self, split: Split) -> String {
+        format!("{}.safetensors", split.name())
+    }
+
+    fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
+        let path = existing_file(directory, vec![self.signature(split)])?;
+        let bytes = read_file(&path, MAX_CONTENT).map_err(|error| error.in_file(&path))?;
+        read(&bytes, &path, options)
+    }
 }
 
-/// Writes a data set as a split's file, replacing one of its name.
+/// What is wrong with a safetensors file.
+#[derive(Debug, Error)]
+enum SafetensorsError {
+    #[error("cannot be read or written as safetensors: {reason}")]
+    Malformed { reason: String },
+    #[error("has no tensor `{name}`; there are {names}")]
+    NoTensor { name: &'static str, names: String },
+    #[error("tensor `{name}` is {found}; needed: {needed}")]
+    Tensor { name: &'static str, found: String, needed: String },
+}
+
+impl FormatError for SafetensorsError {
+    fn lacks_labels(&self) -> bool {
+        matches!(self, Self::NoTensor { name: "y", .. })
+    }
+}
+
+fn malformed(error: SafeTensorError) -> DataError {
+    SafetensorsError::Malformed { reason: error.to_string() }.into()
+}
+
+fn wrong(name: &'static str, tensor: &TensorView<'_>, needed: impl Into<String>) -> DataError {
+    let found = format!("{:?} {:?}", tensor.dtype(), tensor.shape());
+    SafetensorsError::Tensor { name, found, needed: needed.into() }.into()
+}
+
+/// Writes a data set as the file of a split, replacing an existing one.
 ///
 /// # Errors
 /// [`DataError::Io`] if it cannot be written.
 pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<(), DataError> {
-    let path = directory.join(file_name(split));
+    let path = directory.join(Safetensors.signature(split));
     let shape = [&[dataset.len()], dataset.shape()].concat();
     let (dtype, x) = match dataset.samples() {
         Samples::Bytes(pixels) => (Dtype::U8, pixels.clone()),
@@ -49,168 +89,123 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
     let y: Vec<u8> = dataset.labels().iter().flat_map(|&label| (label as u16).to_le_bytes()).collect();
     let each = dataset.labels_each();
     let labels = if each == 1 { vec![dataset.len()] } else { vec![dataset.len(), each] };
-    let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(|error| malformed(&error));
+    let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(malformed);
     let tensors = [("x", view(dtype, shape, &x)?), ("y", view(Dtype::U16, labels, &y)?)];
     let metadata = HashMap::from([(CLASSES.to_owned(), dataset.classes().to_string())]);
-    let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|error| malformed(&error))?;
+    let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(malformed)?;
     std::fs::write(&path, bytes).map_err(|error| DataError::from(error).in_file(path))
 }
 
-/// Reads a split.
-///
-/// # Errors
-/// [`DataError`], which names the file, and the sample where it is one's fault.
-pub fn load_split(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
-    let path = existing_file(directory, file_name(split))?;
-    let bytes = bytes(&path).map_err(|error| error.in_file(&path))?;
-    read(&bytes, &path, reading)
-}
-
-/// Reads a split without its labels: of the file's tensors `x` alone is looked at, which may not be text.
-///
-/// # Errors
-/// As [`load_split`], and [`DataError::LabelsInside`] for text.
-pub fn load_unlabelled(directory: &Path, split: Split, reading: &Reading) -> Result<Dataset, DataError> {
-    let path = existing_file(directory, file_name(split))?;
-    let bytes = bytes(&path).map_err(|error| error.in_file(&path))?;
-    read_unlabelled(&bytes, &path, reading)
-}
-
-fn bytes(path: &PathBuf) -> Result<Vec<u8>, DataError> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_CONTENT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_CONTENT {
-        return Err(DataError::TooLarge { dimensions: vec![bytes.len()], limit: MAX_CONTENT });
-    }
-    Ok(bytes)
-}
-
-fn malformed(error: &safetensors::SafeTensorError) -> DataError {
-    DataError::Tensors { reason: error.to_string() }
-}
-
-/// Reads a file's content. `path` is for messages.
-pub fn read(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
-    let whole = |error: DataError| error.in_file(path);
-    let (_, metadata) =
-        SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error)).map_err(whole)?;
-    let written = metadata.metadata().as_ref().and_then(|all| all.get(CLASSES)?.parse().ok());
-    let classes: usize = written.unwrap_or(reading.labels.classes());
-    let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error)).map_err(whole)?;
-    let (x, y) = (tensor(&tensors, "x").map_err(whole)?, tensor(&tensors, "y").map_err(whole)?);
-    let Inputs { samples, count, shape, length } = Inputs::of(&x, reading).map_err(whole)?;
-    let each = if x.dtype() == Dtype::U16 { length } else { 1 };
-    let labels_fit = match y.shape() {
-        [samples] => *samples == count && x.dtype() != Dtype::U16,
-        [samples, positions] => *samples == count && *positions == each && x.dtype() == Dtype::U16,
-        _ => false,
-    };
-    if !labels_fit {
-        let reason = format!("as many labels as samples, `x` having shape {:?}", x.shape());
-        return Err(whole(DataError::Tensor { name: "y", found: described(&y), needed: reason }));
-    }
-    let labels = numbers(&y).ok_or_else(|| whole(wrong("y", &y, "whole numbers")))?;
-    let (mut kept, mut classes_of, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+/// Reads the content of a file. `path` is for messages.
+pub fn read(bytes: &[u8], path: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
+    let content = Content::parse(bytes, options).map_err(|error| error.in_file(path))?;
+    let Content { samples, count, shape, length, targets } = content;
+    let (mut kept, mut labels, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
     for row in 0..count {
-        match classify(&labels[row * each..][..each], classes).and_then(|found| {
-            finite(&samples, row, length)?;
-            Ok(found)
-        }) {
+        let found = targets.as_ref().map_or(Ok(Vec::new()), |targets| targets.of(row));
+        match found.and_then(|found| finite(&samples, row, length).map(|()| found)) {
             Ok(found) => {
-                classes_of.extend(found);
+                labels.extend(found);
                 kept.push(row);
             }
-            Err(error) => skipped.take(reading.on_error, at(format!("sample {row}"), path, error))?,
+            Err(error) => {
+                skipped.take(options.on_error, error.at(format!("sample {row}")).in_file(path))?;
+            }
         }
     }
     let samples = if kept.len() == count { samples } else { samples.select(&kept, length) };
-    let dataset = match samples {
-        Samples::Bytes(pixels) => Dataset::new(shape, pixels, classes_of, classes),
-        Samples::Floats(values) => Dataset::features(shape, values, classes_of, classes),
-        Samples::Tokens(tokens) => Dataset::text(length, tokens, classes_of, classes),
+    let dataset = match targets {
+        Some(targets) => Dataset::labelled(shape, samples, labels, targets.classes),
+        None => Dataset::unlabelled(shape, samples),
     };
-    Ok(dataset.map_err(|error| whole(skipped.explain(error)))?.leaving_out(skipped))
+    skipped.finish(dataset, path)
 }
 
-/// The same without labels.
-pub fn read_unlabelled(bytes: &[u8], path: &Path, reading: &Reading) -> Result<Dataset, DataError> {
-    let whole = |error: DataError| error.in_file(path);
-    let tensors = SafeTensors::deserialize(bytes).map_err(|error| whole(malformed(&error)))?;
-    let x = tensor(&tensors, "x").map_err(whole)?;
-    let Inputs { samples, count, shape, length } = Inputs::of(&x, reading).map_err(whole)?;
-    if matches!(samples, Samples::Tokens(_)) {
-        return Err(whole(DataError::LabelsInside { format: "tokens of a text".to_owned() }));
-    }
-    let (mut kept, mut skipped) = (Vec::new(), Skipped::default());
-    for row in 0..count {
-        match finite(&samples, row, length) {
-            Ok(()) => kept.push(row),
-            Err(error) => skipped.take(reading.on_error, at(format!("sample {row}"), path, error))?,
-        }
-    }
-    let samples = if kept.len() == count { samples } else { samples.select(&kept, length) };
-    let dataset = Dataset::unlabelled(shape, samples);
-    Ok(dataset.map_err(|error| whole(skipped.explain(error)))?.leaving_out(skipped))
-}
-
-fn tensor<'a>(tensors: &SafeTensors<'a>, name: &'static str) -> Result<TensorView<'a>, DataError> {
-    let names = || tensors.names().into_iter().take(20).collect::<Vec<_>>().join(", ");
-    tensors.tensor(name).map_err(|_| DataError::NoTensor { name, names: names() })
-}
-
-/// What the tensor `x` holds.
-struct Inputs {
+/// The content of a file, its samples not yet checked one by one.
+struct Content {
     samples: Samples,
     /// How many samples.
     count: usize,
-    /// Of one.
+    /// Shape of a sample.
     shape: Vec<usize>,
-    /// Values of one.
+    /// Values of a sample.
     length: usize,
+    /// The labels, if they are read.
+    targets: Option<Targets>,
 }
 
-impl Inputs {
-    fn of(x: &TensorView<'_>, reading: &Reading) -> Result<Self, DataError> {
-        let [count, shape @ ..] = x.shape() else { return Err(wrong("x", x, NEEDED)) };
+impl Content {
+    fn parse(bytes: &[u8], options: &ReadOptions) -> Result<Self, DataError> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(malformed)?;
+        let x = tensor(&tensors, "x")?;
+        let y = options.labels.as_ref().map(|_| tensor(&tensors, "y")).transpose()?;
+        let [count, shape @ ..] = x.shape() else { return Err(wrong("x", &x, NEEDED)) };
         // Of no samples the format allows any shape, also one that no sample can have.
         let length = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
         let too_large = || DataError::TooLarge { dimensions: x.shape().to_vec(), limit: MAX_CONTENT };
         let length = length.ok_or_else(too_large)?;
-        if let Some(wanted) = reading.shape.as_ref().filter(|wanted| *wanted != shape) {
-            let needed = format!("[n, ...] with samples of shape {wanted:?}");
-            return Err(DataError::Tensor { name: "x", found: described(x), needed });
+        if let Some(wanted) = options.shape.as_ref().filter(|wanted| *wanted != shape) {
+            return Err(wrong("x", &x, format!("[n, ...] with samples of shape {wanted:?}")));
         }
         let samples = match (x.dtype(), shape) {
             (Dtype::U8, [_, _, _]) => Samples::Bytes(x.data().to_vec()),
             (Dtype::F32, _) => Samples::Floats(floats(x.data())),
             (Dtype::U16, [_]) => Samples::Tokens(shorts(x.data())),
-            _ => return Err(wrong("x", x, NEEDED)),
+            _ => return Err(wrong("x", &x, NEEDED)),
         };
         if length == 0 {
             return Err(DataError::EmptyShape { found: shape.to_vec() });
         }
-        Ok(Self { samples, count: *count, shape: shape.to_vec(), length })
+        let targets = match (&options.labels, y) {
+            (Some(labels), Some(y)) => {
+                let stored = metadata.metadata().as_ref().and_then(|all| all.get(CLASSES)?.parse().ok());
+                Some(Targets::parse(&x, &y, stored.unwrap_or(labels.classes()))?)
+            }
+            _ if matches!(samples, Samples::Tokens(_)) => {
+                return Err(DataError::LabelsInside { format: "tokens of a text" });
+            }
+            _ => None,
+        };
+        Ok(Self { samples, count: *count, shape: shape.to_vec(), length, targets })
     }
 }
 
 const NEEDED: &str = "U8 [n, channels, height, width], F32 [n, ...] or U16 [n, length]";
 
-fn described(tensor: &TensorView<'_>) -> String {
-    format!("{:?} {:?}", tensor.dtype(), tensor.shape())
+/// The tensor `y`.
+struct Targets {
+    labels: Vec<i64>,
+    /// Labels of a sample.
+    each: usize,
+    classes: usize,
 }
 
-fn wrong(name: &'static str, tensor: &TensorView<'_>, needed: &str) -> DataError {
-    DataError::Tensor { name, found: described(tensor), needed: needed.to_owned() }
+impl Targets {
+    /// Text has a label for each token, everything else one for each sample.
+    fn parse(x: &TensorView<'_>, y: &TensorView<'_>, classes: usize) -> Result<Self, DataError> {
+        let labelled = if x.dtype() == Dtype::U16 { x.shape() } else { &x.shape()[..1] };
+        if y.shape() != labelled {
+            let needed = format!("as many labels as samples, `x` having shape {:?}", x.shape());
+            return Err(wrong("y", y, needed));
+        }
+        let labels = numbers(y).ok_or_else(|| wrong("y", y, "whole numbers"))?;
+        Ok(Self { labels, each: labelled[1..].iter().product(), classes })
+    }
+
+    /// The labels of a sample.
+    fn of(&self, row: usize) -> Result<Vec<u32>, DataError> {
+        let class = |&label: &i64| {
+            let class = u32::try_from(label).ok().filter(|&class| (class as usize) < self.classes);
+            class.ok_or_else(|| unknown_number(label.to_string(), self.classes))
+        };
+        self.labels[row * self.each..][..self.each].iter().map(class).collect()
+    }
 }
 
-fn classify(labels: &[i64], classes: usize) -> Result<Vec<u32>, DataError> {
-    let class = |&label: &i64| u32::try_from(label).ok().filter(|&label| (label as usize) < classes);
-    let found: Option<Vec<u32>> = labels.iter().map(class).collect();
-    found.ok_or_else(|| {
-        let label = labels.iter().find(|label| class(label).is_none()).copied().unwrap_or_default();
-        let known = format!("the whole numbers from 0 to {}", classes.saturating_sub(1));
-        DataError::UnknownLabel { label: label.to_string(), known }
-    })
+fn tensor<'a>(tensors: &SafeTensors<'a>, name: &'static str) -> Result<TensorView<'a>, DataError> {
+    let names = || tensors.names().into_iter().take(20).collect::<Vec<_>>().join(", ");
+    tensors.tensor(name).map_err(|_| SafetensorsError::NoTensor { name, names: names() }.into())
 }
 
 fn finite(samples: &Samples, row: usize, length: usize) -> Result<(), DataError> {
@@ -251,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::reading::{Labels, OnError};
+    use crate::data::{Labels, OnError};
 
     fn file(tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Vec<u8> {
         let views = tensors.iter().map(|(name, dtype, shape, data)| {
@@ -260,12 +255,12 @@ mod tests {
         safetensors::serialize(views, None).unwrap()
     }
 
-    fn load(bytes: &[u8], reading: &Reading) -> Result<Dataset, DataError> {
-        read(bytes, Path::new("train.safetensors"), reading)
+    fn load(bytes: &[u8], options: &ReadOptions) -> Result<Dataset, DataError> {
+        read(bytes, Path::new("train.safetensors"), options)
     }
 
-    fn two() -> Reading {
-        Reading { labels: Labels::Numbers(2), ..Reading::default() }
+    fn two() -> ReadOptions {
+        ReadOptions { labels: Some(Labels::Numbers(2)), ..ReadOptions::default() }
     }
 
     fn le(values: &[f32]) -> Vec<u8> {
@@ -281,10 +276,10 @@ mod tests {
             Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap(),
         ] {
             write_split(folder.path(), Split::Test, &dataset).unwrap();
-            let again = load_split(folder.path(), Split::Test, &Reading::default()).unwrap();
+            let again = Safetensors.load(folder.path(), Split::Test, &ReadOptions::default()).unwrap();
             assert_eq!(again, dataset);
         }
-        let absent = load_split(folder.path(), Split::Train, &two()).unwrap_err().to_string();
+        let absent = Safetensors.load(folder.path(), Split::Train, &two()).unwrap_err().to_string();
         assert!(absent.contains("contains no `train.safetensors`"), "{absent}");
     }
 
@@ -306,7 +301,7 @@ mod tests {
         let y = |shape: &'static [usize]| ("y", Dtype::U8, shape, vec![0; shape.iter().product()]);
         let x = |shape: &'static [usize]| ("x", Dtype::F32, shape, le(&vec![0.0; shape.iter().product()]));
         let says = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)], said: &str| {
-            let skip = Reading { on_error: OnError::Skip, ..two() };
+            let skip = ReadOptions { on_error: OnError::Skip, ..two() };
             let error = load(&file(tensors), &skip).unwrap_err().to_string();
             assert!(error.starts_with("train.safetensors: ") && error.contains(said), "{error}");
         };
@@ -324,7 +319,7 @@ mod tests {
         says(&[x(&[2, 0]), y(&[2])], "at least one value");
         let endless = ("x", Dtype::F32, &[0, 1 << 40, 1 << 40][..], Vec::new());
         says(&[endless, y(&[0])], "would take [0, 1099511627776, 1099511627776] bytes");
-        let shaped = Reading { shape: Some(vec![4]), ..two() };
+        let shaped = ReadOptions { shape: Some(vec![4]), ..two() };
         let error = load(&file(&[x(&[2, 3]), y(&[2])]), &shaped).unwrap_err().to_string();
         assert!(error.contains("`x` is F32 [2, 3]; needed: [n, ...] with samples of shape [4]"), "{error}");
         let cut = file(&[x(&[2, 3]), y(&[2])]);
@@ -334,7 +329,7 @@ mod tests {
     #[test]
     fn without_labels_nothing_but_the_samples_is_looked_at() {
         let load = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)]| {
-            read_unlabelled(&file(tensors), Path::new("train.safetensors"), &two())
+            load(&file(tensors), &ReadOptions { labels: None, ..two() })
         };
         let x = ("x", Dtype::F32, &[2, 1][..], le(&[5.0, 6.0]));
         for tensors in [&[x.clone()][..], &[x, ("y", Dtype::F32, &[7][..], le(&[f32::NAN; 7]))]] {
@@ -360,7 +355,7 @@ mod tests {
         ]);
         let error = load(&bytes, &two()).unwrap_err().to_string();
         assert!(error.contains("sample 1: ") && error.contains("label \"-1\""), "{error}");
-        let dataset = load(&bytes, &Reading { on_error: OnError::Skip, ..two() }).unwrap();
+        let dataset = load(&bytes, &ReadOptions { on_error: OnError::Skip, ..two() }).unwrap();
         let skipped = dataset.skipped();
         assert_eq!((dataset.labels(), dataset.samples()), (&[0, 1][..], &Samples::Floats(vec![1.0, 4.0])));
         assert_eq!(skipped.count, 2);
@@ -377,7 +372,7 @@ mod tests {
                 damaged[at] = byte;
             }
             let _ = load(&damaged, &two());
-            let _ = read_unlabelled(&damaged, Path::new("train.safetensors"), &two());
+            let _ = load(&damaged, &ReadOptions { labels: None, ..two() });
         }
     }
 }

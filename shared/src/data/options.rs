@@ -1,0 +1,146 @@
+//! Read options: what a reader of samples must know that the files do not say.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataError, Dataset};
+
+/// How samples are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Shape of a sample; `None` takes the shape of the files.
+    pub shape: Option<Vec<usize>>,
+    /// How labels are written; `None` reads the samples without labels.
+    pub labels: Option<Labels>,
+    /// The column of a table that holds the labels.
+    pub column: String,
+    /// What to do about samples that cannot be used.
+    pub on_error: OnError,
+}
+
+impl Default for ReadOptions {
+    /// The shape of the files, labels from 0 to 9 or in the column `label`, and an error for the first unusable sample.
+    fn default() -> Self {
+        let (labels, column) = (Some(Labels::default()), "label".to_owned());
+        Self { shape: None, labels, column, on_error: OnError::default() }
+    }
+}
+
+impl ReadOptions {
+    /// The same without labels.
+    #[must_use]
+    pub fn unlabelled() -> Self {
+        Self { labels: None, ..Self::default() }
+    }
+
+    /// Refuses samples of another shape than [`Self::shape`], in formats that cannot change it.
+    ///
+    /// # Errors
+    /// [`DataError::OtherShape`] in `directory`, from which `dataset` was read.
+    pub fn check_shape(&self, directory: &Path, dataset: &Dataset) -> Result<(), DataError> {
+        match &self.shape {
+            Some(expected) if dataset.shape() != &expected[..] => {
+                let (expected, found) = (expected.clone(), dataset.shape().to_vec());
+                Err(DataError::OtherShape { expected, found }.in_file(directory))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What to do about a sample that cannot be used: a damaged image, a row without a label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    /// Read nothing and return the error.
+    #[default]
+    Stop,
+    /// Skip the sample and count it in [`Skipped`](super::Skipped).
+    Skip,
+}
+
+/// How labels are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Labels {
+    /// As names: the class is the position of the name here.
+    Names(Vec<String>),
+    /// As class numbers below this one.
+    Numbers(usize),
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self::Numbers(10)
+    }
+}
+
+impl Labels {
+    /// How many classes there are.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        match self {
+            Self::Names(names) => names.len(),
+            Self::Numbers(classes) => *classes,
+        }
+    }
+
+    /// The names of the classes, if they have any.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Names(names) => names,
+            Self::Numbers(_) => &[],
+        }
+    }
+
+    /// The class of a written label.
+    pub(super) fn class(&self, written: &str) -> Result<u32, DataError> {
+        let class = match self {
+            Self::Names(names) => names.iter().position(|name| name == written),
+            Self::Numbers(classes) => written.parse().ok().filter(|class| class < classes),
+        };
+        let label = || written.chars().take(60).collect();
+        class.map(|class| class as u32).ok_or_else(|| match self {
+            Self::Names(names) => DataError::UnknownLabel { label: label(), known: shortened(names) },
+            Self::Numbers(classes) => unknown_number(label(), *classes),
+        })
+    }
+}
+
+/// The error for a label that is not a class number below `classes`.
+pub(super) fn unknown_number(label: String, classes: usize) -> DataError {
+    let known = format!("the whole numbers from 0 to {}", classes.saturating_sub(1));
+    DataError::UnknownLabel { label, known }
+}
+
+/// The first few names of a list.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let text = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_names_or_numbers() {
+        let names = Labels::Names(vec!["cat".to_owned(), "dog".to_owned()]);
+        assert_eq!((names.class("dog").unwrap(), names.classes()), (1, 2));
+        let unknown = names.class("Dog").unwrap_err().to_string();
+        assert!(unknown.contains("\"Dog\"") && unknown.contains("cat, dog"), "{unknown}");
+        let numbers = Labels::Numbers(3);
+        assert_eq!((numbers.class("2").unwrap(), numbers.classes()), (2, 3));
+        for wrong in ["3", "-1", "1.0", "", "two"] {
+            let error = numbers.class(wrong).unwrap_err().to_string();
+            assert!(error.contains("from 0 to 2"), "{error}");
+        }
+        let many = Labels::Names((0..12).map(|name| name.to_string()).collect());
+        assert!(many.class("x").unwrap_err().to_string().contains("9 and 2 more"));
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, product_peak};
+use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, peak_gemm_rate};
 use shared::seed::{Seed, below, uniform_f32};
 
 use crate::memory;
@@ -93,7 +93,7 @@ pub fn measure(
         step,
         steps: steps.len(),
         flops: 3.0 * 2.0 * multiply_adds * batch.len() as f64 / step.as_secs_f64(),
-        peak_flops: product_peak(duration.mul_f64(PEAK_SHARE)),
+        peak_flops: peak_gemm_rate(duration.mul_f64(PEAK_SHARE)),
         peak_memory,
     })
 }

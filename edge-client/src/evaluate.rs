@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use models::{Backend, largest};
+use models::{Backend, argmax};
 use shared::data::View;
 use shared::personalisation::{Mixture, Scores, Tally};
 use tracing::warn;
@@ -57,7 +57,7 @@ pub fn compare(
         let answer = mixture.answer(batch).map_err(PredictError::Network)?;
         for (tally, rows) in tallies.iter_mut().zip([&answer.global, &answer.local, &answer.mixed]) {
             for (&label, row) in batch.y().iter().zip(rows.chunks_exact(classes)) {
-                tally.count(label, largest(row) as u32);
+                tally.count(label, argmax(row) as u32);
             }
         }
         gates += answer.weights.iter().map(|&gate| f64::from(gate)).sum::<f64>();

@@ -24,7 +24,6 @@ pub mod cli;
 pub mod doctor;
 pub mod driver;
 pub mod evaluate;
-pub mod failure;
 pub mod memory;
 pub mod personal;
 pub mod pool;

@@ -314,9 +314,9 @@ impl Answerer {
                 let answer = mixture.answer(batch)?;
                 let rows = answer.mixed.chunks_exact(mixture.architecture().classes);
                 let predictions = match mixture.mix() {
-                    Mix::Logits => rows.map(Prediction::of_logits).collect(),
+                    Mix::Logits => rows.map(Prediction::from_logits).collect(),
                     Mix::Probabilities => {
-                        rows.map(|row| Prediction::of_probabilities(row.to_vec())).collect()
+                        rows.map(|row| Prediction::from_probabilities(row.to_vec())).collect()
                     }
                 };
                 Ok((predictions, Some(answer.weights)))

@@ -1,9 +1,9 @@
-//! Adam.
+//! The Adam optimiser.
 
 use serde::{Deserialize, Serialize};
 
-/// What is kept of the first and of the second moment from step to step, and what keeps the root of the second from 0:
-/// those of Kingma and Ba, and the defaults of `torch.optim.Adam`.
+/// Decay rates of the first and second moment, and the term that keeps the denominator above 0: the values of Kingma and Ba
+/// and the defaults of `torch.optim.Adam`.
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
 const EPSILON: f64 = 1e-8;
@@ -15,7 +15,8 @@ const EPSILON: f64 = 1e-8;
 /// w <- w - rate m / (1 - 0.9^t) / (sqrt(v / (1 - 0.999^t)) + 1e-8)        t = 1, 2, ...
 /// ```
 ///
-/// It is here for small models beside a network, such as a gate: a vector and its gradient, in double precision.
+/// For small models beside a network, such as the gate of a mixture of experts: one vector with its gradient, in double
+/// precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adam {
     /// The learning rate.
@@ -27,7 +28,7 @@ pub struct Adam {
 }
 
 impl Adam {
-    /// Before the first step along a gradient of so many values.
+    /// The state before the first step, for a vector of `values` values.
     #[must_use]
     pub fn new(rate: f64, values: usize) -> Self {
         Self { rate, steps: 0, first: vec![0.0; values], second: vec![0.0; values] }
@@ -36,7 +37,7 @@ impl Adam {
     /// One step.
     ///
     /// # Panics
-    /// If there are not as many values in either as [`Adam::new`] was told.
+    /// If `values` or `gradient` is not as long as [`Adam::new`] was told.
     pub fn descend(&mut self, values: &mut [f32], gradient: &[f64]) {
         assert_eq!(
             (values.len(), gradient.len()),

@@ -1,9 +1,9 @@
-//! Samples in host memory, mostly labelled.
+//! Batches of samples in host memory.
 
 use crate::error::ModelError;
 use crate::params::element_count;
 
-/// Samples and their labels, if they have any, to be learned from or evaluated together.
+/// Samples with or without labels, for one training step or evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     x: Vec<f32>,
@@ -11,7 +11,7 @@ pub struct Batch {
     y: Vec<u32>,
 }
 
-/// Samples, shape and labels that do not belong together: a mistake of whoever built the batch.
+/// Samples, shape and labels that do not fit together: a mistake of the code that built the batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
     /// There are no samples, or the shape has no dimension for them.
@@ -30,7 +30,7 @@ pub enum BatchError {
     },
     /// The number of labels is no multiple of the number of samples, or there are none.
     #[error(
-        "a batch of {samples} samples cannot have {labels} labels: each sample takes as many, at least one"
+        "a batch of {samples} samples cannot have {labels} labels: every sample needs the same number, at least one"
     )]
     Labels {
         /// The number of samples.
@@ -41,11 +41,11 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// A batch of `shape[0]` samples of shape `shape[1..]`, as in `[n, channels, height, width]`, with one label for each
-    /// prediction: mostly one per sample, or one per position of a sequence, those of a sample next to each other.
+    /// A batch of `shape[0]` samples of the shape `shape[1..]`, as in `[n, channels, height, width]`, with one label for each
+    /// prediction: one per sample, or for sequences one per position, sample by sample.
     ///
     /// # Errors
-    /// [`BatchError`] if the three do not belong together.
+    /// [`BatchError`] if the three do not fit together.
     pub fn new(x: Vec<f32>, shape: impl Into<Vec<usize>>, y: Vec<u32>) -> Result<Self, BatchError> {
         let batch = Self::unlabelled(x, shape)?;
         let samples = batch.len();
@@ -55,7 +55,7 @@ impl Batch {
         Ok(Self { y, ..batch })
     }
 
-    /// Samples without labels: to predict, or to learn from what is predicted. What needs labels refuses them.
+    /// A batch without labels, for prediction or learning from pseudo-labels. Operations that need labels refuse it.
     ///
     /// # Errors
     /// [`BatchError`] if there are none, or the values are not as many as the shape says.
@@ -82,13 +82,13 @@ impl Batch {
         &self.shape
     }
 
-    /// The labels, by samples; none of unlabelled ones.
+    /// The labels, sample by sample; empty if the batch is unlabelled.
     #[must_use]
     pub fn y(&self) -> &[u32] {
         &self.y
     }
 
-    /// The samples' and the labels' buffers, to be filled again.
+    /// The buffers of samples and labels, for reuse.
     #[must_use]
     pub fn into_buffers(self) -> (Vec<f32>, Vec<u32>) {
         (self.x, self.y)

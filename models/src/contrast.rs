@@ -1,12 +1,12 @@
-//! Comparing representations: cosines, and the model-contrastive loss.
+//! Cosine similarity of representations, and the model-contrastive loss.
 
-/// Below this, the product of two lengths counts as this: a representation of zeros has no direction.
-const TINY: f64 = 1e-8;
+/// Lower bound of the product of two norms in a denominator: a representation of zeros has no direction.
+const MIN_NORM: f64 = 1e-8;
 
-/// The mean cosine of `n` pairs of representations, the rows of `a` and `b`.
+/// The mean cosine similarity of `n` pairs of representations, the rows of `a` and `b`.
 ///
 /// # Panics
-/// If there are no rows, or `a` and `b` are not of one length.
+/// If there are no rows, or `a` and `b` differ in length.
 #[must_use]
 pub fn mean_cosine(a: &[f32], b: &[f32], n: usize) -> f64 {
     assert_eq!(a.len(), b.len(), "representations of one network");
@@ -21,11 +21,11 @@ pub fn mean_cosine(a: &[f32], b: &[f32], n: usize) -> f64 {
 ///     = softplus( (cos(z, previous) - cos(z, global)) / tau )
 /// ```
 ///
-/// The three are `[n, d]`, the representations of the same samples by three models, of which two are frozen. `weight` times
-/// the gradient by `z` is written to `gradient`, as long as `z`.
+/// `z`, `global` and `previous` are `[n, d]`: the representations of the same samples by the model in training and two frozen
+/// ones. `gradient` is overwritten with `weight` times the gradient with respect to `z`.
 ///
 /// # Panics
-/// If there are no samples, or the three are not of one length.
+/// If there are no samples, or the three differ in length.
 #[must_use]
 pub fn model_contrast(
     z: &[f32],
@@ -51,12 +51,12 @@ pub fn model_contrast(
     (loss / n as f64) as f32
 }
 
-/// The products of two vectors that their cosine is made of.
+/// The dot products of two vectors from which their cosine is computed.
 struct Pair {
     product: f64,
-    /// The squared length of the first.
+    /// The squared norm of the first.
     square: f64,
-    lengths: f64,
+    norms: f64,
 }
 
 impl Pair {
@@ -65,19 +65,19 @@ impl Pair {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
         };
         let square = dot(a, a);
-        Self { product: dot(a, b), square, lengths: (square * dot(b, b)).sqrt() }
+        Self { product: dot(a, b), square, norms: (square * dot(b, b)).sqrt() }
     }
 
     fn cosine(&self) -> f64 {
-        self.product / self.lengths.max(TINY)
+        self.product / self.norms.max(MIN_NORM)
     }
 
-    /// The derivative of the cosine by the first vector's component `a`, beside which the second has `b`.
+    /// The derivative of the cosine with respect to a component `a` of the first vector, where the second has `b`.
     fn slope(&self, a: f32, b: f32) -> f64 {
-        if self.lengths < TINY {
+        if self.norms < MIN_NORM {
             return 0.0;
         }
-        f64::from(b) / self.lengths - self.cosine() * f64::from(a) / self.square
+        f64::from(b) / self.norms - self.cosine() * f64::from(a) / self.square
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where networks run.
+//! Devices that networks run on.
 
 use candle_core::Device;
 
@@ -27,8 +27,8 @@ impl Backend {
         Ok(Self { candle: Some(device) })
     }
 
-    /// The first CUDA device where this program was built for CUDA and one answers, and else the CPU; with it, why no device
-    /// answered, if one could have.
+    /// The first CUDA device if the program was built for CUDA and the device answers, else the CPU. In a program built for
+    /// CUDA, the CPU comes with the reason why no device answered.
     #[must_use]
     pub fn best() -> (Self, Option<ModelError>) {
         if !cfg!(feature = "cuda") {

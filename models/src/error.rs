@@ -1,4 +1,4 @@
-//! What can go wrong with a network.
+//! Errors of networks and training.
 
 use crate::architecture::ArchitectureError;
 use crate::params::Mismatch;
@@ -13,7 +13,7 @@ pub enum ModelError {
     /// The architecture is not valid.
     #[error("the architecture is not valid")]
     Architecture(#[from] ArchitectureError),
-    /// Samples have another shape than the architecture takes.
+    /// The samples do not have the shape that the architecture takes.
     #[error("the model takes samples of shape {expected:?} and was given {found:?}")]
     Input {
         /// The shape of one sample in the architecture.
@@ -37,7 +37,7 @@ pub enum ModelError {
         /// The number of labels.
         labels: usize,
     },
-    /// A value that stands for a token does not.
+    /// A value is not a token of the vocabulary.
     #[error(
         "the token {token} is not one of the {vocabulary} in the vocabulary, which are whole numbers from 0"
     )]
@@ -56,10 +56,10 @@ pub enum ModelError {
         /// The layer, as `part.name`.
         layer: String,
     },
-    /// A network with dropout was to be trained without a seed for its masks: a mistake of the program.
+    /// A network with dropout cannot be trained without a seed for its masks: a mistake of the program.
     #[error("the network has dropout, and no seed was set for its masks")]
     NoSeed,
-    /// The loss became infinite or not a number; the parameters are useless from here on. Usually the rate is too large.
+    /// The loss became infinite or NaN, and the parameters are useless from here on. Usually the learning rate is too high.
     #[error("training diverged at step {step}: the loss is {loss}; lower the learning rate")]
     Diverged {
         /// The step, counted from 0 since the parameters were loaded.
@@ -67,10 +67,10 @@ pub enum ModelError {
         /// The loss.
         loss: f32,
     },
-    /// The tensor library failed: out of memory, a device that went away, or our mistake.
+    /// The tensor library failed: out of memory, a lost device, or a mistake of this program.
     #[error("{operation} failed")]
     Candle {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
         /// The library's error.
         #[source]
@@ -79,7 +79,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// For `map_err`: attaches the operation to an error of the tensor library.
+    /// Attaches the operation to an error of the tensor library, for `map_err`.
     pub(crate) fn candle(operation: &'static str) -> impl FnOnce(candle_core::Error) -> Self {
         move |source| Self::Candle { operation, source }
     }

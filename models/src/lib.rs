@@ -1,7 +1,7 @@
-//! What is learned: parameter sets, architectures, losses, optimisers, seeded initialisation and metrics.
+//! Models and training: parameter sets, architectures, losses, optimisers, seeded initialisation and evaluation.
 //!
-//! The crate knows no clients, rounds or sockets. A network is a value ([`Architecture`]), its parameters are another
-//! ([`ParamSet`]), and a [`Learner`] brings the two together on a [`Backend`]:
+//! The crate knows no clients, rounds or sockets. An [`Architecture`] describes a network, a [`ParamSet`] holds its parameters,
+//! and a [`Learner`] trains it on a [`Backend`]:
 //!
 //! ```
 //! use models::{Architecture, Backend, Batch, Learner, Sgd, evaluate};
@@ -13,7 +13,7 @@
 //! let batch = Batch::new(x, [4, 2], vec![0, 0, 1, 1])?;
 //!
 //! let architecture = Architecture::by_name("linear", &[2], 2)?;
-//! // One generator per tensor. A real seed would be derived from the name; two tensors need no more than its length.
+//! // One generator per tensor. Real code derives its seed from the whole name; for two tensors its length will do.
 //! let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64))?;
 //!
 //! let sgd = Sgd { rate: 0.5, momentum: 0.9, decay: 0.0 };
@@ -26,15 +26,25 @@
 //! assert_eq!(evaluation.accuracy, 1.0);
 //! assert!(evaluation.loss < f64::from(first));
 //!
-//! // What was learned, as a difference by name: this is what a federated client sends.
+//! // The difference of the parameters, by name: the update that a federated client sends.
 //! let update = learner.params()?.difference(&params)?;
 //! assert_eq!(update.names().collect::<Vec<_>>(), ["head.fc.bias", "head.fc.weight"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On the CPU everything is deterministic: the same inputs give the same bytes, whatever the number of threads.
+//! On the CPU everything is deterministic: the same inputs give the same bytes for any number of threads.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`architecture`] | networks as lists of layers: shapes, limits, initial values, built-in models |
+//! | [`params`] | tensors by name, their arithmetic and their encoding |
+//! | `network`, `engine` | a network on a device, and the interface of the two engines |
+//! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
+//! | `candle` | the engine for CUDA devices |
+//! | `train`, `sgd`, `adam`, `loss` | steps of gradient descent |
+//! | `contrast`, `prototypes`, [`pseudo_label`] | losses of particular algorithms |
 
-// A test that unwraps fails as it should, and closed forms are compared exactly where they are exact.
+// Tests may unwrap, and compare floats exactly where the closed form is exact.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp))]
 
 mod adam;
@@ -45,21 +55,21 @@ mod contrast;
 mod correction;
 mod cpu;
 mod device;
+mod dropout_masks;
 mod engine;
 mod error;
+mod evaluate;
+mod gemm_rate;
 mod kernels;
 mod loss;
-mod masks;
-mod metrics;
 mod mode;
 pub mod model_file;
 mod network;
 pub mod params;
-mod peak;
 mod prototypes;
 pub mod pseudo_label;
 mod sgd;
-mod threads;
+mod spinning;
 mod token;
 mod train;
 
@@ -72,18 +82,18 @@ pub use batch::{Batch, BatchError};
 pub use contrast::{mean_cosine, model_contrast};
 pub use correction::Correction;
 pub use device::Backend;
+pub use dropout_masks::Masks;
 pub use engine::OutputGradients;
 pub use error::ModelError;
+pub use evaluate::{Evaluation, Prediction, argmax, evaluate, predict};
+pub use gemm_rate::peak_gemm_rate;
 pub use kernels::vectorised;
 pub use loss::cross_entropy;
-pub use masks::Masks;
-pub use metrics::{Evaluation, Prediction, evaluate, largest, predict};
 pub use mode::Mode;
 pub use model_file::{ModelFileError, read_model, write_model};
 pub use network::Network;
 pub use params::codec::{self, DecodeError, Limits};
 pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, ShapeError};
-pub use peak::product_peak;
 pub use prototypes::{PrototypeLoss, PrototypeTerms, Prototyped, separation, supervised_contrast};
 pub use sgd::Sgd;
 pub use train::{Learner, Loss, LossGradients, Term};

@@ -1,12 +1,12 @@
-//! Losses: functions of a network's outputs, with their gradients by them.
+//! The cross-entropy loss with its gradient.
 
 use crate::kernels::softmax;
 
-/// The mean over all rows of `-log softmax(logits)[label]`, in nats, and its gradient by the logits.
+/// The mean over all rows of `-log softmax(logits)[label]`, in nats, with its gradient.
 ///
-/// `logits` is `[n, classes]`, `labels` has `n` labels below `classes`. The gradient, `(softmax(logits) - onehot) / n`, is
-/// written to `gradient`, as long as `logits`. The maximum is subtracted first, so that no logit is too large. A logit that
-/// is not a number or positively infinite, or that of the label if it is not finite, gives a loss that is not finite.
+/// `logits` is `[n, classes]`, and `labels` has `n` labels below `classes`. `gradient` is overwritten with the gradient with
+/// respect to the logits, `(softmax(logits) - onehot) / n`. The maximum is subtracted first, so that large logits do not
+/// overflow. The loss is not finite if a logit is NaN or positive infinity, or the label's logit is not finite.
 ///
 /// # Panics
 /// If there are no labels, or the lengths do not fit.
@@ -16,6 +16,12 @@ pub fn cross_entropy(logits: &[f32], labels: &[u32], gradient: &mut Vec<f32>) ->
     assert_eq!(logits.len(), n * classes, "as many rows of logits as labels");
     gradient.resize(logits.len(), 0.0);
     softmax::cross_entropy(logits, labels, classes, gradient) as f32
+}
+
+/// `log sum exp(logits)` in f64. The maximum is subtracted first, so that nothing overflows.
+pub(crate) fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    max + logits.iter().map(|&logit| (f64::from(logit) - max).exp()).sum::<f64>().ln()
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
-//! What a network is run for.
+//! Training or evaluation mode.
 
-use crate::masks::Masks;
+use crate::dropout_masks::Masks;
 
-/// What a network is run for, which makes a difference to batch normalisation and dropout alone.
+/// The mode of a forward pass. Only batch normalisation and dropout depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// To learn from the batch: normalised by its statistics, which are also what the buffers move towards, and with some
-    /// values left out, as the masks say.
+    /// Batch normalisation uses the statistics of the batch and updates its running statistics; dropout applies these masks.
     Training(Masks),
-    /// To be judged or used: normalised by the buffers, which stay, and with all values. Samples do not depend on each
-    /// other.
+    /// Batch normalisation uses its running statistics and dropout does nothing, so that samples do not affect each other.
     Evaluation,
 }

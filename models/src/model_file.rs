@@ -1,4 +1,4 @@
-//! A trained model as one file: safetensors, with the architecture in the metadata.
+//! Model files: safetensors with the architecture in the metadata.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,15 +15,15 @@ pub const ARCHITECTURE_KEY: &str = "architecture";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelFileError {
-    /// The bytes are not safetensors, or not all of them are there.
+    /// The bytes are not safetensors, or some are missing.
     #[error("this is not a readable safetensors file; was it copied completely, and is it the right file?")]
     NotSafetensors(#[from] DecodeError),
-    /// Nothing in the file says what network the parameters belong to.
+    /// The file does not contain the architecture of its parameters.
     #[error(
         "the file has no `{ARCHITECTURE_KEY}` in its metadata: it was not written as a model by this program"
     )]
     NoArchitecture,
-    /// The file's architecture cannot be understood.
+    /// The file's architecture cannot be parsed.
     #[error(
         "the file's architecture cannot be understood; was it written by a newer version of this program?"
     )]
@@ -31,7 +31,7 @@ pub enum ModelFileError {
     /// The architecture is not valid.
     #[error("the model's architecture is not valid")]
     InvalidArchitecture(#[from] ArchitectureError),
-    /// The parameters are not those of the architecture.
+    /// The parameters do not fit the architecture.
     #[error("the model's parameters do not fit its architecture")]
     Mismatch(#[from] Mismatch),
     /// The caller's metadata uses the key that holds the architecture.
@@ -42,7 +42,7 @@ pub enum ModelFileError {
     Write(#[source] io::Error),
 }
 
-/// Writes a model in `f32`, with the caller's own metadata (how inputs are normalised, what the classes are called)
+/// Writes a model in `f32`, with the caller's own metadata (such as the normalisation of inputs and the names of classes)
 /// beside the architecture.
 ///
 /// # Errors
@@ -66,7 +66,7 @@ pub fn write_model(
 /// Reads a model: architecture, parameters that fit it, and the other metadata. Accepts up to the default [`Limits`].
 ///
 /// # Errors
-/// [`ModelFileError`], which says what is wrong with the file and what to do about it.
+/// [`ModelFileError`], whose text says what is wrong with the file and what to do about it.
 pub fn read_model(
     input: &mut dyn Read,
 ) -> Result<(Architecture, ParamSet, BTreeMap<String, String>), ModelFileError> {

@@ -47,7 +47,7 @@ pub struct Network {
 impl Network {
     /// A network of this architecture with these parameters.
     ///
-    /// On the CPU the parameters are not copied before training changes them: networks that only evaluate share them.
+    /// On the CPU the parameters are copied only when training changes them: networks that only evaluate share them.
     ///
     /// # Errors
     /// [`ModelError::Architecture`], [`ModelError::Mismatch`] if the parameters do not fit it, [`ModelError::Candle`] if
@@ -67,16 +67,16 @@ impl Network {
         Ok(Self { architecture: architecture.clone(), backend: backend.clone(), predictions, engine })
     }
 
-    /// Replaces all parameters by these, and forgets what an optimiser kept.
+    /// Replaces all parameters, and resets the optimiser and the correction.
     ///
     /// # Errors
-    /// [`ModelError::Mismatch`] if they do not fit, and then none is replaced; [`ModelError::Candle`] if the device fails.
+    /// [`ModelError::Mismatch`] if they do not fit, in which case none is replaced; [`ModelError::Candle`] if the device fails.
     pub fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
         self.check_fit(params)?;
         self.engine.load(params)
     }
 
-    /// All parameters. They do not follow when the network learns on.
+    /// All parameters. Later steps do not change them.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -84,15 +84,15 @@ impl Network {
         self.engine.params()
     }
 
-    /// Runs samples `x` of the shape `[n, ...]` through all three parts. In [`Mode::Training`] the buffers of batch
-    /// normalisation move.
+    /// Runs samples `x` of the shape `[n, ...]` through all three parts. In [`Mode::Training`] batch normalisation updates its
+    /// running statistics.
     ///
     /// # Errors
     /// [`ModelError::Input`] for samples of another shape, [`ModelError::Token`] for tokens that are not in the
     /// vocabulary, [`ModelError::OneValue`] for too small a batch in training, [`ModelError::Candle`] if the device fails.
     ///
     /// # Panics
-    /// If `x` has not as many values as the shape says.
+    /// If the number of values in `x` is not the product of the shape.
     pub fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
         if shape.is_empty() || shape[1..] != self.architecture.input {
             return Err(ModelError::Input {
@@ -104,7 +104,7 @@ impl Network {
         self.engine.forward(x, shape, mode)
     }
 
-    /// The representation of a batch, whose labels do not matter, in [`Mode::Evaluation`].
+    /// The representation of a batch in [`Mode::Evaluation`]. Labels are ignored.
     ///
     /// # Errors
     /// As [`Network::forward`].
@@ -125,18 +125,18 @@ impl Network {
         self.engine.outputs()[1]
     }
 
-    /// The head's output for the last batch, `[n, classes]`; of predictions at each of `t` positions `[n * t, classes]`, those
-    /// of a sample next to each other.
+    /// The head's output for the last batch, `[n, classes]`; with predictions at each of `t` positions `[n * t, classes]`, sample
+    /// by sample.
     #[must_use]
     pub fn logits(&self) -> &[f32] {
         self.engine.outputs()[2]
     }
 
-    /// Takes the gradients of a loss by the outputs of the last batch, which was run in [`Mode::Training`], back to the
-    /// parameters; [`Network::gradients`] has the result.
+    /// Propagates the gradients of a loss with respect to the outputs of the last batch, which was run in [`Mode::Training`],
+    /// back to the parameters; [`Network::gradients`] has the result.
     ///
-    /// After a pass in [`Mode::Evaluation`] the result means nothing where the two modes differ: batch normalisation and
-    /// dropout remember the last batch that was learned from.
+    /// After a pass in [`Mode::Evaluation`] the result is wrong if the network has batch normalisation or dropout: their state
+    /// is that of the last training pass.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -156,12 +156,11 @@ impl Network {
         self.engine.backward(gradients, update)
     }
 
-    /// The gradients of the last backward pass, by the names of the parameters; of those that no gradient reached, and of
-    /// buffers, 0.
+    /// The gradients of the last backward pass, by the names of the parameters; 0 for buffers and for parameters that the pass
+    /// did not reach.
     ///
-    /// These are of [`Network::backward`] and of [`Learner::gradient`](crate::Learner::gradient).
-    /// [`Learner::step`](crate::Learner::step) leaves none behind: a plain step takes gradients off the parameters as they
-    /// arise, so that afterwards those of an earlier pass may stand here, or 0.
+    /// They are defined after [`Network::backward`] and [`Learner::gradient`](crate::Learner::gradient), but not after
+    /// [`Learner::step`](crate::Learner::step): a plain step applies gradients without storing them.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -169,15 +168,15 @@ impl Network {
         self.engine.gradients()
     }
 
-    /// The values of one parameter. They do not follow when the network learns on.
+    /// The values of one parameter. Later steps do not change them.
     ///
     /// # Errors
-    /// [`ModelError::Mismatch`] if there is none of this name, [`ModelError::Candle`] if the device fails.
+    /// [`ModelError::Mismatch`] if no parameter has this name, [`ModelError::Candle`] if the device fails.
     pub fn parameter(&self, name: &str) -> Result<Array, ModelError> {
         self.engine.parameter(name)?.ok_or_else(|| Mismatch::missing(name).into())
     }
 
-    /// Adds to the gradient of a parameter that the last backward pass has left, before it is followed.
+    /// Adds to the gradient of a parameter after a backward pass and before the step.
     ///
     /// # Panics
     /// If the gradient is not as long as the parameter.
@@ -185,7 +184,7 @@ impl Network {
         self.engine.add_gradient(name, gradient)?.ok_or_else(|| Mismatch::missing(name).into())
     }
 
-    /// Corrects the gradients of all later steps of the optimiser.
+    /// Corrects the gradients of all later steps, until parameters are loaded.
     pub(crate) fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
         let specs = self.architecture.parameter_specs()?;
         let sets = [correction.anchor.as_ref().map(|(_, anchor)| anchor), correction.shift.as_ref()];
@@ -200,7 +199,7 @@ impl Network {
         self.engine.correct(correction)
     }
 
-    /// One step of the optimiser along the gradients that the last backward pass left, shortened to `clip`.
+    /// One step of the optimiser along the gradients that the last backward pass stored, clipped to the norm `clip`.
     pub(crate) fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
         self.engine.step(sgd, clip)
     }
@@ -211,7 +210,7 @@ impl Network {
         self.engine.step_along(sgd, gradients)
     }
 
-    /// Checks that a batch has a label for each prediction, and that each is one of the classes.
+    /// Checks that a batch has one label for each prediction and that every label is one of the classes.
     ///
     /// # Errors
     /// [`ModelError::Labels`] or [`ModelError::Label`].
@@ -223,13 +222,13 @@ impl Network {
         batch.check_labels(self.architecture.classes)
     }
 
-    /// What the network is made of.
+    /// The network's architecture.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         &self.architecture
     }
 
-    /// Where it runs.
+    /// The device that the network runs on.
     #[must_use]
     pub fn backend(&self) -> &Backend {
         &self.backend
@@ -240,8 +239,7 @@ impl Network {
     }
 }
 
-/// Checks that parameters are those that an architecture needs. The outer error is the architecture's, the inner one the
-/// parameters'.
+/// Checks that parameters fit an architecture. The outer error is about the architecture, the inner one about the parameters.
 pub(crate) fn check_fit(
     architecture: &Architecture,
     found: &ParamSet,
@@ -251,7 +249,7 @@ pub(crate) fn check_fit(
     Ok(check_shapes(specs.iter().map(|spec| (spec.name.as_str(), spec.shape.as_slice())), found))
 }
 
-/// Compares names and shapes; first those that are expected, then those that are too many.
+/// Compares names and shapes: first the expected ones, then extra ones.
 fn check_shapes<'a>(
     expected: impl Iterator<Item = (&'a str, &'a [usize])> + Clone,
     found: &ParamSet,
@@ -263,7 +261,7 @@ fn check_shapes<'a>(
         }
     }
     let mut expected = expected.map(|(name, _)| name);
-    // Everything expected was found, so any difference between the two ordered lists is an extra name.
+    // All expected names were found, so that any difference between the two ordered lists is an extra name.
     match found.names().find(|&name| expected.next() != Some(name)) {
         Some(name) => Err(Mismatch::extra(name)),
         None => Ok(()),

@@ -1,11 +1,11 @@
-//! Learning class prototypes together with what is compared with them.
+//! Losses for learning an extractor together with class prototypes.
 
-use crate::kernels::product::{Matrix, product, product_parallel};
+use crate::kernels::gemm::{Matrix, gemm, gemm_parallel};
 use crate::loss::cross_entropy;
 use crate::train::LossGradients;
 
-/// Below this, the length of a representation counts as this: one of zeros has no direction.
-const TINY: f32 = 1e-8;
+/// Lower bound of a norm in a denominator: a representation of zeros has no direction.
+const MIN_NORM: f32 = 1e-8;
 
 /// The loss of an extractor `f` and prototypes `P`, one row for each class (FAFI, Zeng et al. 2025):
 ///
@@ -13,8 +13,8 @@ const TINY: f32 = 1e-8;
 /// classify CE(z P^T, y) + contrast SupCon(z, y) + separate CE(P P^T, identity),    z = f / |f|
 /// ```
 ///
-/// The prototypes are the weight of the network's head, a linear layer without bias on its representation `f`, and keep
-/// their lengths. Where a weight is 0 its term is not computed.
+/// The prototypes are the weight of the network's head, a linear layer without bias on its representation `f`, and are not
+/// normalised. A term whose weight is 0 is not computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrototypeLoss {
     /// The weight of the cross-entropy.
@@ -27,7 +27,7 @@ pub struct PrototypeLoss {
     pub temperature: f32,
 }
 
-/// What a network gave for a batch, and the prototypes in its head.
+/// A network's outputs for a batch, and the prototypes in its head.
 #[derive(Clone, Copy, Debug)]
 pub struct Prototyped<'a> {
     /// `f`, `[n, d]`.
@@ -40,7 +40,7 @@ pub struct Prototyped<'a> {
     pub labels: &'a [u32],
 }
 
-/// The three terms of a [`PrototypeLoss`], without their weights; 0 where the weight is.
+/// The three terms of a [`PrototypeLoss`] before weighting; 0 for a term whose weight is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PrototypeTerms {
     /// The mean cross-entropy.
@@ -52,8 +52,8 @@ pub struct PrototypeTerms {
 }
 
 impl PrototypeLoss {
-    /// The terms for a batch. The weighted gradients by the representation and the logits are written to `gradients`, that
-    /// of the separation by the prototypes as one of the parameter `head`.
+    /// The terms for a batch. `gradients` is overwritten with the weighted gradients with respect to the representation, the
+    /// logits, and, for the separation, the prototypes, which are the parameter called `head`.
     ///
     /// # Panics
     /// If there are no samples, or the lengths do not fit.
@@ -79,17 +79,17 @@ impl PrototypeLoss {
             }
         }
 
-        // The head gives f P^T, of which each row is divided by the length of f.
+        // The head computes f P^T; dividing each row by the norm of f gives z P^T.
         let scaled: Vec<f32> = logits
             .chunks(classes)
             .zip(&lengths)
-            .flat_map(|(row, &length)| row.iter().map(move |logit| logit / length.max(TINY)))
+            .flat_map(|(row, &length)| row.iter().map(move |logit| logit / length.max(MIN_NORM)))
             .collect();
         terms.classification = cross_entropy(&scaled, labels, &mut gradients.logits);
         let rows = gradients.logits.chunks_mut(classes).zip(scaled.chunks(classes));
         let places = gradients.representation.chunks_mut(d).zip(directions.chunks(d)).zip(&lengths);
         for ((by_logits, scaled), ((by_f, z), &length)) in rows.zip(places) {
-            if length < TINY {
+            if length < MIN_NORM {
                 by_logits.fill(0.0);
                 continue;
             }
@@ -109,7 +109,7 @@ impl PrototypeLoss {
         terms
     }
 
-    /// The whole loss.
+    /// The weighted sum of the terms.
     #[must_use]
     pub fn value(&self, terms: &PrototypeTerms) -> f32 {
         let PrototypeTerms { classification, contrast, separation } = terms;
@@ -123,21 +123,21 @@ fn scale(values: &mut [f32], factor: f32) {
     }
 }
 
-/// The rows of `f`, `n` of them, with length 1, and the lengths that they had. A row of zeros stays one.
+/// The `n` rows of `f` normalised to length 1, and their original lengths. A row of zeros stays zero.
 fn directions(f: &[f32], n: usize) -> (Vec<f32>, Vec<f32>) {
     let d = f.len() / n;
     let (mut directions, mut lengths) = (f.to_vec(), Vec::with_capacity(n));
     for row in directions.chunks_mut(d) {
         let length = row.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt() as f32;
-        scale(row, 1.0 / length.max(TINY));
+        scale(row, 1.0 / length.max(MIN_NORM));
         lengths.push(length);
     }
     (directions, lengths)
 }
 
-/// A gradient by the direction `z` becomes one by what had that direction and this length.
+/// Turns the gradient with respect to the direction `z` into that with respect to the vector of this direction and length.
 fn through_length(gradient: &mut [f32], z: &[f32], length: f32) {
-    if length < TINY {
+    if length < MIN_NORM {
         gradient.fill(0.0);
         return;
     }
@@ -152,7 +152,7 @@ fn through_length(gradient: &mut [f32], z: &[f32], length: f32) {
 /// -1/|Pos(i)| sum_{p in Pos(i)} log( exp(z_i z_p / tau) / sum_{a != i} exp(z_i z_a / tau) )
 /// ```
 ///
-/// 0 if nobody has a partner. Its gradient by `z` is written to `gradient`, as long as `z`.
+/// 0 if no sample has a partner. `gradient` is overwritten with the gradient with respect to `z`.
 ///
 /// # Panics
 /// If there are no samples, or the lengths do not fit.
@@ -165,14 +165,14 @@ pub fn supervised_contrast(z: &[f32], labels: &[u32], tau: f32, gradient: &mut V
     gradient.resize(z.len(), 0.0);
     let matrix = Matrix::new(z, n, d);
     let mut similarities = vec![0.0f32; n * n];
-    product_parallel(1.0 / tau, matrix, matrix.transposed(), 0.0, &mut similarities, n);
+    gemm_parallel(1.0 / tau, matrix, matrix.transposed(), 0.0, &mut similarities, n);
 
     let partners = |i: usize| labels.iter().filter(|&&label| label == labels[i]).count() - 1;
     let anchors = (0..n).filter(|&i| partners(i) > 0).count();
     if anchors == 0 {
         return 0.0;
     }
-    // Row by row, similarities become the gradient by them.
+    // Row by row, the similarities are overwritten with the gradient with respect to them.
     let mut loss = 0.0f64;
     for (i, row) in similarities.chunks_mut(n).enumerate() {
         let partners = partners(i);
@@ -197,13 +197,13 @@ pub fn supervised_contrast(z: &[f32], labels: &[u32], tau: f32, gradient: &mut V
         loss -= sum / partners as f64;
     }
     let slopes = Matrix::new(&similarities, n, n);
-    product_parallel(1.0 / tau, slopes, matrix, 0.0, gradient, d);
-    product_parallel(1.0 / tau, slopes.transposed(), matrix, 1.0, gradient, d);
+    gemm_parallel(1.0 / tau, slopes, matrix, 0.0, gradient, d);
+    gemm_parallel(1.0 / tau, slopes.transposed(), matrix, 1.0, gradient, d);
     (loss / anchors as f64) as f32
 }
 
-/// How far prototypes `P`, `[classes, d]`, are from telling themselves apart: the mean cross-entropy of the rows of `P P^T`,
-/// each of which should be largest at its own class. Its gradient by `P` is written to `gradient`, as long as `P`.
+/// The separation loss of prototypes `P`, `[classes, d]`: the mean cross-entropy of the rows of `P P^T`, each of which should be
+/// largest at its own class. `gradient` is overwritten with the gradient with respect to `P`.
 ///
 /// # Panics
 /// If there are no classes, or the lengths do not fit.
@@ -212,15 +212,15 @@ pub fn separation(prototypes: &[f32], classes: usize, gradient: &mut Vec<f32>) -
     let d = prototypes.len() / classes;
     let matrix = Matrix::new(prototypes, classes, d);
     let mut products = vec![0.0; classes * classes];
-    product(1.0, matrix, matrix.transposed(), 0.0, &mut products, classes);
+    gemm(1.0, matrix, matrix.transposed(), 0.0, &mut products, classes);
     let own: Vec<u32> = (0..classes as u32).collect();
     let mut slopes = Vec::new();
     let loss = cross_entropy(&products, &own, &mut slopes);
     gradient.clear();
     gradient.resize(prototypes.len(), 0.0);
     let slopes = Matrix::new(&slopes, classes, classes);
-    product(1.0, slopes, matrix, 0.0, gradient, d);
-    product(1.0, slopes.transposed(), matrix, 1.0, gradient, d);
+    gemm(1.0, slopes, matrix, 0.0, gradient, d);
+    gemm(1.0, slopes.transposed(), matrix, 1.0, gradient, d);
     loss
 }
 

@@ -1,9 +1,11 @@
-//! Learning without labels: a network's own predictions as targets, and its agreement with itself (Wang et al. 2022,
-//! `FedMix`; the gate and the sharpening are those of Sohn et al. 2020, `FixMatch`, and Berthelot et al. 2019, `MixMatch`).
+//! Losses for learning from unlabelled samples: pseudo-labels and consistency.
 //!
-//! Rows are samples throughout. Sums over a row are taken in f64.
+//! After `FedMix` (Wang et al. 2022), with the confidence threshold of `FixMatch` (Sohn et al. 2020) and the sharpening of
+//! `MixMatch` (Berthelot et al. 2019). Rows are samples throughout. Sums over a row are taken in f64.
 
-/// The softmax of every row of `logits`, `[n, classes]`, added to `sum`, as long.
+use crate::loss::log_sum_exp;
+
+/// Adds the softmax of every row of `logits`, `[n, classes]`, to `sum`, which is as long.
 ///
 /// # Panics
 /// If the lengths do not fit.
@@ -16,16 +18,16 @@ pub fn add_probabilities(logits: &[f32], classes: usize, sum: &mut [f32]) {
     }
 }
 
-/// Sharpens a distribution by a temperature: `p_j^(1/T) / sum_i p_i^(1/T)`. 1 leaves it as it is, 0 leaves its greatest
-/// value alone (or all of the greatest, if they are equal).
+/// Sharpens a distribution by a temperature: `p_j^(1/T) / sum_i p_i^(1/T)`. A temperature of 1 changes nothing; 0 puts all
+/// probability on the greatest value, divided equally if there are several.
 ///
-/// A distribution without a greatest value above 0 stays as it is.
+/// A distribution without positive values stays as it is.
 pub fn sharpen(distribution: &mut [f32], temperature: f64) {
     let greatest = f64::from(distribution.iter().copied().fold(0.0, f32::max));
     if greatest <= 0.0 {
         return;
     }
-    // Relative to the greatest, so that no power of it is 0; 1 to the power of infinity is 1.
+    // Relative to the greatest, whose power is then 1 for every exponent, even infinity.
     let power = |p: f32| (f64::from(p) / greatest).powf(1.0 / temperature);
     let total: f64 = distribution.iter().map(|&p| power(p)).sum();
     for p in distribution {
@@ -33,11 +35,12 @@ pub fn sharpen(distribution: &mut [f32], temperature: f64) {
     }
 }
 
-/// The cross-entropy `-sum_j targets_j log softmax(logits)_j` of the rows that count, summed up and divided by the number of
-/// **all** rows, and `weight` times its gradient by the logits, `(softmax - targets) / n`, which is 0 in rows that do not.
+/// The cross-entropy `-sum_j targets_j log softmax(logits)_j`, summed over the rows that count and divided by the number of
+/// **all** rows, with its gradient.
 ///
-/// `logits` and `targets` are `[n, classes]`, and each row of targets sums to one; `counts` has a flag for each row.
-/// The gradient is written to `gradient`, as long as `logits`. The targets are constants: no gradient flows through them.
+/// `logits` and `targets` are `[n, classes]`, and each row of targets sums to one; `counts` has a flag for each row. `gradient`
+/// is overwritten with `weight` times the gradient with respect to the logits: `(softmax - targets) / n`, and 0 in rows that do
+/// not count. The targets are constants: no gradient flows through them.
 ///
 /// # Panics
 /// If there are no rows, or the lengths do not fit.
@@ -59,10 +62,10 @@ pub fn soft_cross_entropy(
             gradient.fill(0.0);
             continue;
         }
-        let log_total = log_total(logits);
+        let log_total = log_sum_exp(logits);
         for ((&logit, &target), gradient) in logits.iter().zip(targets).zip(gradient) {
             let log_p = f64::from(logit) - log_total;
-            // A target of 0 counts nothing, also where the probability is 0.
+            // A target of 0 contributes nothing, even if the probability is 0.
             if target > 0.0 {
                 loss -= f64::from(target) * log_p;
             }
@@ -72,10 +75,10 @@ pub fn soft_cross_entropy(
     (loss / n as f64) as f32
 }
 
-/// The squared distance of two predictions of each of `n` samples, `||softmax(a) - softmax(b)||^2`, averaged, and `weight`
-/// times its gradients by both: `da_j = 2/n p_j ((p_j - q_j) - sum_i p_i (p_i - q_i))`, and likewise for b.
+/// The mean over `n` samples of the squared distance of two predictions, `||softmax(a) - softmax(b)||^2`, with its gradients.
 ///
-/// All are `[n, classes]`.
+/// All slices are `[n, classes]`. `by_a` and `by_b` are overwritten with `weight` times the gradients with respect to the
+/// logits: `da_j = 2/n p_j ((p_j - q_j) - sum_i p_i (p_i - q_i))`, and likewise for `b`.
 ///
 /// # Panics
 /// If there are no rows, or the lengths do not fit.
@@ -113,14 +116,8 @@ pub fn entropy(distribution: &[f32]) -> f64 {
 }
 
 fn softmax(logits: &[f32]) -> impl Iterator<Item = f64> {
-    let log_total = log_total(logits);
+    let log_total = log_sum_exp(logits);
     logits.iter().map(move |&logit| (f64::from(logit) - log_total).exp())
-}
-
-/// `log sum exp(logits)`, with the maximum taken out first so that nothing overflows.
-fn log_total(logits: &[f32]) -> f64 {
-    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    max + logits.iter().map(|&logit| (f64::from(logit) - max).exp()).sum::<f64>().ln()
 }
 
 #[cfg(test)]

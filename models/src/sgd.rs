@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 /// g <- g + decay w        v <- momentum v + g        w <- w - rate v
 /// ```
 ///
-/// with `v = g` in the first step. The velocity is not scaled by the rate, so changing the rate takes effect at once.
+/// with `v = g` in the first step. The velocity is not scaled by the rate, so that a change of the rate takes effect at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Sgd {
     /// The learning rate, eta.
     pub rate: f64,
-    /// The share of the velocity kept from step to step; 0 for none.
+    /// The fraction of the velocity kept from step to step; 0 for none.
     pub momentum: f64,
     /// The weight decay, which is the factor of an L2 penalty `decay/2 ||w||^2`; 0 for none.
     pub decay: f64,
 }
 
 impl Sgd {
-    /// Without momentum or weight decay.
+    /// SGD without momentum or weight decay.
     #[must_use]
     pub fn plain(rate: f64) -> Self {
         Self { rate, momentum: 0.0, decay: 0.0 }

@@ -1,11 +1,11 @@
-//! Tokens, which come as the values of samples.
+//! Tokens, which samples hold as floats.
 
 use crate::error::ModelError;
 
-/// A token as a number.
+/// Converts a sample's value to a token.
 ///
 /// # Errors
-/// [`ModelError::Token`] if it is not whole or not in the vocabulary.
+/// [`ModelError::Token`] if it is not an integer or not in the vocabulary.
 pub(crate) fn check_token(token: f32, vocabulary: usize) -> Result<u32, ModelError> {
     // NaN is in no range. -0 is 0.
     if (0.0..vocabulary as f32).contains(&token) && token.fract() == 0.0 {

@@ -1,62 +1,62 @@
-//! Training: a network and an optimiser.
+//! Training: a network with an optimiser.
 
 use crate::architecture::Architecture;
 use crate::batch::Batch;
 use crate::correction::Correction;
 use crate::device::Backend;
+use crate::dropout_masks::Masks;
 use crate::engine::{OutputGradients, UpdateMode};
 use crate::error::ModelError;
 use crate::loss::cross_entropy;
-use crate::masks::Masks;
 use crate::mode::Mode;
 use crate::network::Network;
 use crate::params::ParamSet;
 use crate::sgd::Sgd;
-use crate::threads::attended;
+use crate::spinning::with_spinning_threads;
 
-/// A network that learns: cross-entropy, stochastic gradient descent.
+/// A network in training, by stochastic gradient descent on the cross-entropy or on another loss.
 ///
-/// Deterministic on the CPU: the same parameters and batches give the same bytes, whatever the number of threads.
+/// Deterministic on the CPU: the same parameters and batches give the same bytes for any number of threads.
 #[derive(Debug)]
 pub struct Learner {
     network: Network,
     sgd: Sgd,
-    /// The greatest length of a gradient that is followed.
+    /// The norm to which gradients are clipped.
     clip: Option<f64>,
     /// Steps since the parameters were loaded.
     steps: u64,
-    /// What dropout's masks come from; absent if nobody has said.
+    /// The seed of dropout's masks, if it was set.
     seed: Option<[u8; 32]>,
-    drops_out: bool,
-    /// Batches learned from since the learner was made.
+    has_dropout: bool,
+    /// Training passes since the learner was created.
     passes: u64,
     /// The multiply-adds of a forward pass of one sample.
     multiply_adds: u64,
-    /// The gradients by the logits and by the representation, kept for their memory.
+    /// The gradients of the loss, kept to reuse their memory.
     by: LossGradients,
 }
 
-/// A further term of the loss, a function of the representation: given it, the term writes its gradient by it, as long, and
-/// gives its value.
+/// An additional term of the loss, a function of the representation. It overwrites the vector with its gradient, which is as
+/// long as the representation, and returns its value.
 pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + Send + 'a;
 
-/// A loss in place of the cross-entropy, a function of what the network gave for a batch and of its parameters: it writes its
-/// gradients and gives its value.
+/// A loss in place of the cross-entropy, a function of the network's outputs for a batch and of its parameters. It writes its
+/// gradients and returns its value.
 pub type Loss<'a> = dyn FnMut(&Network, &mut LossGradients) -> Result<f32, ModelError> + Send + 'a;
 
-/// The gradients of a loss, to be written by it. What an earlier batch has left there does not count, and has to be replaced.
+/// The gradients of a loss, which has to overwrite all of them: they hold those of an earlier batch.
 #[derive(Clone, Debug, Default)]
 pub struct LossGradients {
-    /// By [`Network::representation`], as long; empty if the loss does not depend on it.
+    /// With respect to [`Network::representation`], as long; empty if the loss does not depend on it.
     pub representation: Vec<f32>,
-    /// By [`Network::logits`], as long.
+    /// With respect to [`Network::logits`], as long.
     pub logits: Vec<f32>,
-    /// By parameters, as far as the loss depends on them directly: their names, and values as many as theirs.
+    /// With respect to the parameters on which the loss depends directly: names and gradients.
     pub parameters: Vec<(String, Vec<f32>)>,
 }
 
 impl Learner {
-    /// A learner that starts from these parameters, with no velocity.
+    /// A learner that starts from these parameters, without velocity.
     ///
     /// # Errors
     /// As [`Network::new`].
@@ -68,26 +68,26 @@ impl Learner {
     ) -> Result<Self, ModelError> {
         let network = Network::new(architecture, params, backend)?;
         let multiply_adds = architecture.multiply_adds()?;
-        let drops_out = architecture.drops_out();
+        let has_dropout = architecture.has_dropout();
         Ok(Self {
             network,
             sgd,
             clip: None,
             steps: 0,
             seed: None,
-            drops_out,
+            has_dropout,
             passes: 0,
             multiply_adds,
             by: LossGradients::default(),
         })
     }
 
-    /// [`Learner::new`] in the memory of a learner that is done, if that had the same architecture on the CPU: clients that take
-    /// turns on one thread need not allocate a network each.
+    /// [`Learner::new`] in the memory of a finished learner, if that had the same architecture on the CPU: simulated clients that
+    /// take turns on one thread share one network's buffers.
     ///
     /// # Errors
     /// As [`Learner::new`].
-    pub fn after(
+    pub fn reusing(
         done: Option<Self>,
         architecture: &Architecture,
         params: &ParamSet,
@@ -100,61 +100,69 @@ impl Learner {
         };
         let Some(mut done) = done.filter(suits) else { return Self::new(architecture, params, sgd, backend) };
         done.load(params)?;
-        // Every field is named: one that is added has to be thought of here.
-        let Self { network, sgd: _, clip: _, steps: _, seed: _, drops_out, passes: _, multiply_adds, mut by } =
-            done;
+        // All fields are named, so that a new one cannot be forgotten here.
+        let Self {
+            network,
+            sgd: _,
+            clip: _,
+            steps: _,
+            seed: _,
+            has_dropout,
+            passes: _,
+            multiply_adds,
+            mut by,
+        } = done;
         by.representation.clear();
         by.logits.clear();
         by.parameters.clear();
-        Ok(Self { network, sgd, clip: None, steps: 0, seed: None, drops_out, passes: 0, multiply_adds, by })
+        Ok(Self { network, sgd, clip: None, steps: 0, seed: None, has_dropout, passes: 0, multiply_adds, by })
     }
 
-    /// Sets what the masks of dropout come from: something of its own for each client in each round, and each learner.
-    /// Without it a network with dropout cannot be trained. Each batch that is learned from has masks of its own.
+    /// Sets the seed of dropout's masks, which should differ for each client, round and learner. A network with dropout cannot
+    /// be trained without it. Each training pass has its own masks.
     #[must_use]
     pub fn with_seed(self, seed: [u8; 32]) -> Self {
         Self { seed: Some(seed), ..self }
     }
 
-    /// One step of gradient descent on the mean loss over a batch; gives that loss, from before the step.
+    /// One step of gradient descent on the mean loss over a batch. Returns the loss before the step.
     ///
     /// # Errors
-    /// [`ModelError::Diverged`] if the loss is not finite, and then the step is not made (but batch normalisation has
-    /// seen the batch); [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`], [`ModelError::Labels`] or
+    /// [`ModelError::Diverged`] if the loss is not finite, in which case parameters do not change (but running statistics may
+    /// have); [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`], [`ModelError::Labels`] or
     /// [`ModelError::OneValue`] if the batch does not fit; [`ModelError::Candle`] if the device fails.
     pub fn step(&mut self, batch: &Batch) -> Result<f32, ModelError> {
         self.step_on(batch, None)
     }
 
-    /// [`Learner::step`] on the cross-entropy and a further term together; gives the cross-entropy alone.
+    /// [`Learner::step`] on the sum of the cross-entropy and another term. Returns the cross-entropy alone.
     ///
     /// # Errors
     /// As [`Learner::step`]; [`ModelError::Diverged`] also if the term is not finite.
-    pub fn step_with(&mut self, batch: &Batch, term: &mut Term<'_>) -> Result<f32, ModelError> {
+    pub fn step_with_term(&mut self, batch: &Batch, term: &mut Term<'_>) -> Result<f32, ModelError> {
         self.step_on(batch, Some(term))
     }
 
-    /// The logits of a batch, labelled or not, under the parameters as they are: a prediction, which changes nothing.
+    /// The logits of a batch in [`Mode::Evaluation`]. Labels are ignored.
     ///
     /// # Errors
     /// As [`Network::forward`].
     pub fn predict(&mut self, batch: &Batch) -> Result<&[f32], ModelError> {
         let work = self.work(batch);
-        attended(work, || self.network.forward(batch.x(), batch.shape(), Mode::Evaluation))?;
+        with_spinning_threads(work, || self.network.forward(batch.x(), batch.shape(), Mode::Evaluation))?;
         Ok(self.network.logits())
     }
 
-    /// One step of gradient descent on another loss; gives that loss, from before the step. Labels are the loss's affair: the
-    /// batch needs none.
+    /// One step of gradient descent on another loss. Returns that loss before the step. The batch needs no labels.
     ///
     /// # Errors
-    /// As [`Learner::step`], but for those about labels, and those of the loss; [`ModelError::Mismatch`] if a gradient is by
-    /// a parameter that there is not.
+    /// As [`Learner::step`] except for those about labels, and the errors of the loss; [`ModelError::Mismatch`] if there is a
+    /// gradient of an unknown parameter.
     ///
     /// # Panics
-    /// If a gradient is not as long as what it is by.
-    pub fn step_by(&mut self, batch: &Batch, loss: &mut Loss<'_>) -> Result<f32, ModelError> {
-        attended(self.work(batch), || {
+    /// If a gradient does not have the length of its output or parameter.
+    pub fn step_with_loss(&mut self, batch: &Batch, loss: &mut Loss<'_>) -> Result<f32, ModelError> {
+        with_spinning_threads(self.work(batch), || {
             self.forward(batch)?;
             let value = loss(&self.network, &mut self.by)?;
             if !value.is_finite() {
@@ -165,7 +173,7 @@ impl Learner {
                 logits: Some(&self.by.logits),
                 ..OutputGradients::default()
             };
-            // What is added to a gradient has to be added before it is followed.
+            // A fused step would apply a gradient before the loss's own term is added to it.
             let update =
                 if self.by.parameters.is_empty() { self.update_mode() } else { UpdateMode::Accumulate };
             self.network.backward_with(gradients, update)?;
@@ -178,7 +186,7 @@ impl Learner {
         })
     }
 
-    /// Where a gradient is followed as it is, it is so while it is computed.
+    /// Plain SGD applies gradients while they are computed.
     fn update_mode(&self) -> UpdateMode {
         let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0 && self.clip.is_none();
         if plain { UpdateMode::Fused(self.sgd.rate as f32) } else { UpdateMode::Accumulate }
@@ -186,7 +194,7 @@ impl Learner {
 
     fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
         let update = self.update_mode();
-        attended(self.work(batch), || {
+        with_spinning_threads(self.work(batch), || {
             let loss = self.pass(batch, update, term)?;
             self.network.step(&self.sgd, self.clip)?;
             self.steps += 1;
@@ -194,18 +202,19 @@ impl Learner {
         })
     }
 
-    /// The mean loss over a batch and its gradient, without weight decay; that of buffers is 0. Changes nothing but the
-    /// buffers of batch normalisation, which follow every batch that is learned from.
+    /// The mean loss over a batch and its gradient, without weight decay; 0 for buffers. Changes nothing but the running
+    /// statistics of batch normalisation.
     ///
     /// # Errors
     /// As [`Learner::step`].
     pub fn gradient(&mut self, batch: &Batch) -> Result<(f32, ParamSet), ModelError> {
-        let loss = attended(self.work(batch), || self.pass(batch, UpdateMode::Accumulate, None))?;
+        let loss =
+            with_spinning_threads(self.work(batch), || self.pass(batch, UpdateMode::Accumulate, None))?;
         Ok((loss, self.network.gradients()?))
     }
 
-    /// One step of the optimiser along a given gradient, which may have been corrected since [`Learner::gradient`]: it is
-    /// neither clipped nor corrected any more. Buffers stay, whatever it holds for them.
+    /// One step of the optimiser along the given gradient, such as that of [`Learner::gradient`] after a correction by the caller.
+    /// It is neither clipped nor corrected here. Buffers do not change, whatever the gradient holds for them.
     ///
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
@@ -215,7 +224,7 @@ impl Learner {
         Ok(())
     }
 
-    /// The parameters. They do not follow later steps.
+    /// The parameters. Later steps do not change them.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -223,22 +232,22 @@ impl Learner {
         self.network.params()
     }
 
-    /// Shortens the gradient of the loss to this length, all parameters together, whenever it is longer; `None` for never.
-    /// Corrections and weight decay come after that and are not shortened.
+    /// Clips the gradient of the loss to this norm, over all parameters together; `None` turns clipping off. Corrections and
+    /// weight decay are added afterwards and are not clipped.
     pub fn set_clip(&mut self, clip: Option<f64>) {
         self.clip = clip;
     }
 
-    /// Corrects the gradient in every step from here on, until parameters are loaded; in place of an earlier correction.
+    /// Corrects the gradient in every later step, until parameters are loaded. Replaces an earlier correction.
     ///
     /// # Errors
-    /// [`ModelError::Mismatch`] if a parameter is missing from it or has another shape, [`ModelError::Candle`] if the
+    /// [`ModelError::Mismatch`] if a parameter is missing from the correction or has another shape, [`ModelError::Candle`] if the
     /// device fails.
     pub fn correct(&mut self, correction: &Correction) -> Result<(), ModelError> {
         self.network.correct(correction)
     }
 
-    /// Replaces the parameters, and forgets the velocity, the correction and the number of steps.
+    /// Replaces the parameters, and resets the velocity, the correction and the number of steps.
     ///
     /// # Errors
     /// As [`Network::load`].
@@ -254,7 +263,7 @@ impl Learner {
         self.sgd
     }
 
-    /// Changes the optimiser's settings from the next step on; the velocity stays.
+    /// Changes the optimiser's settings from the next step on and keeps the velocity.
     pub fn set_sgd(&mut self, sgd: Sgd) {
         self.sgd = sgd;
     }
@@ -265,7 +274,7 @@ impl Learner {
         &mut self.network
     }
 
-    /// The multiply-adds that a forward pass of a batch has for the threads of the CPU.
+    /// The multiply-adds of a forward pass of a batch on the CPU; 0 on other devices.
     fn work(&self, batch: &Batch) -> u64 {
         if self.network.backend().candle_device().is_some() {
             return 0;
@@ -273,7 +282,7 @@ impl Learner {
         self.multiply_adds.saturating_mul(batch.len() as u64)
     }
 
-    /// The mean loss over a batch, checked to be finite, and a backward pass from it and from the term.
+    /// A forward pass, and a backward pass of the cross-entropy and the term if their sum is finite. Returns the cross-entropy.
     fn pass(
         &mut self,
         batch: &Batch,
@@ -297,12 +306,12 @@ impl Learner {
         Ok(loss)
     }
 
-    /// A forward pass to learn from.
+    /// A forward pass in training mode.
     fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let seed = match self.seed {
             Some(seed) => seed,
-            None if self.drops_out => return Err(ModelError::NoSeed),
-            // Nobody asks for masks.
+            None if self.has_dropout => return Err(ModelError::NoSeed),
+            // No layer uses the masks.
             None => [0; 32],
         };
         self.network.forward(batch.x(), batch.shape(), Mode::Training(Masks::new(seed, self.passes)))?;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use edge_client::failure::Failure;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use edge_client::store::{MemoryStore, Store as _};
-use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
+use edge_client::task::{self, Task, TaskHandle, TaskOutput, TestSamples};
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
@@ -31,7 +30,7 @@ pub struct Trained {
     /// Which life of the device trained it.
     pub life: u32,
     held: TaskId,
-    result: Result<TaskOutput, Failure>,
+    result: Result<TaskOutput, String>,
 }
 
 impl Trained {
@@ -180,13 +179,13 @@ impl Device {
                         broadcast: self.task.take().expect("a task comes with its payload"),
                     };
                     self.begun.push((round, task.broadcast.clone(), task.local.clone()));
-                    let result = run_task(&task, &TaskHandle::default(), None)
+                    let result = task::run_task(&task, &TaskHandle::default(), None)
                         .map(|mut result| {
                             // Wall time has no place in a world with its own clock.
                             result.report.duration = Duration::ZERO;
                             result
                         })
-                        .map_err(|error| error.failure());
+                        .map_err(|error| error.to_string());
                     effects.push(Effect::Train(Trained { life: self.life, held, result }));
                 }
                 Action::Cancel => self.running = None,

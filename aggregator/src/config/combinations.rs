@@ -146,7 +146,7 @@ impl Combinations<'_> {
 
     /// Representations that are the samples themselves are the same under every model.
     pub(super) fn representation(&mut self, raw: &Raw, architecture: &Architecture) {
-        if raw.training.measure.alignment && !architecture.represents() {
+        if raw.training.measure.alignment && !architecture.has_representation() {
             let keys = [
                 ("training.measure.alignment", "training.measure.alignment = true".to_owned()),
                 ("model", format!("the model {}", architecture.name)),

@@ -1,4 +1,4 @@
-//! Notices: what the driver reports while it takes part.
+//! What the driver tells whoever watches.
 
 use std::time::Duration;
 
@@ -7,106 +7,105 @@ use shared::identity::PublicKey;
 use shared::message::{Progress, Refusal, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
-use crate::failure::Failure;
-
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// A connection was made.
     Connected {
-        /// The server's address.
+        /// Where to.
         server: String,
     },
-    /// There is no connection, or it was lost; the client tries again after `retry`.
+    /// There is no connection, or it is gone; the client tries again after `retry`.
     Disconnected {
-        /// The server's address.
+        /// Where to.
         server: String,
         /// Why.
         reason: String,
-        /// Time until the next attempt.
+        /// Until the next attempt.
         retry: Duration,
     },
-    /// The server does not admit the client yet; the client tries again.
+    /// The server does not take the client now, and may later: the client comes again.
     TurnedBack {
         /// Why.
         refusal: Refusal,
     },
-    /// The server has a new key.
+    /// The server has another key from now on.
     ServerKey {
-        /// The new key.
+        /// The new one.
         key: PublicKey,
     },
-    /// The server admitted the client to its run.
+    /// The server takes the client into its run.
     Joined {
         /// The run's specification.
         spec: Box<RunSpec>,
     },
-    /// A task is being received.
+    /// A task is coming in.
     Receiving {
         /// The round.
         round: u32,
-        /// Bytes of the broadcast received so far.
+        /// Bytes of the broadcast that are here.
         received: u64,
-        /// Bytes of the whole broadcast.
+        /// Bytes that it has.
         total: u64,
     },
-    /// A task begins.
+    /// Work on a task begins.
     Training {
         /// The round.
         round: u32,
-        /// What the task asks for.
+        /// What is to be done.
         work: TaskKind,
     },
-    /// Training advances; reported every [`Participant::progress`](super::Participant::progress).
+    /// Training goes on; told as often as [`Participant::progress`](super::Participant::progress) says.
     Progress(Progress),
-    /// The client is idle, or its task has advanced since the last keep-alive; reported every
-    /// [`Participant::alive`](super::Participant::alive).
+    /// The client gets on: it has nothing to do, or its task has come further since this was told last. Told as often as
+    /// [`Participant::alive`](super::Participant::alive) says.
     Alive,
-    /// A task is finished.
+    /// Work on a task ended.
     Trained {
         /// The round.
         round: u32,
-        /// What the task asked for.
+        /// What was done.
         work: TaskKind,
-        /// How the training went.
+        /// How it went.
         report: TrainReport,
         /// Bytes of the update.
         bytes: usize,
     },
-    /// The device does not meet the run's conditions for training now.
+    /// The device is not in a state to do what it was asked for.
     Ineligible {
         /// The round.
         round: u32,
-        /// Which condition is not met.
+        /// What is in the way.
         reason: Ineligible,
     },
-    /// The disk is full: the finished update, and a personal model made with it, stay in memory. Saving is retried, and
-    /// nothing is sent before it succeeds.
+    /// There is no room on the disk for the finished update, or for the personal model that was made with it: both stay in
+    /// memory, nothing is sent, and it is tried again until there is.
     NoRoom {
         /// The round.
         round: u32,
-        /// The disk's error.
+        /// What the disk says.
         reason: String,
     },
-    /// The disk is full: the client state of an acknowledged round stays in the outbox. Moving it is retried.
+    /// There is no room on the disk for what the algorithm keeps after a round that is settled: it stays in the outbox, and is
+    /// tried again until there is.
     NoRoomForState {
         /// The round.
         round: u32,
-        /// The disk's error.
+        /// What the disk says.
         reason: String,
     },
-    /// A task failed.
+    /// Training failed.
     Failed {
         /// The round.
         round: u32,
-        /// What went wrong, and who can fix it.
-        failure: Failure,
+        /// Why.
+        reason: String,
     },
-    /// The server's verdict on an update.
+    /// The server said what became of the update.
     Receipt {
         /// The round.
         round: u32,
-        /// The verdict.
+        /// What it said.
         verdict: Verdict,
     },
 }

@@ -1,4 +1,4 @@
-//! The futures that the driver's loop selects from. One that is not armed never resolves.
+//! What the driver's loop waits for, each of which may not be there: then its turn never comes.
 
 use std::time::Duration;
 
@@ -6,31 +6,33 @@ use tokio::task::JoinHandle;
 
 use crate::transport::{Channel, ConnectError, Incoming};
 
-/// Resolves at `moment`.
-pub(super) async fn at(moment: Option<tokio::time::Instant>) {
+/// Resolves at the moment; never, without one.
+pub(super) async fn rest(moment: Option<tokio::time::Instant>) {
     match moment {
         None => std::future::pending().await,
         Some(moment) => tokio::time::sleep_until(moment).await,
     }
 }
 
-/// Resolves after `time`.
-pub(super) async fn after(time: Option<Duration>) {
+/// Resolves after this time; never, without one.
+pub(super) async fn pause(time: Option<Duration>) {
     match time {
         None => std::future::pending().await,
         Some(time) => tokio::time::sleep(time).await,
     }
 }
 
-/// Resolves at each tick of the interval.
+/// Resolves when the interval says so; never, without one.
 pub(super) async fn tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         None => std::future::pending().await,
-        Some(interval) => drop(interval.tick().await),
+        Some(interval) => {
+            interval.tick().await;
+        }
     }
 }
 
-/// The result of the connection attempt under way.
+/// The outcome of an attempt to connect; never, without one under way.
 pub(super) async fn attempt(
     connecting: &mut Option<JoinHandle<Result<Channel, ConnectError>>>,
 ) -> Result<Channel, ConnectError> {
@@ -44,11 +46,14 @@ pub(super) async fn attempt(
     }
 }
 
-/// The next event from the server.
-pub(super) async fn receive(channel: &mut Option<Channel>) -> Incoming {
-    let closed = || Incoming::Closed { reason: "the connection ended".to_owned() };
-    match channel {
+/// The next thing from the server; never, without a connection.
+pub(super) async fn receive(link: &mut Option<Channel>) -> Incoming {
+    match link {
         None => std::future::pending().await,
-        Some(channel) => channel.incoming.recv().await.unwrap_or_else(closed),
+        Some(link) => link
+            .incoming
+            .recv()
+            .await
+            .unwrap_or_else(|| Incoming::Closed { reason: "the connection ended".to_owned() }),
     }
 }

@@ -1,32 +1,28 @@
-//! Events into a session, and actions out of it.
+//! What goes into a session and what comes out.
 
 use shared::data::View;
 use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{
-    Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
-};
+use shared::message::{Progress, Refusal, TaskId, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
 use shared::spec::RunSpec;
 
-use crate::failure::Failure;
-
-/// What a device tells the server of itself.
+/// What the device brings to any run.
 #[derive(Clone, Debug)]
 pub struct DeviceProfile {
-    /// Its client id.
+    /// Its identity.
     pub client: ClientId,
-    /// Number of its training samples.
+    /// Its number of training samples.
     pub samples: u64,
     /// Shape of one sample.
     pub shape: Vec<u32>,
-    /// Number of classes that its labels are drawn from.
+    /// Number of classes its labels are drawn from.
     pub classes: u32,
-    /// Number of training samples that it skips as unusable.
+    /// So many more of its training samples cannot be used.
     pub skipped: u64,
 }
 
 impl DeviceProfile {
-    /// The profile of a device with these training samples, which skips `skipped` others.
+    /// A device with these training samples, beside which it has `skipped` that cannot be used.
     #[must_use]
     pub fn of(client: ClientId, data: &View, skipped: u64) -> Self {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
@@ -34,34 +30,34 @@ impl DeviceProfile {
     }
 }
 
-/// What the driver reports to the session.
+/// What goes in.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// [`Action::Connect`] succeeded.
     Connected,
-    /// [`Action::Connect`] failed, or the connection was lost.
+    /// [`Action::Connect`] failed, or the connection is gone.
     Disconnected {
         /// Why, for people.
         reason: String,
     },
-    /// A message from the server. The driver holds the payload of a task.
+    /// A message from the server. The payload of a task is in the driver's hands.
     Message(ToClient),
-    /// Training advanced.
+    /// Training goes on.
     Progressed(Progress),
     /// Training ended; the driver holds the update.
     Trained {
         /// The round.
         round: u32,
         /// How it went, or why there is no update.
-        outcome: Result<TrainReport, Failure>,
-        /// Whether client state goes with the update, which the verdict on the update then decides.
+        outcome: Result<TrainReport, String>,
+        /// Whether the algorithm keeps something for the next round: that then depends on what becomes of the update.
         keeps: bool,
     },
-    /// The device does not meet the run's conditions, and has not begun.
+    /// The device is not in a state to train, and has not begun.
     Ineligible {
         /// The round.
         round: u32,
-        /// Which condition is not met.
+        /// What is in the way.
         reason: Ineligible,
     },
     /// The held update cannot be read back.
@@ -77,7 +73,7 @@ pub enum Event {
     Stop,
 }
 
-/// What the session asks of the driver.
+/// What comes out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Connect to the server.
@@ -86,34 +82,34 @@ pub enum Action {
     Send(ToServer),
     /// Send the held update.
     Upload(UpdateHeader),
-    /// Begin the task whose payload was received.
+    /// Activity on the received task's payload.
     Train {
         /// The round.
         round: u32,
-        /// What the task asks for.
-        work: TaskKind,
+        /// What is to be done in it.
+        work: shared::message::TaskKind,
         /// The run.
         spec: Box<RunSpec>,
     },
     /// Stop training; no [`Event::Trained`] is wanted for it.
     Cancel,
-    /// Drop the held update.
+    /// The held update is not needed any more.
     Forget {
         /// Its round.
         round: u32,
-        /// The server's verdict, if it sent one.
+        /// What became of it, if the server said so.
         verdict: Option<Verdict>,
     },
-    /// Report the verdict on an update that a newer task has replaced.
+    /// What became of an update that is not held any more: a newer task has overtaken the receipt.
     NotifyVerdict {
         /// Its round.
         round: u32,
-        /// The verdict.
+        /// What became of it.
         verdict: Verdict,
     },
     /// Close the connection.
     Disconnect,
-    /// The session is over.
+    /// Nothing more will happen.
     Finish(SessionEnd),
 }
 
@@ -122,24 +118,22 @@ pub enum Action {
 pub enum SessionEnd {
     /// The run is over.
     Completed {
-        /// Number of its rounds.
+        /// Rounds that it had.
         rounds: u32,
     },
-    /// The server refuses this client.
+    /// The server does not take this client.
     Refused(Refusal),
-    /// This device can never take part in the run as it is.
-    Unfit(Failure),
     /// The user stopped it.
     Stopped,
 }
 
-/// What the client is doing. A task belongs to the run that it was given in.
+/// What the client has in hand. Its update or task belongs to the run it was given in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Nothing.
     Idle,
-    /// Training.
+    /// A task in training.
     Training(TaskId),
-    /// Holding a finished update that has no receipt yet.
+    /// A finished update without a receipt.
     Holding(TaskId),
 }

@@ -1,10 +1,10 @@
-//! What can be wrong with an architecture.
+//! Errors in architectures.
 
 use std::fmt;
 
 use super::MAX_ELEMENTS;
 
-/// Why an architecture cannot exist: a mistake of whoever wrote or chose it.
+/// A mistake in an architecture, or in the choice of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchitectureError {
@@ -13,28 +13,28 @@ pub enum ArchitectureError {
     UnknownModel {
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// A normalisation was chosen for a model that has none to choose.
+    /// A normalisation was chosen for a model without that choice.
     #[error("`{name}` has no normalisation to choose; {} have", .have.join(" and "))]
     NoNorm {
         /// The model.
         name: String,
-        /// The models that have one.
+        /// The models with that choice.
         have: Vec<&'static str>,
     },
-    /// A layer cannot take what the layer before it gives.
+    /// A layer cannot take the shape of the previous layer's output.
     #[error("layer `{layer}` needs {needs} and gets the shape {got:?}")]
     Input {
         /// The layer, as `part.name` or `part.kind-position`.
         layer: String,
-        /// What it needs, in words.
+        /// What the layer needs, in words.
         needs: String,
-        /// The shape it gets, without the batch.
+        /// The shape of its input, without the batch.
         got: Vec<usize>,
     },
-    /// A layer's own settings make no sense.
+    /// A layer's settings are not valid.
     #[error("layer `{layer}`: {problem}")]
     Layer {
         /// The layer, as `part.name` or `part.kind-position`.
@@ -49,22 +49,22 @@ pub enum ArchitectureError {
     Residual {
         /// The layer, as `part.residual-position`.
         layer: String,
-        /// The shape the body gives.
+        /// The shape of the body's output.
         body: Vec<usize>,
-        /// The shape the shortcut gives; without one, the shape of the input.
+        /// The shape of the shortcut's output; without a shortcut, the shape of the input.
         shortcut: Vec<usize>,
     },
-    /// The last layer does not give one logit per class.
+    /// The last layer's output is not one logit per class.
     #[error(
         "the head gives the shape {got:?} and {classes} classes need [{classes}] or [positions, {classes}]"
     )]
     Output {
-        /// The shape the last layer gives.
+        /// The shape of the last layer's output.
         got: Vec<usize>,
         /// The number of classes.
         classes: usize,
     },
-    /// More of something than [`MAX_ELEMENTS`](super::MAX_ELEMENTS).
+    /// The architecture exceeds [`MAX_ELEMENTS`](super::MAX_ELEMENTS).
     #[error(
         "layer `{layer}` brings the model to {} {quantity}; {MAX_ELEMENTS} are the limit",
         .count.map_or_else(|| format!("more than {}", usize::MAX), |count| count.to_string())
@@ -72,15 +72,15 @@ pub enum ArchitectureError {
     TooLarge {
         /// The layer, as `part.name` or `part.kind-position`.
         layer: String,
-        /// Of what.
+        /// The quantity that exceeds it.
         quantity: Quantity,
-        /// How many; none if that is more than a `usize` holds.
+        /// How many; `None` if the number overflows.
         count: Option<usize>,
     },
 }
 
 impl ArchitectureError {
-    /// The layer that it is about, as `part.name` or `part.kind-position`.
+    /// The layer with the mistake, as `part.name` or `part.kind-position`.
     #[must_use]
     pub fn layer(&self) -> Option<&str> {
         match self {
@@ -93,14 +93,14 @@ impl ArchitectureError {
     }
 }
 
-/// What an architecture can have too much of.
+/// A limited quantity of an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Values of parameters and buffers.
     Parameters,
-    /// Values at once, between two layers or within one.
+    /// Values between two layers, or within one.
     Values,
-    /// Values that a pass of one sample keeps.
+    /// Values that a training pass of one sample stores.
     Activations,
 }
 

@@ -1,4 +1,4 @@
-//! Seeded initial values.
+//! Seeded initialisation of parameters.
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use super::{Architecture, ArchitectureError, Initial};
 use crate::params::{Array, ParamSet};
 
-/// What the weights and biases of linear and convolutional layers start as.
+/// The initial values of the weights and biases of linear and convolutional layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Initialisation {
-    /// Both uniform in `[-1/sqrt(fan_in), 1/sqrt(fan_in))`: `PyTorch`'s default (`kaiming_uniform_` with `a = sqrt(5)`), and
-    /// so that of most published federated results.
+    /// Both uniform in `[-1/sqrt(fan_in), 1/sqrt(fan_in))`: `PyTorch`'s default (`kaiming_uniform_` with `a = sqrt(5)`), with
+    /// which most federated results were published.
     ///
-    /// Weights have the variance `1 / (3 fan_in)`, so that each layer with its rectifier leaves about a sixth of the
-    /// variance: networks of many layers without normalisation or shortcuts start with outputs that hardly depend on
-    /// their inputs, and do not learn.
+    /// Weights have the variance `1 / (3 fan_in)`, so that each layer with its rectifier reduces the variance to about a sixth.
+    /// In deep networks without normalisation or shortcuts the initial outputs hardly depend on the inputs, and training makes
+    /// no progress.
     #[default]
     Uniform,
-    /// Weights from the normal distribution of variance `2 / fan_in`, which a rectifier brings back to what it was (He et
-    /// al., ICCV 2015, eq. 10), and biases 0.
+    /// Weights normal with variance `2 / fan_in`, which preserves the variance through a rectifier (He et al., ICCV 2015,
+    /// eq. 10); biases 0.
     He,
 }
 
 impl Architecture {
-    /// Fresh parameters: weights and biases of linear and convolutional layers as the architecture's [`Initialisation`]
-    /// says, the others as `PyTorch` starts them: those of an LSTM uniform in `[-1/sqrt(hidden), 1/sqrt(hidden))`, embeddings
-    /// from the standard normal distribution, the scales of normalisation 1 and their offsets 0.
+    /// Initial parameters. Weights and biases of linear and convolutional layers follow the architecture's [`Initialisation`],
+    /// the others `PyTorch`: those of an LSTM are uniform in `[-1/sqrt(hidden), 1/sqrt(hidden))`, embeddings standard normal,
+    /// the scales of normalisation 1 and its offsets 0.
     ///
-    /// `rng_for` gives one generator per tensor, from the tensor's name. Deriving it from the name and a seed makes a
-    /// tensor's values independent of all other tensors: changing the head leaves the extractor as it was. Each uniform
-    /// value takes one 32-bit output, of which the upper 24 bits count, and each normal one takes two, so the bytes
-    /// depend on nothing but the generator (and, for normal values, on the last bit of the system's logarithm).
+    /// `rng_for` returns one generator for each tensor's name. If it derives the generator from the name and a seed, a tensor's
+    /// values do not depend on other tensors: another head leaves the extractor unchanged. Each uniform value takes the upper
+    /// 24 bits of one 32-bit output, and each normal value takes two outputs, so that the bytes depend on nothing but the
+    /// generator (and, for normal values, on the last bit of the system's logarithm).
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -54,7 +54,7 @@ fn fill(values: &mut [f32], initial: Initial, rng: &mut impl Rng) {
         Initial::Uniform { fan } => {
             let bound = 1.0 / (fan as f32).sqrt();
             for value in values {
-                // 2^-23 times an integer below 2^24, less 1: every step is exact up to the product with the bound.
+                // 2^-23 times an integer below 2^24, minus 1: exact up to the product with the bound.
                 let unit = (rng.next_u32() >> 8) as f32 * (1.0 / (1 << 23) as f32) - 1.0;
                 *value = unit * bound;
             }
@@ -75,7 +75,7 @@ fn fill(values: &mut [f32], initial: Initial, rng: &mut impl Rng) {
     }
 }
 
-/// A draw from the standard normal distribution (Box and Muller 1958, eq. 1, of which the sine is not used).
+/// A draw from the standard normal distribution (Box and Muller 1958, eq. 1; the sine is not used).
 fn standard_normal(rng: &mut impl Rng) -> f64 {
     // In (0, 1], so that the logarithm is finite.
     let radius = (f64::from(rng.next_u32()) + 1.0) / 4_294_967_296.0;
@@ -214,7 +214,7 @@ mod tests {
             assert!(mean.abs() < 5.0 * (variance / n).sqrt(), "{}: {mean}", spec.name);
             assert!((square / variance - 1.0).abs() < 5.0 * (2.0 / n).sqrt(), "{}: {square}", spec.name);
         }
-        // Whoever wants the other start asks for it.
+        // A variant may choose the other initialisation.
         let variant = Variant { initialisation: Some(Initialisation::Uniform), ..Variant::default() };
         let uniform = Architecture::variant("vgg-16", &[3, 32, 32], 10, variant).unwrap();
         assert!(matches!(uniform.parameter_specs().unwrap()[0].initial, Initial::Uniform { fan: 27 }));

@@ -1,10 +1,10 @@
-//! The layers that networks are made of.
+//! Layers.
 
 use serde::{Deserialize, Serialize};
 
 use super::nesting;
 
-/// One layer. Those with parameters have a name, unique within their part.
+/// One layer. Layers with parameters have a name, unique within their part.
 ///
 /// Images are `[c, h, w]`: channels, height, width. Sequences are `[t, d]`: positions, features of each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,13 +15,13 @@ pub enum Layer {
     Conv {
         /// The layer's name, such as `conv1`.
         name: String,
-        /// Channels produced.
+        /// Output channels.
         out: usize,
         /// Height and width of the kernel in pixels.
         kernel: usize,
-        /// Pixels between applications.
+        /// Distance between applications in pixels.
         stride: usize,
-        /// Rows and columns of zeros added on each side; less than the kernel.
+        /// Rows and columns of zeros added on each side; less than `kernel`.
         padding: usize,
         /// Whether there is a bias per channel.
         bias: bool,
@@ -31,34 +31,34 @@ pub enum Layer {
     Linear {
         /// The layer's name, such as `fc1`.
         name: String,
-        /// Features produced.
+        /// Output features.
         out: usize,
         /// Whether there is a bias per feature.
         bias: bool,
     },
     /// `max(x, 0)`.
     Relu,
-    /// The maximum over windows, `[c, h, w]` to `[c, h', w']` with `h' = (h - size) / stride + 1` rounded down. Windows
-    /// may overlap, and rows and columns that fill no window are dropped. Among equal maxima the first gets the gradient,
-    /// as in `PyTorch`.
+    /// The maximum over windows, `[c, h, w]` to `[c, h', w']` with `h' = (h - size) / stride + 1` rounded down. Windows may
+    /// overlap. Rows and columns at the end that fill no window are dropped. The first of equal maxima gets the gradient, as in
+    /// `PyTorch`.
     MaxPool {
         /// Height and width of the window in pixels, at most 255.
         size: usize,
-        /// Pixels between windows.
+        /// Distance between windows in pixels.
         stride: usize,
-        /// Whether rows and columns that fill no window make one with what they have, if it begins in them:
-        /// `h' = (h - size) / stride + 1` rounded up. `ceil_mode` in `PyTorch`; in `TensorFlow`, what padding "SAME" does
-        /// where it adds one row below and one column to the right.
+        /// Whether windows that begin inside the image may reach beyond it: `h' = (h - size) / stride + 1` rounded up. The same
+        /// as `ceil_mode` in `PyTorch`, and as padding "SAME" in `TensorFlow` where that adds one row below and one column to
+        /// the right.
         #[serde(default)]
         partial: bool,
     },
-    /// Everything into one dimension, row-major.
+    /// Reshapes the input to one dimension, row-major.
     Flatten,
-    /// The mean over windows; they lie as those of [`Layer::MaxPool`].
+    /// The mean over windows, which are placed as in [`Layer::MaxPool`].
     AvgPool {
         /// Height and width of the window in pixels.
         size: usize,
-        /// Pixels between windows.
+        /// Distance between windows in pixels.
         stride: usize,
     },
     /// The mean over all pixels of a channel, `[c, h, w]` to `[c]`.
@@ -66,8 +66,8 @@ pub enum Layer {
     /// Batch normalisation (Ioffe and Szegedy 2015) of each channel of `[c, h, w]` or `[c]`:
     /// `y = weight (x - mean) / sqrt(variance + 1e-5) + bias`.
     ///
-    /// In training, mean and biased variance are those of the batch, and the buffers `running-mean` and `running-var`
-    /// move a tenth of the way to the batch's mean and unbiased variance. In evaluation they are the buffers. A batch
+    /// In training, mean and biased variance are those of the batch, and the buffers `running-mean` and `running-var` move a
+    /// tenth of the way to the batch's mean and unbiased variance. In evaluation, mean and variance are the buffers. A batch
     /// with one value per channel has no variance: training on it is an error, as in `PyTorch`.
     BatchNorm {
         /// The layer's name, such as `norm1`.
@@ -81,24 +81,24 @@ pub enum Layer {
         /// The number of groups, which divides the channels.
         groups: usize,
     },
-    /// `body(x) + shortcut(x)` (He et al. 2016). Both give the same shape. Names inside are the part's, as if there were
-    /// no block; blocks nest at most [`MAX_NESTING`](super::MAX_NESTING) deep.
+    /// `body(x) + shortcut(x)` (He et al. 2016). Both must have the same output shape. Names inside the block must be unique in
+    /// the whole part. Blocks nest at most [`MAX_NESTING`](super::MAX_NESTING) deep.
     Residual {
-        /// The layers of the one branch.
+        /// The layers of the body.
         #[serde(deserialize_with = "nesting::deserialize_layers")]
         body: Vec<Layer>,
-        /// The layers of the other; none for the input itself.
+        /// The layers of the shortcut; empty for the identity.
         #[serde(deserialize_with = "nesting::deserialize_layers")]
         shortcut: Vec<Layer>,
     },
-    /// A vector for each token, `[t]` to `[t, dim]`. Tokens are whole numbers from 0, below `vocabulary`; they carry no
-    /// gradient. Its weight has the shape `[vocabulary, dim]`.
+    /// A vector for each token, `[t]` to `[t, dim]`. Tokens are integers from 0, below `vocabulary`; they get no gradient. Its
+    /// weight has the shape `[vocabulary, dim]`.
     Embedding {
         /// The layer's name, such as `embedding`.
         name: String,
         /// The number of different tokens.
         vocabulary: usize,
-        /// Features of each.
+        /// Features of each token.
         dim: usize,
     },
     /// A long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates), `[t, d]` to `[t, hidden]`:
@@ -108,16 +108,16 @@ pub enum Layer {
     /// c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g)               h_t = sigmoid(o) tanh(c_t)
     /// ```
     ///
-    /// from `h = c = 0`. The weights have the shapes `[4 hidden, d]` and `[4 hidden, hidden]`. There is one bias, which
-    /// stands for the sum of the two that `PyTorch` keeps.
+    /// from `h = c = 0`. The weights have the shapes `[4 hidden, d]` and `[4 hidden, hidden]`. The one bias is the sum of the two
+    /// of `PyTorch`.
     Lstm {
         /// The layer's name, such as `lstm1`.
         name: String,
         /// Features of the state.
         hidden: usize,
     },
-    /// Local response normalisation (Krizhevsky et al. 2012, section 3.3) of each pixel over `size` neighbouring channels,
-    /// from `size / 2` before to `(size - 1) / 2` after, of which those that are not there count as 0:
+    /// Local response normalisation (Krizhevsky et al. 2012, section 3.3) of each pixel over `size` neighbouring channels, from
+    /// `size / 2` before to `(size - 1) / 2` after, with zeros beyond the first and last channel:
     /// `y = x / (k + alpha / size * sum of squares)^beta`. There are no parameters.
     ///
     /// `PyTorch` divides `alpha` by the size, and so does this; the paper and `TensorFlow` do not.
@@ -128,19 +128,19 @@ pub enum Layer {
         alpha: f64,
         /// The exponent, at least 0.
         beta: f64,
-        /// What is added to it, greater than 0.
+        /// The constant term, greater than 0.
         k: f64,
     },
-    /// In training, each value is 0 with the probability `rate`, and else divided by `1 - rate` (Srivastava et al. 2014, in
-    /// the form that leaves evaluation as it is). The masks come from the run's seed: [`Masks`](crate::Masks).
+    /// In training, each value is 0 with the probability `rate`, and otherwise divided by `1 - rate` (Srivastava et al. 2014, as
+    /// inverted dropout, which does nothing in evaluation). The masks come from the run's seed: [`Masks`](crate::Masks).
     Dropout {
-        /// The share of values that are left out: at least 0, less than 1.
+        /// The fraction of values set to 0: at least 0, less than 1.
         rate: f64,
     },
 }
 
 impl Layer {
-    /// The layer's own name, if it has parameters to be named after it.
+    /// The layer's name, if it has parameters.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Conv { name, .. }
@@ -160,8 +160,8 @@ impl Layer {
         }
     }
 
-    /// How errors call the layer: `part.name`, or by its kind and position after `place`, which is the part or the branch
-    /// of a block, counted from 1. Of layers with parameters, this is also what the names of the parameters begin with.
+    /// The layer's label in errors: `part.name`, or without a name `place.kind-position`, where `place` is the part or the branch
+    /// of a residual block and positions count from 1. The names of a layer's parameters begin with its label.
     #[must_use]
     pub fn label(&self, part: &str, place: &str, index: usize) -> String {
         let kind = match self {

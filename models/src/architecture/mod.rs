@@ -1,8 +1,8 @@
-//! Architectures: a network as a value.
+//! Architectures: descriptions of networks.
 //!
-//! An [`Architecture`] is a list of layers in three named parts. The one definition drives shape inference and parameter
-//! counts, initialisation, training and evaluation; it is stored in model files and sent to clients. It may therefore
-//! come from outside: nothing is allocated from it before [`Architecture::parameter_specs`] has accepted it.
+//! An [`Architecture`] is a list of layers in three named parts. This one definition drives shape inference, parameter counts,
+//! initialisation, training and evaluation; it is stored in model files and sent to clients. It may come from an untrusted
+//! source: nothing is allocated from it before [`Architecture::parameter_specs`] has accepted it.
 
 mod builtin;
 mod error;
@@ -33,20 +33,20 @@ pub use specs::{Initial, MAX_ELEMENTS, MAX_LAYERS, MAX_NAME, ParameterKind, Para
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Architecture {
-    /// The name it is known by, such as `lenet-5`.
+    /// The architecture's name, such as `lenet-5`.
     pub name: String,
     /// The shape of one sample, without the batch: `[channels, height, width]` for images, `[t]` for `t` tokens.
     pub input: Vec<usize>,
-    /// The number of classes, which is the number of logits of each prediction.
+    /// The number of classes, and of logits for each prediction.
     pub classes: usize,
-    /// What weights and biases start as.
+    /// The initial values of weights and biases.
     #[serde(default)]
     pub initialisation: Initialisation,
-    /// From the input to features.
+    /// The layers from the input to the features.
     pub extractor: Vec<Layer>,
-    /// From features to the representation that contrastive methods compare; empty in most models.
+    /// The layers from the features to the representation that contrastive methods compare; empty in most models.
     pub projection: Vec<Layer>,
-    /// From there to logits: `[classes]`, or `[t, classes]` for a prediction at each of `t` positions.
+    /// The layers from the representation to the logits: `[classes]`, or `[t, classes]` for predictions at `t` positions.
     pub head: Vec<Layer>,
 }
 
@@ -54,7 +54,7 @@ impl Architecture {
     /// A built-in architecture for this shape of sample and number of classes.
     ///
     /// # Errors
-    /// [`ArchitectureError::UnknownModel`], which lists the known ones, or what does not fit about the input.
+    /// [`ArchitectureError::UnknownModel`], which lists the known names, or an error if the input does not fit.
     pub fn by_name(name: &str, input: &[usize], classes: usize) -> Result<Self, ArchitectureError> {
         Self::variant(name, input, classes, Variant::default())
     }
@@ -80,7 +80,7 @@ impl Architecture {
         Ok(architecture)
     }
 
-    /// The size of the vocabulary, if samples are tokens: whole numbers below it.
+    /// The size of the vocabulary if samples are tokens.
     #[must_use]
     pub fn vocabulary(&self) -> Option<usize> {
         match self.extractor.first() {
@@ -89,9 +89,9 @@ impl Architecture {
         }
     }
 
-    /// Whether there is dropout in it, so that training needs masks.
+    /// Whether the network has dropout, so that training needs a seed for its masks.
     #[must_use]
-    pub fn drops_out(&self) -> bool {
+    pub fn has_dropout(&self) -> bool {
         fn any(layers: &[Layer]) -> bool {
             layers.iter().any(|layer| match layer {
                 Layer::Dropout { .. } => true,
@@ -102,24 +102,24 @@ impl Architecture {
         self.parts().iter().any(|(_, layers)| any(layers))
     }
 
-    /// Whether statistics of the data are among its parameters, as with batch normalisation. Not of an architecture without
-    /// [`Architecture::parameter_specs`].
+    /// Whether the network has buffers, which are statistics of the data, as in batch normalisation. `false` if the architecture
+    /// is not valid.
     #[must_use]
     pub fn has_buffers(&self) -> bool {
         let is_buffer = |spec: &ParameterSpec| spec.kind == ParameterKind::Buffer;
         self.parameter_specs().is_ok_and(|specs| specs.iter().any(is_buffer))
     }
 
-    /// Whether anything is learned below the head, so that a representation can be more than the sample itself. Not of an
-    /// architecture without [`Architecture::parameter_specs`].
+    /// Whether the network learns a representation: whether extractor or projection have parameters. `false` if the architecture
+    /// is not valid.
     #[must_use]
-    pub fn represents(&self) -> bool {
-        self.learns_in("extractor") || self.learns_in("projection")
+    pub fn has_representation(&self) -> bool {
+        self.learns_part("extractor") || self.learns_part("projection")
     }
 
-    /// Whether anything is learned in a part. Not of an architecture without [`Architecture::parameter_specs`].
+    /// Whether a part has parameters that are learned. `false` if the architecture is not valid.
     #[must_use]
-    pub fn learns_in(&self, part: &str) -> bool {
+    pub fn learns_part(&self, part: &str) -> bool {
         let learned = |spec: &ParameterSpec| {
             let of_part = spec.name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
             of_part && spec.kind != ParameterKind::Buffer
@@ -127,8 +127,7 @@ impl Architecture {
         self.parameter_specs().is_ok_and(|specs| specs.iter().any(learned))
     }
 
-    /// What stands on the extractor as a network of its own: projection and head, whose samples are features. Its
-    /// parameters have the names that they have in the whole.
+    /// Projection and head as a network of their own, whose samples are the extractor's features. Parameters keep their names.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -143,7 +142,7 @@ impl Architecture {
         Ok(classifier)
     }
 
-    /// The three parts with the names that prefix their parameters, in the order they are applied.
+    /// The three parts in the order of application, with the names that prefix their parameters.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &[Layer]); 3] {
         [("extractor", &self.extractor), ("projection", &self.projection), ("head", &self.head)]

@@ -1,8 +1,8 @@
-//! How deep blocks may be nested in blocks.
+//! The limit on the nesting of residual blocks.
 //!
-//! Architectures come from the network, and everything that walks one, from reading it to dropping it, recurses into its
-//! blocks. In the stored form a level takes three bytes, so a message of a megabyte could overflow any stack. Reading
-//! stops at [`MAX_NESTING`]; shape inference refuses deeper values that a program has built.
+//! Architectures come from peers, and all code that walks one, from deserialising to dropping it, recurses into its blocks. A
+//! level takes three bytes in the stored form, so that a message of a megabyte could overflow any stack. Deserialisation
+//! stops at [`MAX_NESTING`]; shape inference refuses deeper architectures that were built in a program.
 
 use std::cell::Cell;
 
@@ -10,16 +10,16 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::Layer;
 
-/// The most residual blocks around one layer: 8. Published networks need 1.
+/// The deepest nesting of residual blocks. Published networks need 1.
 pub const MAX_NESTING: usize = 8;
 
 thread_local! {
-    /// The blocks that are being read on this thread, one inside of the other. Kept here because the formats that
-    /// derive their readers pass nothing down.
+    /// The nesting depth of the block that this thread is deserialising. A thread-local, because derived implementations of
+    /// `Deserialize` pass no context to nested values.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// One more block around what is read while this lives.
+/// Increments the depth while it exists.
 struct Level;
 
 impl Level {
@@ -38,7 +38,7 @@ impl Drop for Level {
     }
 }
 
-/// Reads one branch of a block.
+/// Deserialises one branch of a residual block.
 pub(super) fn deserialize_layers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Layer>, D::Error> {
     let Some(_level) = Level::enter() else {
         let message = format!("residual blocks are nested more than {MAX_NESTING} deep");

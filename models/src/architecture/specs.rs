@@ -1,72 +1,72 @@
-//! What an architecture needs: its tensors, and how large it may be.
+//! Parameter specifications, and the limits on the size of architectures.
 
 use crate::params::element_count;
 
 use super::{ArchitectureError, Quantity};
 
-/// The most parameters of one architecture, the most values between two layers and the most that a pass of one sample
-/// keeps: 2^30, which are 4 GiB.
+/// The limit of an architecture's parameters, of the values between two layers, and of the values that a training pass of one
+/// sample stores: 2^30, which are 4 GiB.
 ///
-/// Architectures come from files and from the network; this keeps a hostile one from asking for all memory.
+/// Architectures come from files and from peers; the limit keeps a hostile one from allocating all memory.
 pub const MAX_ELEMENTS: usize = 1 << 30;
 
-/// The most layers of one architecture, those in residual blocks and the blocks themselves included. The deepest of the
-/// published residual networks, of 152 layers with parameters, has about 500.
+/// The limit of an architecture's layers, including residual blocks and the layers in them. The deepest of the published
+/// residual networks, with 152 layers with parameters, has about 500.
 pub const MAX_LAYERS: usize = 600;
 
-/// The most characters of a layer's name. With [`MAX_LAYERS`] this keeps every architecture well within one message.
+/// The longest name of a layer, in characters. With [`MAX_LAYERS`] this keeps every architecture well within one message.
 pub const MAX_NAME: usize = 60;
 
-/// One tensor of parameters that an architecture needs.
+/// One parameter tensor of an architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterSpec {
     /// The full name, such as `extractor.conv1.weight`.
     pub name: String,
     /// The shape.
     pub shape: Vec<usize>,
-    /// The inputs that each output of the layer sums over; the bias has that of its layer.
+    /// The inputs that each output of the layer sums over; for a bias that of its layer.
     pub fan_in: usize,
-    /// The outputs that each input of the layer goes to; the bias has that of its layer.
+    /// The outputs that each input of the layer contributes to; for a bias that of its layer.
     pub fan_out: usize,
-    /// What it does in its layer.
+    /// The tensor's role in its layer.
     pub kind: ParameterKind,
-    /// What it starts as.
+    /// The tensor's initial values.
     pub initial: Initial,
 }
 
-/// What a parameter tensor does in its layer.
+/// The role of a parameter tensor in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterKind {
-    /// It multiplies.
+    /// A factor.
     Weight,
-    /// It is added.
+    /// A summand.
     Bias,
-    /// It is a statistic of the data, which training keeps and no gradient reaches.
+    /// A statistic of the data, which training updates without a gradient.
     Buffer,
 }
 
-/// How a parameter tensor is initialised.
+/// The distribution of a tensor's initial values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Initial {
-    /// Every value uniform in `[-1/sqrt(fan), 1/sqrt(fan))`.
+    /// Uniform in `[-1/sqrt(fan), 1/sqrt(fan))`.
     Uniform {
         /// The number under the root.
         fan: usize,
     },
-    /// Every value from the normal distribution of variance `2 / fan` (He et al. 2015, eq. 10).
+    /// Normal with mean 0 and variance `2 / fan` (He et al. 2015, eq. 10).
     He {
-        /// What the variance is divided by.
+        /// The divisor of the variance.
         fan: usize,
     },
-    /// Every value from the standard normal distribution.
+    /// Standard normal.
     Normal,
-    /// Every value 0.
+    /// All 0.
     Zero,
-    /// Every value 1.
+    /// All 1.
     One,
 }
 
-/// Refuses activations without values or with too many; gives their number.
+/// The number of values of a shape; an error if there are none or too many.
 pub(super) fn check_size(layer: &str, shape: &[usize]) -> Result<usize, ArchitectureError> {
     match element_count(shape) {
         Some(0) => {
@@ -78,12 +78,12 @@ pub(super) fn check_size(layer: &str, shape: &[usize]) -> Result<usize, Architec
     }
 }
 
-/// `count` is none if it is more than any number here can say.
+/// `count` is `None` if the number overflows.
 pub(super) fn too_large(layer: &str, quantity: Quantity, count: Option<usize>) -> ArchitectureError {
     ArchitectureError::TooLarge { layer: layer.to_owned(), quantity, count }
 }
 
-/// Refuses names that would make parameter names ambiguous, or hard to type.
+/// Refuses names that would make parameter names ambiguous or hard to type.
 pub(super) fn check_name(layer: &str, name: &str) -> Result<(), ArchitectureError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! Corrections and clipping of the gradient, held against their formulas, in both engines.
+//! Corrections and clipping of the gradient against their formulas, in both engines.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -7,7 +7,7 @@ use crate::{
     Architecture, Backend, Batch, Correction, Initialisation, Layer, Learner, ModelError, ParamSet, Sgd,
 };
 
-/// A network of all that steps in different ways: convolutions and linear layers with and without biases, statistics.
+/// A network with all kinds of parameters that are stepped differently: of convolutions and linear layers, biases, buffers.
 fn architecture() -> Architecture {
     let conv =
         |name: &str, bias| Layer::Conv { name: name.into(), out: 3, kernel: 3, stride: 1, padding: 1, bias };
@@ -28,7 +28,7 @@ fn architecture() -> Architecture {
     }
 }
 
-/// A set of the architecture's layout with values of its own for each seed.
+/// A parameter set of the architecture with pseudorandom values.
 fn params(architecture: &Architecture, seed: u64) -> ParamSet {
     architecture.initialise(|name| ChaCha8Rng::seed_from_u64(seed + name.len() as u64)).unwrap()
 }

@@ -5,28 +5,28 @@ use super::parameter::Parameter;
 use crate::engine::UpdateMode;
 use crate::error::ModelError;
 use crate::kernels::bias;
-use crate::kernels::columns::Columns;
 use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
+use crate::kernels::im2col::Im2col;
 use crate::kernels::update;
 use crate::kernels::winograd::{Winograd, Workspace, pays};
 
-/// `y = W * x + b`, and then `max(y, 0)` if `rectified`, image by image while it is in the cache.
+/// `y = W * x + b`, then `max(y, 0)` if `rectified`. Bias and rectifier are applied while an image is in the cache.
 pub(crate) struct Convolution {
     algorithm: Algorithm,
     /// The index of `W`, `[out, channels, kernel, kernel]`.
     weight: usize,
     /// The index of `b`, `[out]`.
     bias: Option<usize>,
-    /// Values of one channel of one output image.
+    /// Values of one channel of an output image.
     places: usize,
     rectified: bool,
 }
 
-/// Ways to the same numbers, of which the shapes say which is the fastest.
+/// Algorithms for convolution; the shapes decide which is the fastest.
 enum Algorithm {
     Direct(Box<Direct>),
-    Columns(Box<Columns>),
+    Im2col(Box<Im2col>),
     Winograd(Box<Winograd>),
 }
 
@@ -43,7 +43,7 @@ impl Convolution {
         let algorithm = match winograd {
             Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
             None if Direct::suits(geometry, out) => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
-            None => Algorithm::Columns(Box::new(Columns::new(geometry, out))),
+            None => Algorithm::Im2col(Box::new(Im2col::new(geometry, out))),
         };
         Self { algorithm, weight, bias, places: geometry.places(), rectified }
     }
@@ -62,7 +62,7 @@ impl Operator for Convolution {
         };
         match &mut self.algorithm {
             Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
-            Algorithm::Columns(columns) => columns.forward(weight, x, y, n, finish),
+            Algorithm::Im2col(columns) => columns.forward(weight, x, y, n, finish),
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
         }
         Ok(())
@@ -85,7 +85,7 @@ impl Operator for Convolution {
             let (gradient, weight) = parameter.new_gradient();
             return self.gradients((weight, x, dy), n, gradient, dx);
         };
-        // Into memory that the next layer uses again, and from there into the weights while it is in the cache.
+        // The gradient goes into a buffer that the next layer reuses, and is applied while it is in the cache.
         let mut gradient = free.pop().unwrap_or_default();
         gradient.resize(parameter.values.len(), 0.0);
         self.gradients((parameter.values.values(), x, dy), n, &mut gradient, dx);
@@ -104,7 +104,7 @@ impl Convolution {
     ) {
         match &mut self.algorithm {
             Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, by_weight, dx),
-            Algorithm::Columns(columns) => columns.backward(weight, x, dy, n, by_weight, dx),
+            Algorithm::Im2col(columns) => columns.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, by_weight, dx),
         }
     }

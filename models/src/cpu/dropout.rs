@@ -1,18 +1,18 @@
-//! Values left out.
+//! Dropout layers.
 
 use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::dropout_masks::scale;
 use crate::error::ModelError;
-use crate::masks::scale;
 use crate::mode::Mode;
 
-/// Leaves values out in training, and scales those that it keeps.
+/// Sets values to 0 in training and scales the others.
 #[derive(Debug)]
 pub(crate) struct Dropout {
-    /// The layer, of whose masks there is one for each pass.
+    /// The layer's label, from which its masks are derived.
     label: String,
     rate: f64,
-    /// What each value of the last batch was multiplied by.
+    /// The factor of each value of the last batch.
     factors: Vec<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! Vectors for tokens.
+//! Embedding layers.
 
 use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
@@ -6,14 +6,14 @@ use crate::error::ModelError;
 use crate::kernels::embedding;
 use crate::token::check_token;
 
-/// A row of the weight for each token. No gradient goes further back.
+/// Looks up a row of the weight for each token. The gradient of its input is 0.
 #[derive(Debug)]
 pub(crate) struct Embedding {
     /// The index of the weight, `[vocabulary, dim]`.
     pub(crate) weight: usize,
     pub(crate) vocabulary: usize,
     pub(crate) dim: usize,
-    /// Those of the last batch.
+    /// The tokens of the last batch.
     pub(crate) tokens: Vec<u32>,
 }
 

@@ -5,7 +5,7 @@ use super::parameter::Parameter;
 use crate::engine::UpdateMode;
 use crate::error::ModelError;
 use crate::kernels::bias;
-use crate::kernels::product::{Matrix, product_parallel};
+use crate::kernels::gemm::{Matrix, gemm_parallel};
 
 /// `y = x W^T + b` for each row of `x`, and then `max(y, 0)` if `rectified`.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Operator for Linear {
         let rows = n * self.rows;
         let weight = Matrix::new(parameters[self.weight].values.values(), self.outputs, self.inputs);
         let x = Matrix::new(x, rows, self.inputs);
-        product_parallel(1.0, x, weight.transposed(), 0.0, y, self.outputs);
+        gemm_parallel(1.0, x, weight.transposed(), 0.0, y, self.outputs);
         match self.bias {
             Some(bias) => bias::add_row_bias(y, parameters[bias].values.values(), self.rectified),
             None if self.rectified => bias::rectify(y),
@@ -40,7 +40,7 @@ impl Operator for Linear {
         Reads { input: true, output: self.rectified }
     }
 
-    /// With `G` the gradient of the result: `G W` for `x`, `G^T x` for the weights, the sum of `G`'s rows for the bias.
+    /// With `G` the gradient of the output: `G W` for `x`, `G^T x` for the weights, the sum of the rows of `G` for the bias.
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
         let Backward { x, y, dy, dx, n, update, .. } = pass;
         let rows = n * self.rows;
@@ -53,19 +53,19 @@ impl Operator for Linear {
         }
         let g = Matrix::new(dy, rows, self.outputs);
         let weight = &mut parameters[self.weight];
-        // Before the weights change.
+        // Before a fused step changes the weights.
         if let Some(dx) = dx {
             let w = Matrix::new(weight.values.values(), self.outputs, self.inputs);
-            product_parallel(1.0, g, w, 0.0, dx, self.inputs);
+            gemm_parallel(1.0, g, w, 0.0, dx, self.inputs);
         }
         let x = Matrix::new(x, rows, self.inputs);
         match update {
-            // Straight into the weights: their gradient is never in memory.
+            // Directly into the weights, without storing their gradient.
             UpdateMode::Fused(rate) => {
-                product_parallel(-rate, g.transposed(), x, 1.0, weight.begin_fused_step(rate), self.inputs);
+                gemm_parallel(-rate, g.transposed(), x, 1.0, weight.begin_fused_step(rate), self.inputs);
             }
             UpdateMode::Accumulate => {
-                product_parallel(1.0, g.transposed(), x, 0.0, weight.new_gradient().0, self.inputs);
+                gemm_parallel(1.0, g.transposed(), x, 0.0, weight.new_gradient().0, self.inputs);
             }
         }
     }

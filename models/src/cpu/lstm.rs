@@ -1,14 +1,14 @@
-//! Memory along a sequence.
+//! LSTM layers.
 
 use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
 use crate::error::ModelError;
 use crate::kernels::lstm::{self, LstmGradients, LstmWeights};
 
-/// A long short-term memory over `positions`.
+/// An LSTM over `positions`.
 #[derive(Debug)]
 pub(crate) struct Lstm {
-    /// The indices of the weights for inputs and state, and of the bias.
+    /// The indices of `weight-ih`, `weight-hh` and `bias`.
     pub(crate) parameters: [usize; 3],
     pub(crate) positions: usize,
     pub(crate) kernel: lstm::Lstm,

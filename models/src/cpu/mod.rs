@@ -1,10 +1,9 @@
-//! Networks on the CPU: a plan of operators over buffers that are made once, without a graph of tensors.
+//! The engine for CPUs: operators over buffers that are allocated once, without a graph of tensors.
 //!
-//! An architecture becomes a [`Sequence`] of [`Operator`]s for each of its parts. A forward pass leaves what every
-//! operator gave in its buffer, a backward pass goes through them in reverse, and the optimiser changes the parameters
-//! where they are. What is allocated from step to step is small: lists of tasks, and the packing of matrices. All kernels
-//! divide their work by shapes alone, so that results have the same bits for any number of threads; the threads are those
-//! of the rayon pool that the caller runs in.
+//! Each part of an architecture becomes a [`Sequence`] of [`Operator`](operator::Operator)s. A forward pass stores the output
+//! of each operator in its buffer, a backward pass visits them in reverse, and the optimiser changes the parameters in place.
+//! A step allocates little: lists of tasks, and packed matrices. All kernels divide their work by shapes alone, so that
+//! results have the same bits for any number of threads, which are those of the caller's rayon pool.
 
 mod activation;
 mod convolution;
@@ -37,7 +36,7 @@ use parameter::Parameter;
 use plan::Planner;
 use sequence::Sequence;
 
-/// A network in host memory.
+/// A network's parameters in host memory.
 pub(crate) struct CpuEngine {
     /// Ordered by name.
     parameters: Vec<Parameter>,
@@ -46,12 +45,12 @@ pub(crate) struct CpuEngine {
     /// The last batch and its number of samples.
     x: Vec<f32>,
     n: usize,
-    /// Memory for gradients.
+    /// Unused buffers for gradients.
     free: Vec<Vec<f32>>,
 }
 
 impl CpuEngine {
-    /// A network of this architecture with these parameters, which fit it.
+    /// An engine for this architecture with these parameters, which fit it.
     pub(crate) fn new(
         architecture: &Architecture,
         specs: &[ParameterSpec],

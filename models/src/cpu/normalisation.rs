@@ -1,4 +1,4 @@
-//! Normalisation by mean and variance.
+//! Normalisation layers.
 
 use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;

@@ -1,6 +1,6 @@
 //! Parameters with the state of their training.
 
-use crate::kernels::correction::{self, Correction};
+use crate::kernels::correction::{self, CorrectionSlices};
 use crate::kernels::update;
 use crate::params::Array;
 use crate::sgd::Sgd;
@@ -130,8 +130,8 @@ impl Parameter {
     }
 }
 
-fn as_slices<'a>(anchor: Option<&'a (f32, Array)>, shift: Option<&'a Array>) -> Correction<'a> {
-    Correction {
+fn as_slices<'a>(anchor: Option<&'a (f32, Array)>, shift: Option<&'a Array>) -> CorrectionSlices<'a> {
+    CorrectionSlices {
         anchor: anchor.map(|(pull, anchor)| (*pull, anchor.values())),
         shift: shift.map(Array::values),
     }

@@ -1,4 +1,4 @@
-//! From an architecture to operators.
+//! Planning: the operators of an architecture.
 
 use super::activation::Relu;
 use super::convolution::Convolution;
@@ -21,7 +21,7 @@ use crate::kernels::{lstm, normalisation};
 /// An operator and whether it has parameters.
 type Planned = (Box<dyn Operator>, bool);
 
-/// Makes the operators of one part after the other.
+/// Creates the operators of the parts of an architecture, in order.
 pub(super) struct Planner<'a> {
     /// The names of all parameters, in the order of their indices.
     names: &'a [String],
@@ -35,7 +35,7 @@ impl<'a> Planner<'a> {
         Self { names, shape: input.to_vec(), workspace: Workspace::default() }
     }
 
-    /// The operators of the next layers of a part. `place` is the part or the branch of a block that they are in, as in
+    /// The operators of the next layers of a part. `place` is the part or the branch of a residual block, as in
     /// [`Layer::label`].
     pub(super) fn sequence(
         &mut self,
@@ -58,8 +58,8 @@ impl<'a> Planner<'a> {
         Ok(sequence)
     }
 
-    /// The operator of a layer and whether it has parameters; none for a layer that only gives values another shape.
-    /// `rectified` if a rectifier follows, which convolutions, linear layers and maxima have for free.
+    /// The operator of a layer and whether it has parameters; `None` for a layer that only changes the shape. `rectified` if a
+    /// rectifier follows, which convolutions, linear layers and max pooling apply themselves.
     fn operator(
         &mut self,
         part: &str,
@@ -119,9 +119,13 @@ impl<'a> Planner<'a> {
             &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
             &Layer::LocalResponseNorm { size, alpha, beta, k } => {
                 let (channels, pixels) = channels(shape);
-                let response =
-                    normalisation::Response { size, alpha: alpha as f32, beta: beta as f32, k: k as f32 };
-                (Box::new(LocalResponseNorm::new(channels, pixels, response)), false)
+                let settings = normalisation::LocalResponse {
+                    size,
+                    alpha: alpha as f32,
+                    beta: beta as f32,
+                    k: k as f32,
+                };
+                (Box::new(LocalResponseNorm::new(channels, pixels, settings)), false)
             }
             &Layer::Embedding { vocabulary, dim, .. } => {
                 let weight = self.parameter(label, "weight");
@@ -149,8 +153,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The layers with their positions, and every rectifier behind the pooling that follows it. The rectifier keeps order: the
-/// maximum of a window is found in the same place, and there are fewer values to go over and none to remember.
+/// The layers with their positions, where max pooling moves in front of a rectifier before it. The results are the same,
+/// because the rectifier is monotonic, and it has fewer values to process.
 fn pool_first(layers: &[Layer]) -> Vec<(usize, &Layer)> {
     let mut layers: Vec<_> = layers.iter().enumerate().collect();
     for second in 1..layers.len() {

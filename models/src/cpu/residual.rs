@@ -1,4 +1,4 @@
-//! Two branches that are added up.
+//! Residual blocks.
 
 use super::operator::{Backward, Forward, Operator, PassContext, Reads};
 use super::parameter::Parameter;

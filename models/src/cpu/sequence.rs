@@ -1,20 +1,20 @@
-//! Layers one after the other.
+//! Sequences of layers.
 
 use super::operator::{Backward, Forward, Operator, PassContext};
 use super::parameter::Parameter;
 use crate::error::ModelError;
 use crate::mode::Mode;
 
-/// Layers that feed each other, with the memory between them.
+/// Layers applied one after the other, with the buffers between them.
 pub(crate) struct Sequence {
     nodes: Vec<Node>,
-    /// Values of one sample that go in.
+    /// Input values of one sample.
     inputs: usize,
 }
 
 struct Node {
     operator: Box<dyn Operator>,
-    /// Values of one sample that come out.
+    /// Output values of one sample.
     outputs: usize,
     /// Whether this layer or one before it, within the sequence, has parameters.
     learns: bool,
@@ -22,7 +22,7 @@ struct Node {
 }
 
 impl Sequence {
-    /// An empty sequence, which gives what it gets: `inputs` values for each sample.
+    /// An empty sequence, whose output is its input: `inputs` values for each sample.
     pub(crate) fn new(inputs: usize) -> Self {
         Self { nodes: Vec::new(), inputs }
     }
@@ -33,7 +33,7 @@ impl Sequence {
         self.nodes.push(Node { operator, outputs, learns, y: Vec::new() });
     }
 
-    /// Values of one sample that come out.
+    /// Output values of one sample.
     pub(crate) fn outputs(&self) -> usize {
         self.nodes.last().map_or(self.inputs, |node| node.outputs)
     }
@@ -55,7 +55,7 @@ impl Sequence {
             let (before, rest) = self.nodes.split_at_mut(index);
             let x = before.last().map_or(x, |node| &node.y);
             let node = &mut rest[0];
-            // Only the length changes from batch to batch; values that remain are overwritten.
+            // Only the length matters: the operator overwrites all values.
             node.y.resize(n * node.outputs, 0.0);
             node.operator.forward(parameters, Forward { x, y: &mut node.y, n, mode })?;
         }
@@ -67,8 +67,9 @@ impl Sequence {
         self.nodes.last().map_or(x, |node| &node.y)
     }
 
-    /// Takes the gradient by the output back to the input, after a forward pass of `x`. If `further`, the result is the
-    /// gradient by `x`; otherwise the pass ends at the first layer that learns, and the result is memory without meaning.
+    /// Propagates the gradient with respect to the output back to the input, after a forward pass of `x`. If `further`, the
+    /// result is the gradient with respect to `x`; otherwise the pass ends at the first layer with parameters, and the result
+    /// is a buffer with undefined values.
     pub(crate) fn backward(
         &mut self,
         parameters: &mut [Parameter],
@@ -118,12 +119,12 @@ impl Sequence {
 /// A gradient between two layers.
 struct Gradient {
     values: Vec<f32>,
-    /// The node whose output was in this memory.
+    /// The node whose output buffer this is.
     home: Option<usize>,
 }
 
 impl Gradient {
-    /// Gives the memory back to where it came from.
+    /// Returns the buffer to its owner.
     fn release(self, nodes: &mut [Node], free: &mut Vec<Vec<f32>>) {
         match self.home {
             Some(home) => nodes[home].y = self.values,

@@ -1,21 +1,21 @@
-//! Exponential, logistic function and hyperbolic tangent on vectors.
+//! Vectorised exponential, logistic function and hyperbolic tangent.
 //!
 //! The polynomials are those of the Cephes library (Moshier), in single precision: the errors are within a few units of
-//! the last place, which the tests check. Not a number stays so.
+//! the last place, which the tests check. NaN stays NaN.
 
 use pulp::Simd;
 
-/// `e^x`; at most `e^88`, at least `e^-87`, so that neither end leaves the normal numbers.
+/// `e^x`, clamped to the range from `e^-87` to `e^88` so that all results are normal numbers.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let number = |value: f32| simd.splat_f32s(value);
     // By comparison, because the minimum of some processors drops NaN.
     let x = simd.select_f32s(simd.less_than_f32s(x, number(-87.0)), number(-87.0), x);
     let x = simd.select_f32s(simd.less_than_f32s(number(88.0), x), number(88.0), x);
-    // x = n ln 2 + r with |r| <= ln 2 / 2. Added to 1.5 * 2^23, n is rounded to whole, and stands in the lowest bits.
+    // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds n to an integer, which the lowest bits hold.
     let shifted = simd.mul_add_e_f32s(x, number(std::f32::consts::LOG2_E), number(SHIFT));
     let n = simd.sub_f32s(shifted, number(SHIFT));
-    // ln 2 in two parts, of which the first times n is exact.
+    // ln 2 in two parts: the product of n and the first part is exact.
     let r = simd.mul_add_e_f32s(n, number(-0.693_359_4), x);
     let r = simd.mul_add_e_f32s(n, number(2.121_944_4e-4), r);
     let mut p = number(1.987_569_1e-4);
@@ -23,13 +23,13 @@ pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
         p = simd.mul_add_e_f32s(p, r, number(coefficient));
     }
     let p = simd.mul_add_e_f32s(simd.mul_f32s(p, r), r, simd.add_f32s(r, number(1.0)));
-    // 2^n has the exponent n + 127; what stands above the exponent is shifted out.
+    // 2^n has the exponent n + 127; the shift drops the bits above the exponent.
     let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(127));
     let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)));
     simd.mul_f32s(p, power)
 }
 
-/// `1.5 * 2^23`: numbers around it are whole, and their lowest bits count.
+/// `1.5 * 2^23`: floats of this size are integers, and their lowest bits count up.
 const SHIFT: f32 = 12_582_912.0;
 
 /// `1 / (1 + e^-x)`.

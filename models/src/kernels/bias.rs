@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use super::vectorised::vectorised;
 
-/// Fewer values than this per task are not worth a task: some ten microseconds.
-const WORTH: usize = 1 << 17;
+/// Values per task: about ten microseconds of work.
+const TASK_VALUES: usize = 1 << 17;
 
 /// Adds `bias[channel]` to each value of a channel of one image `[channels, places]`, then rectifies if wanted.
 pub(crate) fn add_channel_bias(image: &mut [f32], bias: &[f32], rectify: bool) {
@@ -54,7 +54,7 @@ pub(crate) fn rectify(y: &mut [f32]) {
     );
 }
 
-/// Turns the gradient of rectified values `y` into that of the values before, in place.
+/// Turns the gradient with respect to rectified values `y` into that with respect to their inputs, in place.
 pub(crate) fn rectify_gradient(gradient: &mut [f32], y: &[f32]) {
     assert_eq!(gradient.len(), y.len());
     let part = |gradient: &mut [f32], y: &[f32]| {
@@ -67,10 +67,13 @@ pub(crate) fn rectify_gradient(gradient: &mut [f32], y: &[f32]) {
             },
         );
     };
-    if gradient.len() < 2 * WORTH {
+    if gradient.len() < 2 * TASK_VALUES {
         part(gradient, y);
     } else {
-        gradient.par_chunks_mut(WORTH).zip(y.par_chunks(WORTH)).for_each(|(gradient, y)| part(gradient, y));
+        gradient
+            .par_chunks_mut(TASK_VALUES)
+            .zip(y.par_chunks(TASK_VALUES))
+            .for_each(|(gradient, y)| part(gradient, y));
     }
 }
 
@@ -84,7 +87,7 @@ pub(crate) fn channel_bias_gradient(dy: &[f32], dbias: &mut [f32], places: usize
             || *sum = sum_of(dy.chunks_exact(image).map(|dy| &dy[channel * places..(channel + 1) * places])),
         );
     };
-    if dy.len() < 2 * WORTH {
+    if dy.len() < 2 * TASK_VALUES {
         dbias.iter_mut().enumerate().for_each(|(channel, sum)| one(channel, sum));
     } else {
         dbias.par_iter_mut().enumerate().for_each(|(channel, sum)| one(channel, sum));
@@ -123,7 +126,7 @@ fn sum_of<'a>(slices: impl Iterator<Item = &'a [f32]>) -> f32 {
         }
         partial.iter_mut().zip(rest).for_each(|(sum, value)| *sum += value);
     }
-    // Halves upon halves: fewer roundings than one after the other.
+    // Pairwise, with fewer roundings than one after the other.
     let mut width = LANES;
     while width > 1 {
         width /= 2;
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn gradients_pass_where_the_output_is_positive() {
-        for count in [1, 15, 100, 3 * WORTH + 7] {
+        for count in [1, 15, 100, 3 * TASK_VALUES + 7] {
             let (y, before) = (noise(count, 1), noise(count, 2));
             let mut gradient = before.clone();
             rectify_gradient(&mut gradient, &y);

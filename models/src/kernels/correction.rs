@@ -1,26 +1,26 @@
-//! Corrected updates of parameters, in one pass over memory.
+//! Steps of the optimiser with a correction of the gradient, in one pass over the parameters.
 //!
-//! Each value is computed by itself, so long ones are divided among threads without changing a bit.
+//! Each value is computed by itself, so that dividing long slices among threads changes no bit.
 
 use rayon::prelude::*;
 
 use super::update;
 use super::vectorised::vectorised;
 
-/// Values per task: some ten microseconds, from memory.
-const TASK: usize = 1 << 16;
+/// Values per task: about ten microseconds if they come from memory.
+const TASK_VALUES: usize = 1 << 16;
 
-/// Values that are corrected and then stepped while the first-level cache has them.
-const BLOCK: usize = 1 << 11;
+/// Values per block, which the first-level cache holds from the correction to the step.
+const BLOCK_VALUES: usize = 1 << 11;
 
-/// What is added to the gradient of the values `w`: `pull (w - anchor) + shift`, without what is absent.
+/// The correction of the gradient of the values `w`: `pull (w - anchor) + shift`, of which either may be absent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Correction<'a> {
+pub(crate) struct CorrectionSlices<'a> {
     pub(crate) anchor: Option<(f32, &'a [f32])>,
     pub(crate) shift: Option<&'a [f32]>,
 }
 
-impl<'a> Correction<'a> {
+impl<'a> CorrectionSlices<'a> {
     pub(crate) fn is_none(&self) -> bool {
         self.anchor.is_none() && self.shift.is_none()
     }
@@ -60,7 +60,7 @@ impl<'a> Correction<'a> {
         }
     }
 
-    /// `w <- w - rate (pull (w - anchor) + shift)`: the correction's share of a plain step.
+    /// `w <- w - rate (pull (w - anchor) + shift)`: the part of a plain step that the correction adds.
     fn step(&self, w: &mut [f32], rate: f32) {
         match *self {
             Self { anchor: None, shift: None } => {}
@@ -84,29 +84,29 @@ impl<'a> Correction<'a> {
     }
 }
 
-/// The correction's share of a plain step of all of `w`; the gradient's is made elsewhere.
-pub(crate) fn step(w: &mut [f32], rate: f32, correction: Correction<'_>) {
-    if w.len() < 2 * TASK {
+/// The part of a plain step that the correction adds; the caller subtracts the gradient's part.
+pub(crate) fn step(w: &mut [f32], rate: f32, correction: CorrectionSlices<'_>) {
+    if w.len() < 2 * TASK_VALUES {
         correction.step(w, rate);
     } else {
-        let tasks = w.par_chunks_mut(TASK).enumerate();
-        tasks.for_each(|(task, w)| correction.part(task * TASK, w.len()).step(w, rate));
+        let tasks = w.par_chunks_mut(TASK_VALUES).enumerate();
+        tasks.for_each(|(task, w)| correction.part(task * TASK_VALUES, w.len()).step(w, rate));
     }
 }
 
-/// A step along `scale g` and the correction, which are left in `g`: as [`update::descend`], or as
-/// [`update::descend_with_momentum`] if there is a velocity `v`; it is empty if not.
+/// A step along `scale g` plus the correction, which overwrites `g`: as [`update::descend`] if `v` is empty, else as
+/// [`update::descend_with_momentum`] with the velocity `v`.
 pub(crate) fn descend(
     w: &mut [f32],
     v: &mut [f32],
     g: &mut [f32],
     [rate, momentum, decay, scale]: [f32; 4],
-    correction: Correction<'_>,
+    correction: CorrectionSlices<'_>,
 ) {
     assert!(w.len() == g.len() && (v.is_empty() || v.len() == w.len()));
     let part = |start: usize, w: &mut [f32], v: &mut [f32], g: &mut [f32]| {
-        for block in 0..w.len().div_ceil(BLOCK) {
-            let place = block * BLOCK..w.len().min((block + 1) * BLOCK);
+        for block in 0..w.len().div_ceil(BLOCK_VALUES) {
+            let place = block * BLOCK_VALUES..w.len().min((block + 1) * BLOCK_VALUES);
             let (w, g) = (&mut w[place.clone()], &mut g[place.clone()]);
             correction.part(start + place.start, w.len()).add_to(g, w, scale);
             if v.is_empty() {
@@ -116,18 +116,21 @@ pub(crate) fn descend(
             }
         }
     };
-    if w.len() < 2 * TASK {
+    if w.len() < 2 * TASK_VALUES {
         part(0, w, v, g);
     } else if v.is_empty() {
-        let tasks = w.par_chunks_mut(TASK).zip(g.par_chunks_mut(TASK)).enumerate();
-        tasks.for_each(|(task, (w, g))| part(task * TASK, w, &mut [], g));
+        let tasks = w.par_chunks_mut(TASK_VALUES).zip(g.par_chunks_mut(TASK_VALUES)).enumerate();
+        tasks.for_each(|(task, (w, g))| part(task * TASK_VALUES, w, &mut [], g));
     } else {
-        let tasks = w.par_chunks_mut(TASK).zip(v.par_chunks_mut(TASK)).zip(g.par_chunks_mut(TASK));
-        tasks.enumerate().for_each(|(task, ((w, v), g))| part(task * TASK, w, v, g));
+        let tasks = w
+            .par_chunks_mut(TASK_VALUES)
+            .zip(v.par_chunks_mut(TASK_VALUES))
+            .zip(g.par_chunks_mut(TASK_VALUES));
+        tasks.enumerate().for_each(|(task, ((w, v), g))| part(task * TASK_VALUES, w, v, g));
     }
 }
 
-/// The sum of the squares, in an order that does not depend on threads or instructions.
+/// The sum of the squares, in an order that does not depend on the threads or the instruction set.
 pub(crate) fn squares(values: &[f32]) -> f64 {
     let task = |values: &[f32]| {
         vectorised(
@@ -147,10 +150,10 @@ pub(crate) fn squares(values: &[f32]) -> f64 {
             },
         )
     };
-    if values.len() < 2 * TASK {
-        return values.chunks(TASK).map(task).sum();
+    if values.len() < 2 * TASK_VALUES {
+        return values.chunks(TASK_VALUES).map(task).sum();
     }
-    let sums: Vec<f64> = values.par_chunks(TASK).map(task).collect();
+    let sums: Vec<f64> = values.par_chunks(TASK_VALUES).map(task).collect();
     sums.iter().sum()
 }
 
@@ -160,7 +163,7 @@ mod tests {
     use crate::kernels::reference::noise;
 
     /// From nothing to more than one task.
-    const LENGTHS: [usize; 6] = [0, 1, 31, 5000, TASK + 3, 2 * TASK + 5];
+    const LENGTHS: [usize; 6] = [0, 1, 31, 5000, TASK_VALUES + 3, 2 * TASK_VALUES + 5];
 
     #[test]
     fn corrected_updates_are_those_of_the_formulas() {
@@ -168,7 +171,7 @@ mod tests {
         for length in LENGTHS {
             let [w, v, g, a, s] = [1, 2, 3, 4, 5].map(|seed| noise(length, seed));
             for which in 0..4 {
-                let correction = Correction {
+                let correction = CorrectionSlices {
                     anchor: (which & 1 == 1).then_some((pull, &a[..])),
                     shift: (which & 2 == 2).then_some(&s[..]),
                 };

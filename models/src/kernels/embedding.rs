@@ -1,9 +1,9 @@
-//! Rows of a table, looked up by token.
+//! Embedding lookup.
 
 /// Writes the row of each token, `[tokens, dim]`, from a table `[vocabulary, dim]`.
 ///
 /// # Panics
-/// If a token is not in the table: they are checked when they are read.
+/// If a token is not in the table. The caller has checked them.
 pub(crate) fn look_up(table: &[f32], dim: usize, tokens: &[u32], y: &mut [f32]) {
     assert_eq!(y.len(), tokens.len() * dim);
     for (y, &token) in y.chunks_exact_mut(dim).zip(tokens) {
@@ -11,7 +11,7 @@ pub(crate) fn look_up(table: &[f32], dim: usize, tokens: &[u32], y: &mut [f32]) 
     }
 }
 
-/// The gradient by the table, all of it, from that by what was looked up: each row is the sum over its token's places, in
+/// The gradient with respect to the table, overwritten in full: each row is the sum of `dy` over its token's occurrences, in
 /// their order.
 ///
 /// # Panics

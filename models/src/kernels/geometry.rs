@@ -1,4 +1,4 @@
-//! The sizes of a convolution.
+//! Sizes of convolutions.
 
 /// The sizes of a convolution of images `[channels, height, width]` with kernels `[channels, kernel, kernel]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry for images of a shape, `[channels, height, width]`, that the kernel fits into.
+    /// The geometry for images of this shape, `[channels, height, width]`, which the kernel fits into.
     pub(crate) fn of(shape: &[usize], kernel: usize, stride: usize, padding: usize) -> Self {
         let &[channels, height, width] = shape else {
             panic!("the architecture was checked: images have three dimensions");
@@ -30,12 +30,12 @@ impl Geometry {
         self.channels * self.height * self.width
     }
 
-    /// Inputs that one output sums over: the height of a matrix of all windows as columns.
+    /// Inputs that one output sums over: the height of the im2col matrix.
     pub(crate) fn taps(&self) -> usize {
         self.channels * self.kernel * self.kernel
     }
 
-    /// Outputs per image and kernel: the width of that matrix.
+    /// Outputs per image and output channel: the width of the im2col matrix.
     pub(crate) fn places(&self) -> usize {
         self.rows * self.columns
     }

@@ -1,22 +1,22 @@
-//! Long short-term memory over a sequence.
+//! Long short-term memory (LSTM).
 //!
-//! What does not depend on the state before, the products with the inputs and those for the gradients of the weights, is
-//! one large product over all samples and positions. The recurrence remains: at every position a few rows times the
-//! weights of the state ([`Panels`]). Samples do not depend on each other there, so each thread takes some of them through
-//! all positions, and they meet only at the end.
+//! The products that do not depend on the previous state, those with the inputs and those for the gradients of the weights,
+//! are one large product over all samples and positions. What remains for each position is the recurrence: a few rows times
+//! the weights of the state ([`PackedMatrix`]). Samples are independent there, so that each thread takes some of them
+//! through all positions without waiting for the others.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::activation::{sigmoid, tanh};
-use super::panels::Panels;
-use super::product::{Matrix, product_parallel};
+use super::gemm::{Matrix, gemm_parallel};
+use super::packed::PackedMatrix;
 use crate::kernels::arch;
 
-/// Multiply-adds of the recurrence from which it is worth more than one thread: about 100 microseconds of work.
-const WORTH_THREADS: usize = 1 << 22;
+/// Multiply-adds of the recurrence from which it uses several threads: about 100 microseconds of work.
+const MIN_PARALLEL_WORK: usize = 1 << 22;
 
-/// The parameters of a memory.
+/// The parameters of an LSTM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LstmWeights<'a> {
     /// For the inputs, `[4 hidden, inputs]`; the gates are `i, f, g, o`.
@@ -27,7 +27,7 @@ pub(crate) struct LstmWeights<'a> {
     pub(crate) bias: &'a [f32],
 }
 
-/// Where the gradients by the parameters are written to, all of them.
+/// The gradients with respect to the parameters, to be overwritten in full.
 #[derive(Debug)]
 pub(crate) struct LstmGradients<'a> {
     /// As [`LstmWeights::weight_ih`].
@@ -38,23 +38,23 @@ pub(crate) struct LstmGradients<'a> {
     pub(crate) bias: &'a mut [f32],
 }
 
-/// A memory of `hidden` units with what its backward pass needs. Rows of all buffers are those of `n` samples, each with
-/// its `t` positions one after the other.
+/// An LSTM of `hidden` units with the values that its backward pass needs. The rows of all buffers are those of `n` samples
+/// of `t` positions each.
 #[derive(Debug)]
 pub(crate) struct Lstm {
     inputs: usize,
     hidden: usize,
-    /// `[n, t, 4 hidden]`: what goes into the gates, then what comes out, then the gradient by what goes in.
+    /// `[n, t, 4 hidden]`: the inputs of the gates, then their outputs, then the gradients with respect to their inputs.
     gates: Vec<f32>,
     /// `[n, t, hidden]`: the cells.
     cells: Vec<f32>,
-    /// `[n, t, hidden]`: their hyperbolic tangents; in the backward pass the states before each position.
+    /// `[n, t, hidden]`: the hyperbolic tangents of the cells; after the backward pass the states before each position.
     tanh_cells: Vec<f32>,
-    /// Zeros, the cells before the first position.
+    /// The cells before the first position: zeros.
     start: Vec<f32>,
-    /// `[n, 2 hidden]`: the gradients by state and cells on their way back.
+    /// `[n, 2 hidden]`: the gradients with respect to states and cells that the backward pass carries along.
     carried: Vec<f32>,
-    panels: Panels,
+    panels: PackedMatrix,
 }
 
 impl Lstm {
@@ -67,7 +67,7 @@ impl Lstm {
             tanh_cells: Vec::new(),
             start: vec![0.0; hidden],
             carried: Vec::new(),
-            panels: Panels::default(),
+            panels: PackedMatrix::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Lstm {
         self.cells.resize(rows * hidden, 0.0);
         self.tanh_cells.resize(rows * hidden, 0.0);
         let weight = Matrix::new(weights.weight_ih, 4 * hidden, inputs).transposed();
-        product_parallel(1.0, Matrix::new(x, rows, inputs), weight, 0.0, &mut self.gates, 4 * hidden);
+        gemm_parallel(1.0, Matrix::new(x, rows, inputs), weight, 0.0, &mut self.gates, 4 * hidden);
         self.panels.copy_transposed(weights.weight_hh, hidden, 4 * hidden);
 
         let samples = self.samples_together(n, t);
@@ -97,8 +97,8 @@ impl Lstm {
         groups.for_each(forward);
     }
 
-    /// Propagates the gradient `dy` by the states back, after a forward pass of the same `x` that gave `y`: to the
-    /// parameters, and to `dx` if that is wanted.
+    /// From the gradient `dy` with respect to the states, computes those of the parameters and optionally that of the inputs,
+    /// `dx`. Follows a forward pass of the same `x` that gave `y`.
     pub(crate) fn backward(
         &mut self,
         weights: LstmWeights<'_>,
@@ -136,7 +136,7 @@ impl Lstm {
                 cells_gradient,
                 t,
             });
-            // The states before each position, in the place of what is no longer needed.
+            // The states before each position overwrite values that are no longer needed.
             for (before, y) in tanh_cells.chunks_exact_mut(t * hidden).zip(y.chunks_exact(t * hidden)) {
                 before[..hidden].fill(0.0);
                 before[hidden..].copy_from_slice(&y[..(t - 1) * hidden]);
@@ -145,8 +145,8 @@ impl Lstm {
 
         let gates = Matrix::new(&self.gates, rows, 4 * hidden);
         let before = Matrix::new(&self.tanh_cells, rows, hidden);
-        product_parallel(1.0, gates.transposed(), before, 0.0, weight_hh, hidden);
-        product_parallel(1.0, gates.transposed(), Matrix::new(x, rows, inputs), 0.0, weight_ih, inputs);
+        gemm_parallel(1.0, gates.transposed(), before, 0.0, weight_hh, hidden);
+        gemm_parallel(1.0, gates.transposed(), Matrix::new(x, rows, inputs), 0.0, weight_ih, inputs);
         bias.fill(0.0);
         arch().dispatch(
             #[inline(always)]
@@ -158,21 +158,21 @@ impl Lstm {
         );
         if let Some(dx) = dx {
             let weight = Matrix::new(weights.weight_ih, 4 * hidden, inputs);
-            product_parallel(1.0, gates, weight, 0.0, dx, inputs);
+            gemm_parallel(1.0, gates, weight, 0.0, dx, inputs);
         }
     }
 
-    /// How many samples one thread takes. It may depend on their number, since every row is computed by itself.
+    /// Samples per task. The number may depend on the threads, since every row is computed by itself.
     fn samples_together(&self, n: usize, t: usize) -> usize {
         let work = n * t * 4 * self.hidden * self.hidden;
-        let threads = if work < WORTH_THREADS { 1 } else { rayon::current_num_threads() };
+        let threads = if work < MIN_PARALLEL_WORK { 1 } else { rayon::current_num_threads() };
         n.div_ceil(threads).max(1)
     }
 }
 
 /// The forward pass of some samples through all positions.
 struct Forward<'a> {
-    panels: &'a Panels,
+    panels: &'a PackedMatrix,
     start: &'a [f32],
     bias: &'a [f32],
     gates: &'a mut [f32],
@@ -256,15 +256,15 @@ fn forward_cell<S: Simd>(
 
 /// The backward pass of some samples through all positions.
 struct Backward<'a> {
-    panels: &'a Panels,
+    panels: &'a PackedMatrix,
     start: &'a [f32],
     gates: &'a mut [f32],
     cells: &'a [f32],
     tanh_cells: &'a [f32],
     dy: &'a [f32],
-    /// `[samples, hidden]`: the gradient by the states of one position.
+    /// `[samples, hidden]`: the gradient with respect to the states of one position.
     states: &'a mut [f32],
-    /// `[samples, hidden]`: the gradient by the cells of the position before that.
+    /// `[samples, hidden]`: the gradient with respect to the cells of the position before.
     cells_gradient: &'a mut [f32],
     t: usize,
 }
@@ -303,8 +303,8 @@ impl WithSimd for Backward<'_> {
     }
 }
 
-/// From the gradients by state and cells of one sample at one position to those by what goes into the gates, which take
-/// the place of what came out of them, and by the cells before.
+/// From the gradients with respect to state and cells of one sample at one position, computes those with respect to the
+/// inputs of the gates, which overwrite the outputs of the gates, and those with respect to the cells before.
 #[inline(always)]
 fn backward_cell<S: Simd>(
     simd: S,

@@ -1,39 +1,38 @@
-//! Training's inner loops on the CPU, on plain slices: row-major, samples outermost, images as planes of channels.
+//! Kernels: the inner loops of training on the CPU, on row-major slices, images as `[n, channels, height, width]`.
 //!
-//! Vector instructions are chosen when the program runs, by `pulp` and by `gemm`: AVX-512, AVX2 or NEON, and plain code
-//! where there is none of them. Work is divided among threads by shapes alone, and every sum is taken in one order, so
-//! that results have the same bits for any number of threads.
+//! `pulp` and `gemm` choose the vector instructions at run time: AVX-512, AVX2 or NEON, else scalar code. Work is divided
+//! among threads by shapes alone, and every sum has one order, so that results have the same bits for any number of threads.
 
-// What runs inside of `pulp`'s dispatch gets its vector instructions only by being inlined there.
+// Code inside `pulp`'s dispatch is compiled with its vector instructions only if it is inlined there.
 #![allow(clippy::inline_always)]
 
 mod activation;
+mod batch_groups;
 pub(crate) mod bias;
-pub(crate) mod columns;
+mod copy;
 pub(crate) mod correction;
 pub(crate) mod direct;
 pub(crate) mod embedding;
-mod frame;
+pub(crate) mod gemm;
 pub(crate) mod geometry;
-mod groups;
-mod instructions;
+pub(crate) mod im2col;
 pub(crate) mod lstm;
 pub(crate) mod normalisation;
-mod panels;
+mod packed;
+mod padded;
 pub(crate) mod pooling;
-pub(crate) mod product;
 #[cfg(test)]
 mod reference;
-mod rows;
+mod simd;
 pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;
 pub(crate) mod winograd;
 
-pub(crate) use instructions::arch;
+pub(crate) use simd::arch;
 pub use vectorised::vectorised;
 
-/// Values in `[-1, 1)` for tests.
+/// Pseudorandom values in `[-1, 1)` for tests.
 #[cfg(test)]
 pub(crate) fn noise(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_769).wrapping_add(1);

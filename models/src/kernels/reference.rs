@@ -1,4 +1,4 @@
-//! Convolutions written down as in their definition, and the tests that every implementation passes.
+//! A reference implementation of convolution, and the tests that every other implementation passes.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(super) struct Case {
     pub(super) dy: Vec<f32>,
 }
 
-/// Values with the sums of the magnitudes of what each is a sum of.
+/// Sums, each with the sum of the magnitudes of its terms.
 pub(super) struct Sums {
     values: Vec<f64>,
     magnitudes: Vec<f64>,
@@ -32,7 +32,7 @@ impl Sums {
         self.magnitudes[index] += product.abs();
     }
 
-    /// Panics if some value is further from its sum than roundings explain.
+    /// Panics if a value is further from its sum than rounding explains.
     pub(super) fn assert_near(&self, what: &str, values: &[f32]) {
         assert_eq!(values.len(), self.values.len(), "{what}");
         for (index, &value) in values.iter().enumerate() {
@@ -128,7 +128,7 @@ macro_rules! convolution_tests {
 
         /// The output, the gradient of the weights, and that of the images.
         fn run(convolution: &mut $Convolution, case: &Case) -> [Vec<f32>; 3] {
-            // NaN shows what is read before it is written.
+            // NaN shows values that are read before they are written.
             let nan = |like: &[f32]| vec![f32::NAN; like.len()];
             let (mut y, mut dweight, mut dx) = (nan(&case.dy), nan(&case.weight), nan(&case.x));
             let finished = AtomicUsize::new(0);
@@ -149,7 +149,7 @@ macro_rules! convolution_tests {
             y.assert_near("y", &results[0]);
             dweight.assert_near("the weights' gradient", &results[1]);
             dx.assert_near("the images' gradient", &results[2]);
-            // Nothing of an earlier batch remains, not even of a smaller one.
+            // A later batch must not depend on an earlier one, not even on a smaller one.
             assert_eq!(run(&mut convolution, case), results);
             let half = case.n.div_ceil(2);
             let smaller = Case {

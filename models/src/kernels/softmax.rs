@@ -1,16 +1,16 @@
-//! The cross-entropy of logits, with its gradient.
+//! Softmax cross-entropy with its gradient.
 
 use super::activation::exp;
 use crate::kernels::arch;
 use pulp::{Simd, WithSimd};
 
-/// The mean over rows of `-log softmax(logits)[label]`, and its gradient by the logits, `(softmax - one-hot) / rows`.
+/// The mean over rows of `-log softmax(logits)[label]`, and its gradient `(softmax - one-hot) / rows`.
 ///
-/// `logits` and `gradient` are `[rows, classes]`. The maximum of a row is subtracted first, so that no logit is too large;
-/// a logit that is not a number, or all of a row infinite, makes the loss not a number. The sum over rows is taken in f64.
+/// `logits` and `gradient` are `[rows, classes]`. The maximum of a row is subtracted first, so that large logits do
+/// not overflow. A NaN, or a row of infinities, makes the loss NaN. The sum over rows is taken in f64.
 ///
 /// # Panics
-/// If a label is not below `classes`: they are checked when they are read.
+/// If a label is not below `classes`. The caller has checked them.
 pub(crate) fn cross_entropy(logits: &[f32], labels: &[u32], classes: usize, gradient: &mut [f32]) -> f64 {
     assert!(logits.len() == labels.len() * classes && gradient.len() == logits.len());
     arch().dispatch(CrossEntropy { logits, labels, classes, gradient })

@@ -1,13 +1,13 @@
-//! Updates of parameters in one pass.
+//! Steps of the optimiser, in one pass over the parameters.
 //!
-//! Each value is computed by itself, so long ones are divided among threads without changing a bit.
+//! Each value is computed by itself, so that dividing long slices among threads changes no bit.
 
 use rayon::prelude::*;
 
 use super::vectorised::vectorised;
 
-/// Values per task: some ten microseconds, from memory.
-const TASK: usize = 1 << 16;
+/// Values per task: about ten microseconds if they come from memory.
+const TASK_VALUES: usize = 1 << 16;
 
 /// `w <- w - rate (g + decay w)`.
 pub(crate) fn descend(w: &mut [f32], g: &[f32], rate: f32, decay: f32) {
@@ -39,10 +39,11 @@ pub(crate) fn descend_with_momentum(
             },
         );
     };
-    if w.len() < 2 * TASK {
+    if w.len() < 2 * TASK_VALUES {
         part(w, v, g);
     } else {
-        let tasks = w.par_chunks_mut(TASK).zip(v.par_chunks_mut(TASK)).zip(g.par_chunks(TASK));
+        let tasks =
+            w.par_chunks_mut(TASK_VALUES).zip(v.par_chunks_mut(TASK_VALUES)).zip(g.par_chunks(TASK_VALUES));
         tasks.for_each(|((w, v), g)| part(w, v, g));
     }
 }
@@ -62,10 +63,10 @@ fn each(y: &mut [f32], x: &[f32], f: impl Fn(&mut f32, f32) + Sync) {
             || y.iter_mut().zip(x).for_each(|(y, x)| f(y, *x)),
         );
     };
-    if y.len() < 2 * TASK {
+    if y.len() < 2 * TASK_VALUES {
         part(y, x);
     } else {
-        y.par_chunks_mut(TASK).zip(x.par_chunks(TASK)).for_each(|(y, x)| part(y, x));
+        y.par_chunks_mut(TASK_VALUES).zip(x.par_chunks(TASK_VALUES)).for_each(|(y, x)| part(y, x));
     }
 }
 
@@ -75,7 +76,7 @@ mod tests {
     use crate::kernels::reference::noise;
 
     /// From nothing to more than one task.
-    const LENGTHS: [usize; 5] = [0, 1, 31, 1000, 2 * TASK + 5];
+    const LENGTHS: [usize; 5] = [0, 1, 31, 1000, 2 * TASK_VALUES + 5];
 
     #[test]
     fn updates_are_those_of_the_formulas() {

@@ -3,7 +3,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::*;
 use crate::architecture::{Initialisation, Layer};
-use crate::masks::Masks;
+use crate::dropout_masks::Masks;
 use crate::params::MismatchKind;
 
 const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
@@ -123,7 +123,7 @@ fn load_and_read_copy() {
     other.scale(2.0);
     network.load(&other).unwrap();
     assert_eq!(network.params().unwrap(), other);
-    // The earlier snapshot has not followed.
+    // The earlier snapshot has not changed.
     assert_eq!(before, params());
 }
 

@@ -5,8 +5,8 @@ use super::*;
 use crate::architecture::{Architecture, Initialisation, Layer};
 use crate::batch::Batch;
 use crate::device::Backend;
+use crate::dropout_masks::Masks;
 use crate::kernels::noise;
-use crate::masks::Masks;
 use crate::mode::Mode;
 use crate::network::Network;
 use crate::params::ParamSet;
@@ -99,7 +99,7 @@ fn the_gradients_are_those_of_differences() {
             // A step of rate 1 without momentum is the gradient.
             let mut learner = Learner::new(&architecture(), &params, Sgd::plain(1.0), &backend).unwrap();
             let mut whole = 0.0;
-            let returned = learner.step_by(&batch, &mut |network, gradients| {
+            let returned = learner.step_with_loss(&batch, &mut |network, gradients| {
                 whole = loss.value(&terms(&loss, network, &batch, gradients));
                 Ok(whole)
             });
@@ -136,7 +136,7 @@ fn the_gradient_of_all_parameters_together_is_clipped() {
     for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let mut learner = Learner::new(&architecture(), &params, Sgd::plain(1.0), &backend).unwrap();
         learner.set_clip(Some(0.25));
-        let step = learner.step_by(&batch, &mut |network, gradients| {
+        let step = learner.step_with_loss(&batch, &mut |network, gradients| {
             Ok(loss.value(&terms(&loss, network, &batch, gradients)))
         });
         step.unwrap();

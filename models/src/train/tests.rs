@@ -6,10 +6,10 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 use crate::architecture::{Initialisation, Layer};
-use crate::metrics::evaluate;
+use crate::evaluate::evaluate;
 use crate::params::Array;
 
-/// What the first batch of a learner is run with.
+/// The mode of a learner's first batch.
 const TRAINING: Mode = Mode::Training(Masks::new(SEED, 0));
 const SEED: [u8; 32] = [5; 32];
 
@@ -25,7 +25,7 @@ fn max_pool(size: usize, stride: usize) -> Layer {
     Layer::MaxPool { size, stride, partial: false }
 }
 
-/// Images of which the convolutions of [`uneven`] leave over more on one axis than on the other, or nothing.
+/// Image sizes of which the strides in [`uneven`] leave over more on one axis than on the other, or nothing.
 const UNEVEN: [[usize; 3]; 4] = [[1, 6, 5], [1, 7, 6], [1, 8, 8], [1, 1, 4]];
 
 fn uneven() -> Vec<Layer> {
@@ -75,7 +75,7 @@ fn a_step_follows_its_own_batch_alone() {
         let learner = || Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
         let mut plain = learner();
         plain.step(&batch).unwrap();
-        // The gradient of some other loss was computed before, and nobody read it.
+        // A gradient of another loss was computed before and never used.
         let mut used = learner();
         let network = used.network();
         network.forward(batch.x(), batch.shape(), TRAINING).unwrap();
@@ -97,14 +97,14 @@ fn a_loss_of_ones_own_is_descended_on_as_the_cross_entropy_is() {
     for _ in 0..3 {
         let expected = by_labels.step(&batch).unwrap();
         let logits = own.predict(&unlabelled).unwrap().to_vec();
-        let found = own.step_by(&unlabelled, &mut |network, by| {
+        let found = own.step_with_loss(&unlabelled, &mut |network, by| {
             assert_eq!(network.logits(), logits, "a prediction is what a step of this network sees");
             Ok(cross_entropy(network.logits(), batch.y(), &mut by.logits))
         });
         assert_eq!(found.unwrap(), expected);
     }
     assert_eq!(own.params().unwrap(), by_labels.params().unwrap());
-    let diverged = own.step_by(&unlabelled, &mut |_, _| Ok(f32::NAN));
+    let diverged = own.step_with_loss(&unlabelled, &mut |_, _| Ok(f32::NAN));
     assert!(matches!(diverged, Err(ModelError::Diverged { .. })));
 }
 
@@ -195,7 +195,7 @@ fn a_learner_after_another_is_as_if_new() {
         used.gradient(&first).unwrap();
         let left = used.params().unwrap();
         let before: Vec<u32> = bits(&left);
-        let mut after = Learner::after(Some(used), &architecture, &params, plain, &Backend::cpu()).unwrap();
+        let mut after = Learner::reusing(Some(used), &architecture, &params, plain, &Backend::cpu()).unwrap();
         let mut fresh = Learner::new(&architecture, &params, plain, &Backend::cpu()).unwrap();
         after = after.with_seed(SEED);
         fresh = fresh.with_seed(SEED);
@@ -205,10 +205,10 @@ fn a_learner_after_another_is_as_if_new() {
         }
         assert_eq!(bits(&after.params().unwrap()), bits(&fresh.params().unwrap()), "{name}");
         assert_eq!(bits(&left), before, "what was read from the learner before stays");
-        // Another architecture: nothing of the first is used.
+        // Another architecture: the buffers of the first are not used.
         let other = Architecture::by_name("linear", &architecture.input, 3).unwrap();
         let params = other.initialise(|_| ChaCha8Rng::seed_from_u64(1)).unwrap();
-        let other = Learner::after(Some(after), &other, &params, plain, &Backend::cpu()).unwrap();
+        let other = Learner::reusing(Some(after), &other, &params, plain, &Backend::cpu()).unwrap();
         assert_eq!(other.params().unwrap(), params);
     }
 }
@@ -231,7 +231,7 @@ fn a_step_is_the_gradient_applied() {
         applied.apply(&gradient).unwrap();
     }
     assert_eq!(stepped.params().unwrap(), applied.params().unwrap());
-    // Loading forgets the velocity: from here on it is as if new.
+    // Loading resets the velocity: from here on the learner behaves like a new one.
     stepped.load(&params).unwrap();
     let mut fresh = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
     for _ in 0..2 {
@@ -246,11 +246,11 @@ fn a_step_is_the_gradient_applied() {
 #[test]
 fn every_built_in_learns_a_batch_by_heart() {
     for built_in in crate::architecture::BUILT_INS {
-        // Of the large ones a small case: the test is whether they learn.
+        // Small inputs for the large models: the test is whether they learn.
         let (input, samples, rate) = match built_in.name {
             "char-lstm" => (&[12][..], 4, 0.5),
             "word-lstm" => (&[10][..], 4, 0.5),
-            // Deep for its start, which it leaves slowly.
+            // Deep for its initialisation, so that it begins to learn slowly.
             "moon-cnn" => (built_in.input, 4, 0.05),
             "resnet-18" | "resnet-50" => (&[3, 8, 8][..], 4, 0.005),
             "vgg-16" => (built_in.input, 2, 0.002),
@@ -264,7 +264,7 @@ fn every_built_in_learns_a_batch_by_heart() {
         let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
         let first = learner.step(&batch).unwrap();
         let learned = (1..400).any(|_| {
-            // Momentum may carry it past, so that what it knows after the step counts too.
+            // Momentum may overshoot, so that the predictions after the step count too.
             let loss = learner.step(&batch).unwrap_or_else(|error| panic!("{}: {error}", built_in.name));
             loss < first / 5.0 && evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9
         });
@@ -309,7 +309,7 @@ fn sequences_take_a_label_per_position_and_tokens_of_the_vocabulary() {
     assert_eq!((batch.len(), batch.y().len()), (4, 16));
     learner.step(&batch).unwrap();
     assert_eq!(evaluate(learner.network(), [&batch]).unwrap().samples, 16);
-    assert_eq!(crate::metrics::predict(learner.network(), &batch).unwrap().len(), 16);
+    assert_eq!(crate::evaluate::predict(learner.network(), &batch).unwrap().len(), 16);
     let error = learner.step(&Batch::new(vec![0.0; 4], [1, 4], vec![0]).unwrap()).unwrap_err();
     assert!(matches!(error, ModelError::Labels { predictions: 4, labels: 1 }), "{error}");
     let error = learner.step(&Batch::new(vec![0.0, 1.0, 5.0, 2.0], [1, 4], vec![0; 4]).unwrap()).unwrap_err();

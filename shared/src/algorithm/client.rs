@@ -307,7 +307,7 @@ impl<'a> Client<'a> {
     /// A learner that starts from these parameters.
     fn learner(&mut self, start: &ParamSet, sgd: Sgd) -> Result<Learner, ModelError> {
         let done = self.workbench.as_mut().and_then(|bench| bench.learner.take());
-        let learner = Learner::after(done, &self.spec.architecture, start, sgd, self.device)?;
+        let learner = Learner::reusing(done, &self.spec.architecture, start, sgd, self.device)?;
         Ok(learner.with_seed(self.dropout_seed()))
     }
 

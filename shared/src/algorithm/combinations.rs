@@ -126,7 +126,7 @@ impl Setting {
                 Some(("training.measure", "training.measure.drift = true".to_owned()))
             }
             Self::Bare => {
-                let bare = architecture.filter(|architecture| !architecture.represents())?;
+                let bare = architecture.filter(|architecture| !architecture.has_representation())?;
                 Some(("model", format!("the model {}", bare.name)))
             }
             Self::UniformWeights if aggregation.weights == Weights::Uniform => {

@@ -274,7 +274,7 @@ impl Algorithm for Fafi {
                 &both
             };
             let mut terms = PrototypeTerms::default();
-            learner.step_by(batch, &mut |network, gradients| {
+            learner.step_with_loss(batch, &mut |network, gradients| {
                 let prototypes = network.parameter(&head)?;
                 let outputs = Prototyped {
                     representation: network.representation(),

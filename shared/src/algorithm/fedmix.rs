@@ -158,7 +158,7 @@ impl Objective for FedMix {
             }
             let rows = if self.lambda_2 > 0.0 { 3 * n } else { n };
             let (lambda_1, lambda_2) = (self.lambda_1 as f32, self.lambda_2 as f32);
-            let loss = learner.step_by(&Batch::unlabelled(x, shape(rows))?, &mut |network, by| {
+            let loss = learner.step_with_loss(&Batch::unlabelled(x, shape(rows))?, &mut |network, by| {
                 let logits = network.logits();
                 by.representation.clear();
                 by.parameters.clear();

@@ -46,7 +46,7 @@ impl Mix {
             Self::Logits => global.iter().zip(local).map(mixed).collect(),
             Self::Probabilities => {
                 let [global, local] =
-                    [global, local].map(|row| models::Prediction::of_logits(row).probabilities);
+                    [global, local].map(|row| models::Prediction::from_logits(row).probabilities);
                 global.iter().zip(&local).map(mixed).collect()
             }
         }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(Mix::Logits.combine(0.0, &global, &local), local);
         assert_eq!(Mix::Logits.combine(0.5, &[2.0, 0.0], &[4.0, 1.0]), [3.0, 0.5]);
         for (g, logits) in [(1.0, &global), (0.0, &local)] {
-            let expected = models::Prediction::of_logits(logits).probabilities;
+            let expected = models::Prediction::from_logits(logits).probabilities;
             assert_eq!(Mix::Probabilities.combine(g, &global, &local), expected);
         }
         let half = Mix::Probabilities.combine(0.5, &[0.0, 3f32.ln()], &[0.0, 0.0]);

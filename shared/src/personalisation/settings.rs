@@ -162,10 +162,10 @@ impl Method {
         if self.is_whole() {
             return Ok(());
         }
-        if !architecture.learns_in("head") && !architecture.learns_in("projection") {
+        if !architecture.learns_part("head") && !architecture.learns_part("projection") {
             return Err(Unfit::NoHead { method, model });
         }
-        if !architecture.learns_in("extractor") {
+        if !architecture.learns_part("extractor") {
             return Err(Unfit::NoExtractor { method, model });
         }
         if self == Self::Mf && architecture.vocabulary().is_some() {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use models::{Backend, Mode, ModelError, Network, ParamSet, largest};
+use models::{Backend, Mode, ModelError, Network, ParamSet, argmax};
 
 use super::features::{CHUNK, Features, prepared};
 use super::gate::{Gate, Rows};
@@ -311,6 +311,6 @@ impl Device<'_> {
 /// Counts rows of logits or of probabilities.
 fn count(tally: &mut Tally, labels: &[u32], scores: &[f32]) {
     for (&label, row) in labels.iter().zip(scores.chunks_exact(scores.len() / labels.len())) {
-        tally.count(label, largest(row) as u32);
+        tally.count(label, argmax(row) as u32);
     }
 }

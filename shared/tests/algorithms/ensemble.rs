@@ -163,7 +163,7 @@ fn a_step_is_that_of_the_loss_on_two_views() {
         drawn.view(&spec.data.preparation, "second view", &mut x);
         assert_ne!(x[..x.len() / 2], x[x.len() / 2..]);
         let batch = Batch::new(x, [12, 1, 4, 4], first.y().repeat(2))?;
-        let value = learner.step_by(&batch, &mut |network, gradients| {
+        let value = learner.step_with_loss(&batch, &mut |network, gradients| {
             let prototypes = network.parameter("head.out.weight")?;
             let outputs = models::Prototyped {
                 representation: network.representation(),

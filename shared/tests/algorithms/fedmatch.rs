@@ -181,7 +181,7 @@ fn the_helper_is_the_other_model_that_is_nearest_in_one_fixed_image() {
         let batch = Batch::unlabelled(x, [data.len(), 1, 2, 2]).unwrap();
         let mut learner = Learner::new(&spec.architecture, &theta, settings.sgd, &Backend::cpu()).unwrap();
         learner
-            .step_by(&batch, &mut |_, by| {
+            .step_with_loss(&batch, &mut |_, by| {
                 by.logits.clear();
                 for (row, p) in own.chunks(2).enumerate() {
                     // Of two votes a draw is one's own.

@@ -46,7 +46,7 @@ fn moon_takes_the_steps_of_its_objective() {
                 let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
                     mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
                 };
-                learner.step_with(&batch, &mut contrast).unwrap();
+                learner.step_with_term(&batch, &mut contrast).unwrap();
             }
         }
         federation.train(1);

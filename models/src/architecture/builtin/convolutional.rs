@@ -1,4 +1,4 @@
-//! Networks of convolutions one after the other.
+//! Convolutional networks without shortcuts.
 
 use super::{Given, Parts, conv, linear, pool};
 use crate::architecture::{Initialisation, Layer};
@@ -18,7 +18,7 @@ pub(super) fn cnn_mnist(given: &Given<'_>) -> Parts {
     Parts::plain(extractor, head)
 }
 
-/// Our own, for small devices: the first convolution halves the image, so that little is left to do at full resolution.
+/// A network of this project for small devices: the first convolution halves the image, to do little work at full resolution.
 pub(super) fn cnn_small(given: &Given<'_>) -> Parts {
     let extractor = vec![
         conv("conv1", 8, 5, 2, 2),
@@ -33,7 +33,7 @@ pub(super) fn cnn_small(given: &Given<'_>) -> Parts {
 
 /// The two convolutions that LeNet-5 and the encoder of MOON share.
 ///
-/// Images of less than 32 rows are padded by 2 as in `LeCun` et al. 1998, so 28x28 gives the same 400 features.
+/// Images of less than 32 rows are padded by 2 as in `LeCun` et al. 1998, so that 28x28 gives the same 400 features as 32x32.
 fn lenet_convolutions(input: &[usize]) -> Vec<Layer> {
     let padding = match input {
         &[_, height, _] if height < 32 => 2,
@@ -51,7 +51,7 @@ fn lenet_convolutions(input: &[usize]) -> Vec<Layer> {
 }
 
 /// LeNet-5 in the variant of Guo et al., APWeb-WAIM 2021: 62 006 parameters for 32x32 RGB, 61 706 for 28x28 or 32x32
-/// grey. The head is all fully connected layers, their `theta_C`.
+/// grey. The head consists of all fully connected layers, the paper's `theta_C`.
 pub(super) fn lenet_5(given: &Given<'_>) -> Parts {
     let extractor = lenet_convolutions(given.input);
     let head =
@@ -95,8 +95,8 @@ pub(super) fn cnn_cifar(given: &Given<'_>) -> Parts {
 /// Configuration D of Simonyan and Zisserman (ICLR 2015) for small images, without normalisation: thirteen 3x3
 /// convolutions, and 512 and 512 hidden units. 15 245 130 parameters for 32x32 RGB.
 ///
-/// Starts as He et al. 2015 say: from `PyTorch`'s default, whose fifteen rectified layers would divide the variance by
-/// 6^15, it does not learn. The head is all linear layers, which PFL-MoE (Guo et al. 2021) personalises.
+/// Initialised after He et al. 2015: with `PyTorch`'s default, fifteen rectified layers divide the variance by 6^15, and training
+/// makes no progress. The head consists of all linear layers, which PFL-MoE (Guo et al. 2021) personalises.
 pub(super) fn vgg_16(given: &Given<'_>) -> Parts {
     let mut extractor = vec![];
     for (stage, (out, convolutions)) in

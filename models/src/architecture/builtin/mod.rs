@@ -1,5 +1,4 @@
-//! The architectures that come with the crate. Adding one is one function and one line in [`BUILT_INS`], whose tests then
-//! cover it.
+//! Built-in architectures. Adding one takes one function and one entry in [`BUILT_INS`], whose tests then cover it.
 
 mod convolutional;
 mod perceptrons;
@@ -12,52 +11,52 @@ use serde::{Deserialize, Serialize};
 
 use super::{Architecture, ArchitectureError, Initialisation, Layer};
 
-/// An architecture known by name.
+/// A built-in architecture.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
     /// The name in configurations.
     pub name: &'static str,
-    /// One line on what it is.
+    /// A description in one line.
     pub summary: &'static str,
-    /// The shape of sample it is meant for; others may work.
+    /// The sample shape that it was designed for; others may work.
     pub input: &'static [usize],
-    /// The number of classes it is mostly told; of text, that of different tokens.
+    /// The usual number of classes; for text, the size of the vocabulary.
     pub classes: usize,
-    /// What its convolutions are normalised by unless something else is chosen; none if it has nothing to choose.
+    /// The default normalisation of its convolutions; `None` if there is no choice.
     pub norm: Option<Norm>,
     build: fn(&Given<'_>) -> Parts,
 }
 
-/// What the convolutions of an architecture are normalised by.
+/// The normalisation of the convolutions of an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Norm {
-    /// Nothing; they have biases instead.
+    /// None; the convolutions have biases instead.
     None,
-    /// [`Layer::BatchNorm`], as in the paper. Its statistics are those of whose data are in a batch.
+    /// [`Layer::BatchNorm`], as in the paper. Its statistics depend on the data of each client.
     Batch,
-    /// [`Layer::GroupNorm`] in 32 groups (Wu and He 2018), whose sense does not depend on whose data are in a batch (Hsieh
-    /// et al., ICML 2020).
+    /// [`Layer::GroupNorm`] in 32 groups (Wu and He 2018), which does not depend on the other samples of a batch and so works
+    /// with clients whose data differ (Hsieh et al., ICML 2020).
     Group,
 }
 
-/// What can be chosen of a built-in architecture; absent for what it has itself.
+/// The choices that a built-in architecture offers; `None` for its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// What its convolutions are normalised by.
+    /// The normalisation of its convolutions.
     pub norm: Option<Norm>,
-    /// What its weights start as.
+    /// The initial values of its weights.
     pub initialisation: Option<Initialisation>,
 }
 
-/// What an architecture is built for.
+/// The arguments for building an architecture.
 struct Given<'a> {
     input: &'a [usize],
     classes: usize,
     norm: Norm,
 }
 
-/// An architecture but for its name, input and classes.
+/// The layers of an architecture, without its name, input and classes.
 struct Parts {
     initialisation: Initialisation,
     extractor: Vec<Layer>,
@@ -66,7 +65,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Without a projection, from the usual start.
+    /// Without a projection, with the default initialisation.
     fn plain(extractor: Vec<Layer>, head: Vec<Layer>) -> Self {
         Self { initialisation: Initialisation::default(), extractor, projection: vec![], head }
     }

@@ -3,7 +3,7 @@
 use super::{Given, Parts, linear};
 use crate::architecture::Layer;
 
-/// Softmax regression. The extractor only flattens, so personalising the head is personalising all of it.
+/// Softmax regression. The extractor only flattens, so that the head is the whole model.
 pub(super) fn linear_model(given: &Given<'_>) -> Parts {
     Parts::plain(vec![Layer::Flatten], vec![linear("fc", given.classes)])
 }

@@ -53,15 +53,15 @@ pub(super) fn resnet_50(given: &Given<'_>) -> Parts {
 
 /// A residual block.
 struct Block {
-    /// What the names of its layers begin with.
+    /// The prefix of the names of its layers.
     name: String,
-    /// Channels within it.
+    /// Channels of its inner convolutions.
     width: usize,
     /// How often it halves the image.
     stride: usize,
 }
 
-/// Convolutions with what follows them.
+/// Convolutions followed by a normalisation.
 struct Layers {
     norm: Norm,
 }
@@ -72,7 +72,7 @@ impl Layers {
         self.named([name("conv"), name("norm")], out, kernel, stride)
     }
 
-    /// A convolution and its normalisation. Without one, the bias that it would have brought is the convolution's own.
+    /// A convolution and its normalisation. Without normalisation, the convolution has a bias.
     fn named(&self, [conv, norm]: [String; 2], out: usize, kernel: usize, stride: usize) -> Vec<Layer> {
         let bias = self.norm == Norm::None;
         let conv = Layer::Conv { name: conv, out, kernel, stride, padding: kernel / 2, bias };
@@ -87,7 +87,7 @@ impl Layers {
 /// As in Wu and He 2018.
 const GROUPS: usize = 32;
 
-/// A stem and four stages of so many blocks, which give `expansion` times their width.
+/// A stem and four stages of `blocks` residual blocks, whose output has `expansion` times their width.
 fn resnet(
     given: &Given<'_>,
     blocks: [usize; 4],

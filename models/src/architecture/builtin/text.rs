@@ -1,4 +1,4 @@
-//! Networks that predict what follows in a text.
+//! Language models.
 
 use super::{Given, Parts, linear};
 use crate::architecture::Layer;
@@ -14,7 +14,7 @@ pub(super) fn char_lstm(given: &Given<'_>) -> Parts {
 
 /// The word model of `McMahan` et al., AISTATS 2017, section 3: the next word after each of ten, embedded in 192 dimensions, by
 /// an LSTM of 256 units. With `V` words 459 776 + 449 `V` parameters: 4 949 776 for 10 000. The paper counts 4 950 544; the 768
-/// more are the peepholes of its LSTM, which hardly any library has kept.
+/// more are the peepholes of its LSTM, which hardly any library supports.
 pub(super) fn word_lstm(given: &Given<'_>) -> Parts {
     let embedding = Layer::Embedding { name: "embedding".to_owned(), vocabulary: given.classes, dim: 192 };
     let lstm = Layer::Lstm { name: "lstm".to_owned(), hidden: 256 };

@@ -1,14 +1,14 @@
-//! What each kind of layer makes of a shape.
+//! Shape inference for each kind of layer.
 
 use super::Inference;
 use crate::architecture::specs::{Initial, MAX_ELEMENTS, ParameterKind, check_size, too_large};
 use crate::architecture::{ArchitectureError, Layer, Quantity};
 use crate::kernels::pooling::{MAX_WINDOW, along};
 
-/// The most tokens: an f32, as which they come, holds every whole number up to 2^24.
+/// The largest vocabulary: samples hold tokens as f32, which represents every integer up to 2^24.
 const MAX_VOCABULARY: usize = 1 << 24;
 
-/// A layer and what it gets, for its errors.
+/// A layer and the shape of its input, for errors.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     label: &'a str,
@@ -30,7 +30,7 @@ impl Place<'_> {
 }
 
 impl Inference {
-    /// Accounts for one layer and gives the shape it produces.
+    /// Adds one layer and returns the shape of its output.
     pub(super) fn layer(
         &mut self,
         layer: &Layer,
@@ -120,16 +120,15 @@ impl Inference {
             return Err(place.needs(format!("at least {kernel} x {kernel} pixels with the padding")));
         };
         let weights = self.affine(place.label, &[out, channels, kernel, kernel], bias)?;
-        // The windows of a row of outputs are laid out side by side: large kernels with wide padding make much out of a
-        // small image.
+        // The im2col matrix of one row of outputs: large kernels with wide padding blow a small image up.
         check_size(place.label, &[channels, kernel, kernel, columns])?;
-        // Saturates, because the produced shape is checked only once it is known.
+        // Saturates, because the shape of the output is checked only afterwards.
         self.multiply((rows as u64).saturating_mul(columns as u64), weights);
         Ok(vec![out, rows, columns])
     }
 
-    /// Of batches, or of groups of channels of each sample: what scales and moves normalised channels, and for batches
-    /// their running statistics.
+    /// Batch normalisation, or with `groups` group normalisation: scale and offset of each channel, and for batch normalisation
+    /// its running statistics.
     fn normalisation(
         &mut self,
         place: Place<'_>,
@@ -177,7 +176,7 @@ impl Inference {
         let &[positions] = place.got else {
             return Err(place.needs("[positions] of tokens"));
         };
-        // One input, of those that stand for the token, is 1: each output is one weight.
+        // An embedding is a linear layer on a one-hot vector: each output is one weight.
         let (fans, kind) = ((1, dim), ParameterKind::Weight);
         self.declare(place.label, "weight", &[vocabulary, dim], fans, kind, Initial::Normal)?;
         Ok(vec![positions, dim])
@@ -194,7 +193,7 @@ impl Inference {
         let Some(gates @ ..=MAX_ELEMENTS) = gates else {
             return Err(too_large(place.label, Quantity::Values, gates));
         };
-        // All gates at all positions are computed before anything is made of them.
+        // The gates at all positions are in memory at the same time.
         check_size(place.label, &[positions, gates])?;
         let (label, kind, initial) = (place.label, ParameterKind::Weight, Initial::Uniform { fan: hidden });
         let from_input =

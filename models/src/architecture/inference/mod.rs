@@ -1,4 +1,4 @@
-//! Inference: what each layer receives and produces, and which parameters that takes.
+//! Shape inference: the input, output and parameters of each layer.
 
 mod layers;
 #[cfg(test)]
@@ -12,28 +12,28 @@ use super::specs::{
 use super::{Architecture, ArchitectureError, Initialisation, Layer, MAX_NESTING, Quantity};
 use crate::params::element_count;
 
-/// What one walk over the layers finds out.
+/// The results of one walk over the layers.
 #[derive(Default)]
 struct Inference {
     specs: Vec<ParameterSpec>,
-    /// Values that are learned.
+    /// Learned values.
     parameters: usize,
-    /// All values, with those of buffers.
+    /// Learned values and those of buffers.
     values: usize,
     multiply_adds: u64,
-    /// Values that a pass of one sample keeps: what goes in and what every layer gives.
+    /// Values that a training pass of one sample stores: the input and the output of each layer.
     activations: usize,
     layers: usize,
-    /// What the extractor gives for one sample.
+    /// The shape of one sample's features.
     features: Vec<usize>,
     output: Vec<usize>,
     initialisation: Initialisation,
-    /// The names used in the part that is walked over.
+    /// The names used in the current part.
     names: BTreeSet<String>,
 }
 
 impl Architecture {
-    /// The parameters this architecture needs, in the order of its layers. Succeeds exactly if the architecture is valid.
+    /// The parameters of this architecture, in the order of its layers. Succeeds if and only if the architecture is valid.
     ///
     /// # Errors
     /// [`ArchitectureError`] for the first layer that does not fit.
@@ -41,7 +41,7 @@ impl Architecture {
         self.infer().map(|inference| inference.specs)
     }
 
-    /// The number of parameters that are learned: without those of buffers.
+    /// The number of learned parameters, without buffers.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -57,8 +57,8 @@ impl Architecture {
         self.infer().map(|inference| inference.multiply_adds)
     }
 
-    /// The values that a training pass of one sample keeps: its own and those that every layer gives. The buffers between
-    /// layers take four bytes for each of them and for each sample of a batch, at most.
+    /// The values that a training pass of one sample stores: the sample and the output of each layer. The buffers between layers
+    /// take at most four bytes for each value and sample of a batch.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -66,7 +66,7 @@ impl Architecture {
         self.infer().map(|inference| inference.activations)
     }
 
-    /// The predictions made for one sample, each of which takes a label: 1, or the number of positions of a sequence.
+    /// The number of predictions for one sample, each of which takes a label: 1, or the number of positions of a sequence.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -75,7 +75,7 @@ impl Architecture {
         Ok(if let [positions, _] = output[..] { positions } else { 1 })
     }
 
-    /// The shape of one sample's features: of what the extractor gives.
+    /// The shape of one sample's features, the output of the extractor.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -104,7 +104,7 @@ impl Architecture {
 }
 
 impl Inference {
-    /// Accounts for layers one after the other, in a part or `depth` blocks deep in it, and gives the shape they produce.
+    /// Adds layers, which are `depth` residual blocks deep in a part, and returns the shape of their output.
     fn layers(
         &mut self,
         part: &str,
@@ -132,7 +132,7 @@ impl Inference {
             } else {
                 self.layer(layer, &label, &shape)?
             };
-            // Both summands are limited, so that their sum is a number.
+            // Both summands are limited, so that the sum does not overflow.
             self.activations += check_size(&label, &shape)?;
             if self.activations > MAX_ELEMENTS {
                 return Err(too_large(&label, Quantity::Activations, Some(self.activations)));
@@ -161,7 +161,7 @@ impl Inference {
         Ok(body)
     }
 
-    /// Declares the weight, `[outputs, inputs, ...]`, and the bias of a layer, and gives the number of weights.
+    /// Declares the weight, `[outputs, inputs, ...]`, and the bias of a layer. Returns the number of weights.
     fn affine(&mut self, label: &str, weight: &[usize], bias: bool) -> Result<usize, ArchitectureError> {
         let weights = element_count(weight).ok_or_else(|| too_large(label, Quantity::Parameters, None))?;
         let fans @ (fan, _) = (weights / weight[0], weights / weight[1]);
@@ -176,7 +176,7 @@ impl Inference {
         Ok(weights)
     }
 
-    /// Declares one tensor and gives the number of its values.
+    /// Declares one tensor. Returns the number of its values.
     fn declare(
         &mut self,
         label: &str,
@@ -200,14 +200,14 @@ impl Inference {
         Ok(count)
     }
 
-    /// Counts the multiply-adds of weights that are applied some number of times.
+    /// Adds the multiply-adds of `weights` weights that are applied `applications` times.
     fn multiply(&mut self, applications: u64, weights: usize) {
         self.multiply_adds = self.multiply_adds.saturating_add(applications.saturating_mul(weights as u64));
     }
 }
 
 impl Layer {
-    /// The shape that this layer produces from the shape it gets. `place` is the part or the branch that it is in.
+    /// The shape of this layer's output for an input of the shape `got`. `place` is the part or the branch that it is in.
     pub(crate) fn output(
         &self,
         part: &str,

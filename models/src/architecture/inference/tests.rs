@@ -148,7 +148,7 @@ fn normalisation_has_a_scale_and_buffers_that_are_no_parameters() {
     );
     assert_eq!(specs.iter().filter(|spec| spec.kind == ParameterKind::Buffer).count(), 4);
     assert_eq!(both.parameters(), Ok(8 + 8 + 16 + 27));
-    // Four channels of one pixel in four groups: nothing varies within a group.
+    // Four channels of one pixel in four groups: a group of one value has no variance.
     for refused in [group(0), group(3), group(8)] {
         let error = network(&[4, 2, 1], vec![refused], vec![]).parameter_specs();
         assert!(matches!(error, Err(ArchitectureError::Input { .. })), "{error:?}");
@@ -273,7 +273,7 @@ fn absurd_networks_are_refused_with_numbers() {
     let many = |count| network(&[3], vec![Layer::Relu; count], vec![]);
     assert!(many(MAX_LAYERS).parameter_specs().is_ok());
     assert!(error(many(MAX_LAYERS + 1)).contains("`extractor.relu-601`"));
-    // Blocks count, and so do the layers in them.
+    // Blocks count as layers, and so do the layers in them.
     let block = Layer::Residual { body: vec![Layer::Relu], shortcut: vec![Layer::Relu] };
     assert!(network(&[3], vec![block.clone(); MAX_LAYERS / 3], vec![]).parameter_specs().is_ok());
     assert!(network(&[3], vec![block; MAX_LAYERS / 3 + 1], vec![]).parameter_specs().is_err());

@@ -2,11 +2,11 @@
 
 use candle_core::{Result, Tensor};
 
-/// The convolution of `[n, c, h, w]` with a weight `[out, c, k, k]`, `stride` apart, padded with zeros.
+/// The convolution of `[n, c, h, w]` with a weight `[out, c, k, k]`, padded with zeros.
 ///
-/// The backward pass of candle's `conv2d` (0.11.1) takes the number of rows that the stride leaves over for
-/// that of columns too, and subtracts it from the image without its padding. Where they differ or are too
-/// many for that, the zeros are made part of the image here and what is left over is cut off.
+/// The backward pass of candle's `conv2d` (0.11.1) uses the number of rows that the stride leaves over for columns as well, and
+/// subtracts it from the size of the image without its padding. If the two numbers differ or are too large for that, the
+/// padding is made part of the image here and the rows and columns left over are cut off.
 pub(super) fn convolution(x: &Tensor, weight: &Tensor, stride: usize, padding: usize) -> Result<Tensor> {
     let (_, _, height, width) = x.dims4()?;
     let kernel = weight.dim(2)?;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use candle_core::{Tensor, Var};
 
 use crate::architecture::Layer;
+use crate::dropout_masks::{Masks, scale};
 use crate::error::ModelError;
-use crate::masks::{Masks, scale};
 use crate::mode::Mode;
 
 use convolution::convolution;
@@ -112,11 +112,11 @@ fn pure(f: impl Fn(&Tensor) -> candle_core::Result<Tensor> + Send + Sync + 'stat
     Box::new(move |x, _| f(x).map_err(FAILED))
 }
 
-/// For `map_err`: the tensor library failed while the network ran.
+/// The error of a failed pass, for `map_err`.
 const FAILED: fn(candle_core::Error) -> ModelError =
     |source| ModelError::Candle { operation: "running the network", source };
 
-/// Leaves out what the mask, which is made on the host, does not keep.
+/// Applies the dropout mask, which is generated on the host.
 fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> candle_core::Result<Tensor> {
     let scale = scale(rate);
     let kept = masks.kept(label, rate).take(x.elem_count());

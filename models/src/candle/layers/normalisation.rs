@@ -7,7 +7,7 @@ use crate::error::ModelError;
 use crate::kernels::normalisation::{EPSILON, MOMENTUM};
 use crate::mode::Mode;
 
-/// Batch normalisation. candle's own divides by n-1, so that one-sample batches give NaN.
+/// Batch normalisation. Candle's own divides by n-1, so that one-sample batches give NaN.
 #[derive(Debug)]
 pub(crate) struct BatchNorm {
     pub(super) label: String,
@@ -33,7 +33,7 @@ impl BatchNorm {
     fn train(&self, x: &Tensor) -> Result<Tensor> {
         let (n, channels, pixels) = planes(x)?;
         let flat = x.reshape((n, channels, pixels))?;
-        // In two steps, so that the sums of single precision are short ones.
+        // In two steps, which keeps the single-precision sums short.
         let mean = |x: &Tensor| x.mean_keepdim(2)?.mean_keepdim(0);
         let center = mean(&flat)?;
         let centered = flat.broadcast_sub(&center)?;
@@ -49,7 +49,7 @@ impl BatchNorm {
         let (n, channels, pixels) = planes(x)?;
         let column = |buffer: &Var| buffer.as_detached_tensor().reshape((1, channels, 1));
         let centered = x.reshape((n, channels, pixels))?.broadcast_sub(&column(&self.running_mean)?)?;
-        // Sent as a difference in 16 bits, what is left of a variance may be a little below 0.
+        // A variance that was sent as a difference in 16 bits may be slightly negative by rounding.
         let variance = column(&self.running_var)?.relu()?;
         let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
         scaled(&normal, &self.weight, &self.bias)?.reshape(x.shape())
@@ -120,7 +120,7 @@ mod tests {
     use candle_core::Device;
 
     use super::*;
-    use crate::masks::Masks;
+    use crate::dropout_masks::Masks;
 
     const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 

@@ -6,12 +6,12 @@ use crate::kernels::pooling::along;
 
 /// The maximum over windows of `size` x `size`, `stride` apart.
 ///
-/// Not candle's own `max_pool2d`: the backward pass of that (0.11.1) divides the gradient by the window's area, and loses
-/// most of it if rows or columns are left over. Here the windows are made a dimension and the first maximum is gathered
-/// from it, so that the gradient goes back whole to the one place it came from.
+/// The backward pass of candle's own `max_pool2d` (0.11.1) divides the gradient by the window's area, and loses most of it if
+/// rows or columns are left over. Here the windows become a dimension from which the first maximum is gathered, so that the
+/// whole gradient goes to that one pixel.
 ///
-/// Windows that reach beyond the image, which are wanted if `partial`, repeat its last row and column: that changes no
-/// maximum, and the first of equals, which gets the gradient, is the one in the image.
+/// If `partial`, windows that reach beyond the image repeat its last row and column. That changes no maximum, and the first of
+/// equal values, which gets the gradient, is inside the image.
 pub(super) fn max(x: &Tensor, size: usize, stride: usize, partial: bool) -> Result<Tensor> {
     let (windows, shape) = windows(x, size, stride, partial)?;
     let first = windows.argmax_keepdim(D::Minus1)?;
@@ -31,7 +31,7 @@ fn windows(x: &Tensor, size: usize, stride: usize, partial: bool) -> Result<(Ten
     let apart = if size == stride && rows * size <= height && columns * size <= width {
         x.narrow(2, 0, rows * size)?.narrow(3, 0, columns * size)?
     } else {
-        // Every row of every window, then every column, so that windows that overlapped lie side by side.
+        // Copies every row of every window, then every column, so that overlapping windows become adjacent.
         let places = |count: usize, last: usize| {
             let place =
                 move |window: usize| (0..size).map(move |place| (window * stride + place).min(last) as u32);

@@ -1,4 +1,4 @@
-//! Tokens and memory in candle's operations.
+//! Embedding and LSTM in candle's operations.
 
 use candle_core::{Result, Tensor, Var};
 
@@ -6,7 +6,7 @@ use super::{FAILED, linear};
 use crate::error::ModelError;
 use crate::token::check_token;
 
-/// A table of vectors, one per token.
+/// An embedding table: one vector per token.
 #[derive(Debug)]
 pub(crate) struct Embedding {
     pub(super) weight: Var,
@@ -30,7 +30,7 @@ impl Embedding {
     }
 }
 
-/// A long short-term memory.
+/// An LSTM.
 #[derive(Debug)]
 pub(crate) struct Lstm {
     pub(super) weight_ih: Var,

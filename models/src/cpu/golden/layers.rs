@@ -1,4 +1,4 @@
-//! Every operator, loss and optimiser: `models/tests/golden/kernels.py` made the numbers.
+//! Golden tests of every operator, loss and optimiser, by `models/tests/golden/kernels.py`.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use crate::architecture::Layer;
 use crate::cpu::operator::PassContext;
 use crate::cpu::parameter::Parameter;
 use crate::cpu::plan::Planner;
+use crate::dropout_masks::Masks;
 use crate::engine::UpdateMode;
 use crate::loss::cross_entropy;
-use crate::masks::Masks;
 use crate::mode::Mode;
 use crate::params::Array;
 use crate::sgd::Sgd;
 
 const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
-/// What layers give and what their backward pass gives; gradients and parameters by name.
+/// The results of a forward and a backward pass; gradients and parameters by name.
 struct Pass {
     output: Vec<f32>,
     gradients: BTreeMap<String, Vec<f32>>,
@@ -211,7 +211,7 @@ fn embedding() {
 
 #[test]
 fn long_short_term_memory() {
-    // The states of one case begin elsewhere than at 0, which no layer of ours does.
+    // One case has initial states other than 0, which the layer does not support.
     for case in Golden::open("lstm").cases().filter(|case| !case.has("h_0")) {
         let hidden = case.setting("hidden");
         let layers: Vec<Layer> = (0..case.setting("layers"))
@@ -220,7 +220,7 @@ fn long_short_term_memory() {
         let mut parameters = BTreeMap::new();
         for layer in 0..layers.len() {
             let bias = case.values(&format!("bias_ih_l{layer}"));
-            // Ours is the sum of the two that PyTorch keeps; both have its gradient.
+            // The one bias is the sum of PyTorch's two, which both have its gradient.
             let bias =
                 bias.iter().zip(case.values(&format!("bias_hh_l{layer}"))).map(|(a, b)| a + b).collect();
             parameters.insert(format!("p.l{layer}.bias"), Array::new([4 * hidden], bias).unwrap());

@@ -1,4 +1,4 @@
-//! Everything against numbers computed by `PyTorch` in double precision: the scripts beside `models/tests/golden` made them.
+//! Golden tests against numbers that `PyTorch` computed in double precision, by the scripts beside `models/tests/golden`.
 
 mod layers;
 mod networks;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::params::Array;
 
-/// One file of cases.
+/// A file of test cases.
 struct Golden {
     bytes: Vec<u8>,
     cases: BTreeMap<String, Value>,
@@ -78,12 +78,12 @@ impl Case {
         self.settings[name].as_u64().unwrap() as usize
     }
 
-    /// Compares with the tensor's own magnitude as the measure.
+    /// Compares relative to the tensor's own magnitude.
     fn check(&self, name: &str, found: &[f32]) {
         self.check_within(2e-5, name, found);
     }
 
-    /// The same, within a share of that magnitude.
+    /// Compares within a fraction of the tensor's magnitude.
     fn check_within(&self, share: f64, name: &str, found: &[f32]) {
         let expected = &self.tensors[name].1;
         assert_eq!(found.len(), expected.len(), "{} {name}", self.name);

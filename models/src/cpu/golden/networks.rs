@@ -1,4 +1,5 @@
-//! Whole networks: three steps of one, made by `models/tests/golden/kernels.py`, and a forward pass of each, by `models.py`.
+//! Golden tests of whole networks: three steps of one by `models/tests/golden/kernels.py`, and a forward pass of each by
+//! `models.py`.
 
 use super::{Case, Golden, noise};
 use crate::architecture::{Architecture, BUILT_INS, Initial, Norm, ParameterKind, ParameterSpec, Variant};
@@ -46,7 +47,7 @@ fn three_steps_of_a_network() {
     }
 }
 
-/// What `models.py` fills tensor number `stream` with.
+/// The values with which `models.py` fills tensor number `stream`.
 fn filled(stream: usize, spec: &ParameterSpec) -> Array {
     let (scale, offset) = match (spec.initial, spec.kind) {
         (Initial::Uniform { fan }, ParameterKind::Weight) if is_recurrent(spec) => {

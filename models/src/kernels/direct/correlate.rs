@@ -1,19 +1,19 @@
-//! The sum of shifted runs, for several output channels at once.
+//! Sums of shifted runs for several output channels at once.
 
 use pulp::Simd;
 
-/// A linear filter: each output channel at each place is the sum over the taps of a weight times the value that stands at
-/// the place plus the tap's offset.
+/// A linear filter: the value of an output channel at an index is the sum over the taps of a weight times the input at that
+/// index plus the tap's offset.
 pub(super) struct Filter {
     out: usize,
     /// The offset of each tap, and the index of its weight for the first output channel.
     taps: Vec<(usize, usize)>,
-    /// From the weight of an output channel to that of the next.
+    /// Distance from the weight of an output channel to that of the next.
     out_stride: usize,
     offsets: Vec<usize>,
     /// Output channels that are computed together.
     block: usize,
-    /// The weights by blocks of channels, taps, and channels within the block; zero for channels beyond the last.
+    /// The weights, `[blocks of channels][taps][channels of a block]`; zero for channels beyond the last.
     packed: Vec<f32>,
 }
 
@@ -31,12 +31,12 @@ impl Filter {
         Self { out, taps, out_stride, offsets, block, packed }
     }
 
-    /// Output channels whose results [`Filter::apply`] holds at the same time.
+    /// Output channels that [`Filter::apply`] computes at the same time.
     pub(super) fn block(&self) -> usize {
         self.block
     }
 
-    /// Takes over new weights.
+    /// Packs new weights.
     pub(super) fn load(&mut self, weight: &[f32]) {
         let size = self.taps.len() * self.block;
         for (index, block) in self.packed.chunks_exact_mut(size.max(1)).enumerate() {
@@ -50,8 +50,9 @@ impl Filter {
         }
     }
 
-    /// Calls `done(channel, run)` with the results of each output channel at the places `0..span`. `runs` has room for
-    /// [`Filter::block`] runs of `span` and an overrun each. `x` must reach an overrun beyond what the last place reads.
+    /// Calls `done(channel, run)` with the results of each output channel at the indices `0..span`. `runs` has room for
+    /// [`Filter::block`] runs of `span` values plus an overrun each. `x` must be longer by an overrun than the last result
+    /// needs.
     #[inline(always)]
     pub(super) fn apply<S: Simd>(
         &self,
@@ -84,7 +85,7 @@ impl Filter {
     }
 }
 
-/// All places of one block of `O` channels, `V` vectors of places at a time.
+/// All results of one block of `O` channels, `V` vectors at a time.
 #[inline(always)]
 fn block<S: Simd, const O: usize, const V: usize>(
     simd: S,
@@ -106,7 +107,7 @@ fn block<S: Simd, const O: usize, const V: usize>(
     }
 }
 
-/// `V` vectors of places of `O` channels, all in registers.
+/// `V` vectors of results of `O` channels, all in registers.
 #[inline(always)]
 fn tile<S: Simd, const O: usize, const V: usize>(
     simd: S,

@@ -1,41 +1,40 @@
-//! Convolution without columns, for few channels and any kernel, stride and padding.
+//! Direct convolution without im2col, for few channels and any kernel, stride and padding.
 //!
-//! Each image is copied into a [`Frame`], in which every tap of the kernel sees all its pixels as one run. The output is then
-//! a sum of shifted runs ([`correlate`]), the gradient of the image is another one over the frame of the gradient, and the
-//! gradient of the weights are products of runs ([`weights`]).
+//! Each image is copied into a [`PaddedLayout`], in which each tap of the kernel reads one contiguous run. The output is a sum
+//! of shifted runs ([`correlate`]), the gradient of the image another one over the padded gradient, and the gradient of the
+//! weights consists of products of runs ([`weights`]).
 
 mod correlate;
 mod weights;
 
 use self::correlate::Filter;
-use self::weights::{Frames, add_products};
-use super::frame::{Frame, OVERRUN, Phase};
+use self::weights::{PaddedImages, add_products};
+use super::batch_groups::{for_groups, groups, groups_of};
 use super::geometry::Geometry;
-use super::groups::{for_groups, groups, groups_of};
+use super::padded::{OVERRUN, PaddedLayout, Phase};
 use crate::kernels::arch;
 use pulp::{Arch, Simd, WithSimd};
 
-/// For the gradient of the weights, images are taken together up to so many values, 512 KiB: half of what a core has for
-/// itself.
-const TOGETHER: usize = 1 << 17;
-/// Places that the sums for the gradient of the weights should at least run over before they leave their registers.
-const LONG: usize = 512;
+/// Values that may be processed together: 512 KiB, half of a core's own cache.
+const MAX_CACHED_VALUES: usize = 1 << 17;
+/// The least values that a sum for the gradient of the weights runs over before it leaves its register.
+const MIN_SUM_LENGTH: usize = 512;
 
 /// A convolution with its scratch memory.
 pub(crate) struct Direct {
     arch: Arch,
-    frame: Frame,
+    frame: PaddedLayout,
     out: usize,
     /// The offsets of the taps in the frame of an image.
     taps: Vec<usize>,
     forward: Filter,
-    /// For each phase of the image, what its gradient is made of.
+    /// For each phase of the image, the filter that computes its gradient.
     backward: Vec<(Phase, Filter)>,
     scratch: Vec<Scratch>,
-    shares: Vec<Share>,
+    partials: Vec<PartialGradient>,
 }
 
-/// What one group of images works with, one after the other.
+/// The scratch memory of one group of images.
 #[derive(Default)]
 struct Scratch {
     image: Vec<f32>,
@@ -44,9 +43,9 @@ struct Scratch {
     runs: Vec<f32>,
 }
 
-/// One group's share of the gradient of the weights.
+/// One group's sum for the gradient of the weights, with its scratch memory.
 #[derive(Default)]
-struct Share {
+struct PartialGradient {
     images: Vec<f32>,
     gradients: Vec<f32>,
     weight: Vec<f32>,
@@ -54,7 +53,7 @@ struct Share {
 
 impl Direct {
     pub(crate) fn new(geometry: Geometry, out: usize) -> Self {
-        let frame = Frame::new(geometry);
+        let frame = PaddedLayout::new(geometry);
         let taps = frame.taps();
         let forward = Filter::new(out, taps.iter().copied().zip(0..).collect(), geometry.taps());
         let area = geometry.kernel * geometry.kernel;
@@ -62,15 +61,16 @@ impl Direct {
             .phases()
             .map(|phase| (phase, Filter::new(geometry.channels, frame.gradient_taps(&phase, out), area)))
             .collect();
-        let (scratch, shares) = (Vec::new(), Vec::new());
-        Self { arch: arch(), frame, out, taps, forward, backward, scratch, shares }
+        let (scratch, partials) = (Vec::new(), Vec::new());
+        Self { arch: arch(), frame, out, taps, forward, backward, scratch, partials }
     }
 
-    /// Whether this is the faster way, as far as measured: if an image and its gradient stay in the cache of a core, and the
-    /// weights beside them. With more channels, [`super::columns::Columns`] reads its weights for several images at once.
+    /// Whether this is faster than im2col, by measurement: if an image, its gradient and the weights fit into the cache of a
+    /// core. With more channels, [`super::im2col::Im2col`] reuses its weights for several images.
     pub(crate) fn suits(geometry: Geometry, out: usize) -> bool {
-        let frame = Frame::new(geometry);
-        frame.image_size() + frame.gradient_size(out) <= TOGETHER && out * geometry.taps() <= TOGETHER / 2
+        let frame = PaddedLayout::new(geometry);
+        frame.image_size() + frame.gradient_size(out) <= MAX_CACHED_VALUES
+            && out * geometry.taps() <= MAX_CACHED_VALUES / 2
     }
 
     /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.
@@ -86,7 +86,7 @@ impl Direct {
         self.forward.load(weight);
         let (arch, frame, filter) = (self.arch, &self.frame, &self.forward);
         let (image, image_output) = (frame.geometry.image(), self.out * frame.geometry.places());
-        let scratch = for_each_group(&mut self.scratch, groups(n, self.out * self.taps.len() * frame.span));
+        let scratch = first_groups(&mut self.scratch, groups(n, self.out * self.taps.len() * frame.span));
         for_groups(scratch, n, y, image_output, &|scratch, images, y| {
             let x = &x[images.start * image..images.end * image];
             scratch.image.resize(frame.image_size(), 0.0);
@@ -95,8 +95,7 @@ impl Direct {
         });
     }
 
-    /// With `dy` the gradient of the output, writes that of the weights to `dweight` and, if wanted, that of the images to
-    /// `dx`.
+    /// From the gradient `dy` of the output, computes that of the weights, `dweight`, and optionally that of the images, `dx`.
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],
@@ -118,7 +117,7 @@ impl Direct {
         let (image, image_output) = (frame.geometry.image(), out * frame.geometry.places());
         let runs = filters.iter().map(|(phase, filter)| filter.block() * (frame.phase_span(phase) + OVERRUN));
         let runs = runs.max().unwrap_or(0);
-        let scratch = for_each_group(&mut self.scratch, groups(n, out * self.taps.len() * frame.span));
+        let scratch = first_groups(&mut self.scratch, groups(n, out * self.taps.len() * frame.span));
         for_groups(scratch, n, dx, image, &|scratch, images, dx| {
             let dy = &dy[images.start * image_output..images.end * image_output];
             scratch.gradient.resize(frame.gradient_size(out), 0.0);
@@ -129,42 +128,42 @@ impl Direct {
 
     fn backward_weights(&mut self, x: &[f32], dy: &[f32], n: usize, dweight: &mut [f32]) {
         let (arch, frame, taps, out) = (self.arch, &self.frame, &self.taps[..], self.out);
-        let size = LONG.div_ceil(frame.span.max(1));
+        let size = MIN_SUM_LENGTH.div_ceil(frame.span.max(1));
         let count = groups_of(size, n, out * taps.len() * frame.span);
-        let shares = for_each_group(&mut self.shares, count);
-        for_groups(shares, n, &mut [], 0, &|share, images, _| {
-            share.weight.clear();
-            share.weight.resize(out * taps.len(), 0.0);
+        let partials = first_groups(&mut self.partials, count);
+        for_groups(partials, n, &mut [], 0, &|partial, images, _| {
+            partial.weight.clear();
+            partial.weight.resize(out * taps.len(), 0.0);
             let (image, image_output) = (frame.geometry.image(), out * frame.geometry.places());
             let x = &x[images.start * image..images.end * image];
             let dy = &dy[images.start * image_output..images.end * image_output];
-            arch.dispatch(BackwardWeights { frame, taps, out, share, x, dy });
+            arch.dispatch(BackwardWeights { frame, taps, out, partial, x, dy });
         });
-        sum_shares(shares.iter().map(|share| &share.weight[..]), dweight);
+        sum_partials(partials.iter().map(|partial| &partial.weight[..]), dweight);
     }
 }
 
-/// The first `count` of what groups have, made if they are not there yet.
-fn for_each_group<G: Default>(groups: &mut Vec<G>, count: usize) -> &mut [G] {
+/// The first `count` groups, created on first use.
+fn first_groups<G: Default>(groups: &mut Vec<G>, count: usize) -> &mut [G] {
     if groups.len() < count {
         groups.resize_with(count, G::default);
     }
     &mut groups[..count]
 }
 
-/// The sum of the groups' shares, in their order.
-fn sum_shares<'a>(mut shares: impl Iterator<Item = &'a [f32]>, sum: &mut [f32]) {
-    match shares.next() {
+/// The sum over the groups, in their order.
+fn sum_partials<'a>(mut partials: impl Iterator<Item = &'a [f32]>, sum: &mut [f32]) {
+    match partials.next() {
         Some(first) => sum.copy_from_slice(first),
         None => sum.fill(0.0),
     }
-    for share in shares {
-        sum.iter_mut().zip(share).for_each(|(sum, share)| *sum += share);
+    for partial in partials {
+        sum.iter_mut().zip(partial).for_each(|(sum, partial)| *sum += partial);
     }
 }
 
 struct Forward<'a, F> {
-    frame: &'a Frame,
+    frame: &'a PaddedLayout,
     filter: &'a Filter,
     scratch: &'a mut Scratch,
     x: &'a [f32],
@@ -191,7 +190,7 @@ impl<F: Fn(&mut [f32])> WithSimd for Forward<'_, F> {
 }
 
 struct BackwardImages<'a> {
-    frame: &'a Frame,
+    frame: &'a PaddedLayout,
     filters: &'a [(Phase, Filter)],
     scratch: &'a mut Scratch,
     dy: &'a [f32],
@@ -206,7 +205,7 @@ impl WithSimd for BackwardImages<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { frame, filters, scratch, dy, dx, image_output } = self;
         if frame.geometry.stride > 1 {
-            dx.fill(0.0); // No output sees some of the pixels.
+            dx.fill(0.0); // Some pixels are read by no output.
         }
         let image = frame.geometry.image();
         for (dx, dy) in dx.chunks_exact_mut(image).zip(dy.chunks_exact(image_output)) {
@@ -222,10 +221,10 @@ impl WithSimd for BackwardImages<'_> {
 }
 
 struct BackwardWeights<'a> {
-    frame: &'a Frame,
+    frame: &'a PaddedLayout,
     taps: &'a [usize],
     out: usize,
-    share: &'a mut Share,
+    partial: &'a mut PartialGradient,
     x: &'a [f32],
     dy: &'a [f32],
 }
@@ -235,16 +234,17 @@ impl WithSimd for BackwardWeights<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { frame, taps, out, share, x, dy } = self;
-        let Share { images, gradients, weight } = share;
+        let Self { frame, taps, out, partial, x, dy } = self;
+        let PartialGradient { images, gradients, weight } = partial;
         let (image, image_output) = (frame.geometry.image(), out * frame.geometry.places());
         let (image_size, gradient_size) = (frame.image_size(), frame.gradient_size(out));
-        let together = (TOGETHER / (image_size + gradient_size)).clamp(1, (x.len() / image).max(1));
-        if images.len() < together * image_size {
-            images.resize(together * image_size, 0.0);
-            gradients.resize(together * gradient_size, 0.0);
+        let images_per_block =
+            (MAX_CACHED_VALUES / (image_size + gradient_size)).clamp(1, (x.len() / image).max(1));
+        if images.len() < images_per_block * image_size {
+            images.resize(images_per_block * image_size, 0.0);
+            gradients.resize(images_per_block * gradient_size, 0.0);
         }
-        for (x, dy) in x.chunks(together * image).zip(dy.chunks(together * image_output)) {
+        for (x, dy) in x.chunks(images_per_block * image).zip(dy.chunks(images_per_block * image_output)) {
             for (x, to) in x.chunks_exact(image).zip(images.chunks_exact_mut(image_size)) {
                 frame.embed(x, to);
             }
@@ -253,7 +253,7 @@ impl WithSimd for BackwardWeights<'_> {
             }
             let count = x.len() / image;
             let (images, gradients) = (&images[..count * image_size], &gradients[..count * gradient_size]);
-            add_products(simd, Frames { frame, images, gradients, out }, taps, weight);
+            add_products(simd, PaddedImages { frame, images, gradients, out }, taps, weight);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! The gradient of the weights: products of two runs, summed over all places and images.
+//! The gradient of the weights of a direct convolution: dot products of runs.
 
 use pulp::Simd;
 
-use crate::kernels::frame::Frame;
+use crate::kernels::padded::PaddedLayout;
 
-/// Taps whose sums are held in registers together.
+/// Taps whose sums are in registers at the same time.
 const TAPS: usize = 4;
 
-/// Some images and the gradients of their outputs, in frames one after the other.
+/// Some images and the gradients of their outputs, in the padded layout.
 #[derive(Clone, Copy)]
-pub(super) struct Frames<'a> {
-    pub(super) frame: &'a Frame,
+pub(super) struct PaddedImages<'a> {
+    pub(super) frame: &'a PaddedLayout,
     pub(super) images: &'a [f32],
     pub(super) gradients: &'a [f32],
     pub(super) out: usize,
@@ -19,7 +19,7 @@ pub(super) struct Frames<'a> {
 /// Adds to `weight` `[out, taps]`, for each output channel and tap, the sum over images and places of the gradient times
 /// the image at the tap's offset. The sums of a few channels and taps stay in registers through all images.
 #[inline(always)]
-pub(super) fn add_products<S: Simd>(simd: S, frames: Frames, offsets: &[usize], weight: &mut [f32]) {
+pub(super) fn add_products<S: Simd>(simd: S, frames: PaddedImages, offsets: &[usize], weight: &mut [f32]) {
     let mut first = 0;
     while first < frames.out {
         let left = (frames.out - first).min(if S::REGISTER_COUNT >= 32 { 6 } else { 2 });
@@ -37,7 +37,7 @@ pub(super) fn add_products<S: Simd>(simd: S, frames: Frames, offsets: &[usize], 
 #[inline(always)]
 fn channels<S: Simd, const O: usize>(
     simd: S,
-    frames: Frames,
+    frames: PaddedImages,
     first: usize,
     offsets: &[usize],
     weight: &mut [f32],
@@ -53,17 +53,17 @@ fn channels<S: Simd, const O: usize>(
     O
 }
 
-/// `O` channels and `T` taps. Runs are read to the end of their last vector: there, the gradient is zero.
+/// `O` channels and `T` taps. Runs are read to the end of their last vector, where the gradient is zero.
 #[inline(always)]
 fn tile<S: Simd, const O: usize, const T: usize>(
     simd: S,
-    frames: Frames,
+    frames: PaddedImages,
     first: usize,
     offsets: &[usize; T],
     weight: &mut [f32],
     taps: usize,
 ) {
-    let Frames { frame, images, gradients, out } = frames;
+    let PaddedImages { frame, images, gradients, out } = frames;
     let length = frame.span.next_multiple_of(S::F32_LANES);
     let mut sums = [[simd.splat_f32s(0.0); T]; O];
     let pairs = images.chunks_exact(frame.image_size()).zip(gradients.chunks_exact(frame.gradient_size(out)));

@@ -24,7 +24,7 @@ impl Case {
         Self { inputs, hidden, n, t, lists, dy: noise(n * t * hidden, 5) }
     }
 
-    /// The states in f64, straight from the equations.
+    /// The states in f64, by the equations.
     fn naive(&self, [weight_ih, weight_hh, bias, x]: [&[f64]; 4]) -> Vec<f64> {
         let (inputs, hidden) = (self.inputs, self.hidden);
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -68,7 +68,7 @@ fn states_and_gradients_are_those_of_double_precision() {
     for (inputs, hidden, n, t) in [(1, 1, 1, 1), (3, 2, 2, 4), (2, 5, 7, 3), (4, 17, 1, 2), (1, 3, 6, 5)] {
         let case = Case::new(inputs, hidden, n, t);
         let mut lstm = Lstm::new(inputs, hidden);
-        // What a larger batch leaves behind does not matter.
+        // State left by a larger batch must not show.
         Case::new(inputs, hidden, n + 2, t + 1).run(&mut lstm);
         let (y, slopes) = case.run(&mut lstm);
         let lists = case.lists.clone().map(|list| list.into_iter().map(f64::from).collect::<Vec<f64>>());
@@ -98,7 +98,7 @@ fn states_and_gradients_are_those_of_double_precision() {
 fn threads_do_not_show() {
     // Enough work for threads, and samples that they cannot share evenly.
     let case = Case::new(5, 96, 7, 20);
-    const { assert!(7 * 20 * 4 * 96 * 96 > WORTH_THREADS) };
+    const { assert!(7 * 20 * 4 * 96 * 96 > MIN_PARALLEL_WORK) };
     let bits = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let (y, slopes) = pool.install(|| case.run(&mut Lstm::new(5, 96)));

@@ -2,17 +2,17 @@
 
 use rayon::prelude::*;
 
-use super::planes::{affine, combine, for_each, gradient_sums, moments};
+use super::plane::{affine, combine, for_each, gradient_sums, moments};
 use super::{EPSILON, MOMENTUM, NormGradients};
 
-/// Normalises each channel by its mean and variance: over the batch in training, running ones in evaluation.
+/// Normalises each channel by its mean and variance: those of the batch in training, the running ones in evaluation.
 #[derive(Debug)]
 pub(crate) struct BatchNorm {
     channels: usize,
     pixels: usize,
     /// Of each channel: mean, and one over the standard deviation.
     statistics: Vec<[f64; 2]>,
-    /// Of each channel: the sums of the gradient, plain and times the normalised values.
+    /// Of each channel: the sum of the gradient, and that of the gradient times the normalised values.
     sums: Vec<[f64; 2]>,
 }
 
@@ -25,7 +25,7 @@ impl BatchNorm {
     /// mean and unbiased variance.
     ///
     /// # Panics
-    /// If there is one value per channel, which the caller refuses.
+    /// If there is only one value per channel, which the caller refuses.
     pub(crate) fn train(
         &mut self,
         (weight, bias): (&[f32], &[f32]),
@@ -60,7 +60,7 @@ impl BatchNorm {
     ) {
         for ((statistics, &mean), &variance) in self.statistics.iter_mut().zip(running_mean).zip(running_var)
         {
-            // Sent as a difference in 16 bits, what is left of a variance may be a little below 0.
+            // A variance that was sent as a difference in 16 bits may be slightly negative by rounding.
             *statistics = [f64::from(mean), 1.0 / (f64::from(variance).max(0.0) + EPSILON).sqrt()];
         }
         self.normalise((weight, bias), x, y);

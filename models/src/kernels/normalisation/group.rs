@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::planes::{affine, combine, for_each, gradient_sums, moments};
+use super::plane::{affine, combine, for_each, gradient_sums, moments};
 use super::{EPSILON, NormGradients};
 
 /// Normalises each group of channels of each image by its own mean and variance.
@@ -13,7 +13,7 @@ pub(crate) struct GroupNorm {
     groups: usize,
     /// Of each image and group: mean, and one over the standard deviation.
     statistics: Vec<[f64; 2]>,
-    /// Of each image and channel: the sums of the gradient, plain and times the normalised values.
+    /// Of each image and channel: the sum of the gradient, and that of the gradient times the normalised values.
     sums: Vec<[f64; 2]>,
 }
 

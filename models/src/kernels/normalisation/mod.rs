@@ -1,28 +1,28 @@
 //! Batch, group and local response normalisation of images `[n, channels, pixels]`.
 //!
-//! The first two are sums over planes, the pixels of one channel of one image, and then one affine function for each. Sums within
-//! a plane are taken in single precision in 16 parts, those over planes in double precision, in one order.
+//! The first two are sums over planes, the pixels of one channel of one image, followed by one affine function of each plane.
+//! Sums within a plane are taken in single precision in 16 parts, those over planes in double precision, in one order.
 
 mod batch;
 mod group;
-mod planes;
-mod response;
+mod local_response;
+mod plane;
 
 pub(crate) use batch::BatchNorm;
 pub(crate) use group::GroupNorm;
-pub(crate) use response::{LocalResponseNorm, Response};
+pub(crate) use local_response::{LocalResponse, LocalResponseNorm};
 
-/// Added to variances, so that channels without any stay finite: the default of `PyTorch`.
+/// Added to variances, so that the results for constant channels are finite: the default of `PyTorch`.
 pub(crate) const EPSILON: f64 = 1e-5;
 
-/// How far the buffers of batch normalisation move to each batch: the default of `PyTorch`.
+/// The weight of a new batch in the running statistics: the default of `PyTorch`.
 pub(crate) const MOMENTUM: f64 = 0.1;
 
-/// Where the gradients by a normalisation's parameters are written to, `[channels]` each.
+/// The gradients with respect to the parameters of a normalisation, `[channels]` each.
 #[derive(Debug)]
 pub(crate) struct NormGradients<'a> {
-    /// By the scale.
+    /// Of the scale.
     pub(crate) weight: &'a mut [f32],
-    /// By the offset.
+    /// Of the offset.
     pub(crate) bias: &'a mut [f32],
 }

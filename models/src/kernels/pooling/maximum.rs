@@ -1,29 +1,29 @@
-//! The maxima of windows.
+//! Max pooling.
 
 use super::Windows;
-use crate::kernels::groups::for_groups;
-use crate::kernels::rows::copy_row;
+use crate::kernels::batch_groups::for_groups;
+use crate::kernels::copy::copy_row;
 use crate::kernels::vectorised::vectorised;
 
-/// In place of the place of a maximum: the rectifier lets nothing through.
-const NOWHERE: u16 = u16::MAX;
-/// The most rows and columns of a window of [`MaxPool`]: it has fewer pixels than [`NOWHERE`]. Architectures with larger
-/// ones are refused.
+/// Instead of the place of a maximum: the rectifier set it to 0, and it gets no gradient.
+const NO_MAXIMUM: u16 = u16::MAX;
+/// The largest size of a window of [`MaxPool`], so that every place in it is below [`NO_MAXIMUM`]. Architectures with larger
+/// windows are refused.
 pub(crate) const MAX_WINDOW: usize = 255;
 
-/// The maxima of windows, which remembers where they were; if wanted, rectified: `max(x, 0)`.
+/// The maxima of windows, optionally rectified, `max(x, 0)`. Remembers the place of each maximum for the backward pass.
 ///
-/// Among equals the first counts, by rows. NaN counts as the largest of all and does not hide.
+/// Among equal values the first one counts, in row-major order. NaN counts as the largest of all, so that it stays visible.
 pub(crate) struct MaxPool {
     windows: Windows,
     rectify: bool,
     groups: Vec<Maxima>,
 }
 
-/// What one group of images remembers and works with.
+/// The places of the maxima of one group of images, and its scratch memory.
 #[derive(Default)]
 struct Maxima {
-    /// The place of each maximum in its window, by rows.
+    /// The place of each maximum in its window, in row-major order.
     places: Vec<u16>,
     /// The upper and lower rows of windows, with room for some planes.
     upper: Vec<f32>,
@@ -31,7 +31,7 @@ struct Maxima {
 }
 
 impl MaxPool {
-    /// None for windows of more than 255 x 255.
+    /// `None` for windows larger than [`MAX_WINDOW`].
     pub(crate) fn new(windows: Windows, rectify: bool) -> Option<Self> {
         assert!(windows.size > 0 && windows.stride > 0, "windows have pixels and differ");
         (windows.size <= MAX_WINDOW).then(|| Self { windows, rectify, groups: Vec::new() })
@@ -91,10 +91,10 @@ impl MaxPool {
     }
 }
 
-/// The larger of two values with its place: the second only if it is larger or NaN.
+/// The larger of two values with its place; the second only if it is larger or NaN.
 #[inline(always)]
 fn larger((a, at_a): (f32, u16), (b, at_b): (f32, u16)) -> (f32, u16) {
-    // The negation makes NaN count as larger, and comes first, so that NaN is not replaced either.
+    // No comparison with a NaN in `a` is true, so that it is kept.
     let second = (b > a) | b.is_nan();
     (if second { b } else { a }, if second { at_b } else { at_a })
 }
@@ -102,21 +102,21 @@ fn larger((a, at_a): (f32, u16), (b, at_b): (f32, u16)) -> (f32, u16) {
 #[inline(always)]
 fn rectified((value, place): (f32, u16), rectify: bool) -> (f32, u16) {
     let kept = !rectify || value > 0.0;
-    (if rectify && value < 0.0 { 0.0 } else { value }, if kept { place } else { NOWHERE })
+    (if rectify && value < 0.0 { 0.0 } else { value }, if kept { place } else { NO_MAXIMUM })
 }
 
 impl Maxima {
-    /// Windows of 2 x 2 side by side. The upper rows of all windows are brought together, and the lower ones: then all
-    /// windows are alike, and the short rows of small images take no time of their own.
+    /// Adjacent windows of 2 x 2. The upper rows of all windows are copied into one buffer and the lower rows into another, so
+    /// that the loop over windows is long even for the short rows of small images.
     #[inline(always)]
     fn by_pairs(&mut self, windows: &Windows, rectify: bool, x: &[f32], y: &mut [f32]) {
         let (height, width) = (windows.height, windows.width);
         let (row, pooled) = (2 * windows.columns(), windows.rows() * windows.columns());
-        let together = planes_together(windows);
-        self.upper.resize(together * 2 * pooled, 0.0);
-        self.lower.resize(together * 2 * pooled, 0.0);
-        let outputs = y.chunks_mut(together * pooled).zip(self.places.chunks_mut(together * pooled));
-        for (x, (y, places)) in x.chunks(together * height * width).zip(outputs) {
+        let planes = planes_per_block(windows);
+        self.upper.resize(planes * 2 * pooled, 0.0);
+        self.lower.resize(planes * 2 * pooled, 0.0);
+        let outputs = y.chunks_mut(planes * pooled).zip(self.places.chunks_mut(planes * pooled));
+        for (x, (y, places)) in x.chunks(planes * height * width).zip(outputs) {
             let rows = x.chunks_exact(height * width).flat_map(|x| x.chunks_exact(2 * width));
             let to = self.upper.chunks_exact_mut(row).zip(self.lower.chunks_exact_mut(row));
             for (x, (upper, lower)) in rows.zip(to) {
@@ -131,9 +131,9 @@ impl Maxima {
     fn back_by_pairs(&mut self, windows: &Windows, dy: &[f32], dx: &mut [f32]) {
         let (height, width) = (windows.height, windows.width);
         let (row, pooled) = (2 * windows.columns(), windows.rows() * windows.columns());
-        let together = planes_together(windows);
-        let inputs = dy.chunks(together * pooled).zip(self.places.chunks(together * pooled));
-        for (dx, (dy, places)) in dx.chunks_mut(together * height * width).zip(inputs) {
+        let planes = planes_per_block(windows);
+        let inputs = dy.chunks(planes * pooled).zip(self.places.chunks(planes * pooled));
+        for (dx, (dy, places)) in dx.chunks_mut(planes * height * width).zip(inputs) {
             back_from_maxima(dy, places, &mut self.upper, &mut self.lower);
             let mut from = self.upper.chunks_exact(row).zip(self.lower.chunks_exact(row));
             for plane in dx.chunks_exact_mut(height * width) {
@@ -160,7 +160,7 @@ impl Maxima {
             for (window, (y, place)) in y.iter_mut().zip(places).enumerate() {
                 let (row, column) = (window / columns, window % columns);
                 let corner = windows.corner(row, column);
-                // What a partial window has of the rows and columns of a whole one.
+                // The rows and columns of a partial window that are inside the image.
                 let high = size.min(windows.height - row * windows.stride);
                 let wide = size.min(windows.width - column * windows.stride);
                 let mut maximum = (x[corner], 0);
@@ -182,7 +182,7 @@ impl Maxima {
         let inputs = dy.chunks_exact(rows * columns).zip(self.places.chunks_exact(rows * columns));
         for (dx, (dy, places)) in dx.chunks_exact_mut(windows.height * windows.width).zip(inputs) {
             for (window, (dy, &place)) in dy.iter().zip(places).enumerate() {
-                if place != NOWHERE {
+                if place != NO_MAXIMUM {
                     let corner = windows.corner(window / columns, window % columns);
                     let place = usize::from(place);
                     dx[corner + place / size * windows.width + place % size] += dy;
@@ -192,7 +192,7 @@ impl Maxima {
     }
 }
 
-// Functions of their own, since then the compiler knows that their arguments do not overlap, and takes vectors.
+// Separate functions, so that the compiler knows that their arguments do not overlap and vectorises them.
 
 #[inline(always)]
 fn maxima(upper: &[f32], lower: &[f32], y: &mut [f32], places: &mut [u16], rectify: bool) {
@@ -213,7 +213,7 @@ fn back_from_maxima(dy: &[f32], places: &[u16], upper: &mut [f32], lower: &mut [
     }
 }
 
-/// Planes of images worked on at once: enough for long loops, few enough for the first cache.
-fn planes_together(windows: &Windows) -> usize {
+/// Planes processed at a time: enough for long loops, few enough for the first-level cache.
+fn planes_per_block(windows: &Windows) -> usize {
     (2048 / (windows.height * windows.width)).max(1)
 }

@@ -1,15 +1,15 @@
-//! The means of windows.
+//! Average pooling.
 
 use std::ops::Range;
 
 use super::Windows;
-use crate::kernels::groups::for_groups;
+use crate::kernels::batch_groups::for_groups;
 use crate::kernels::vectorised::vectorised;
 
 /// The means of windows.
 pub(crate) struct AveragePool {
     windows: Windows,
-    /// Groups have nothing of their own.
+    /// Groups need no scratch memory.
     groups: Vec<()>,
 }
 

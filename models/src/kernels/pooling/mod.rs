@@ -1,5 +1,7 @@
-//! Pooling of images by windows without padding. Rows and columns that fill no window are left out, as in `PyTorch`, or make
-//! partial windows, as in `PyTorch` with `ceil_mode`.
+//! Pooling of images over windows without padding.
+//!
+//! Rows and columns at the end that fill no window are left out, as in `PyTorch`, or form partial windows, as in `PyTorch`
+//! with `ceil_mode`.
 
 mod maximum;
 mod mean;
@@ -9,7 +11,7 @@ mod tests;
 pub(crate) use maximum::{MAX_WINDOW, MaxPool};
 pub(crate) use mean::AveragePool;
 
-use super::groups::groups;
+use super::batch_groups::groups;
 
 /// The sizes of a pooling of images `[channels, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +21,17 @@ pub(crate) struct Windows {
     pub(crate) width: usize,
     pub(crate) size: usize,
     pub(crate) stride: usize,
-    /// Whether windows that begin in the image and reach beyond it count, with the pixels that they have.
+    /// Whether windows that begin in the image and reach beyond it count, over the pixels inside.
     pub(crate) partial: bool,
 }
 
 impl Windows {
-    /// Rows of windows; none if none fits.
+    /// Rows of windows; 0 if no window fits.
     pub(crate) fn rows(&self) -> usize {
         self.along(self.height)
     }
 
-    /// Columns of windows; none if none fits.
+    /// Columns of windows; 0 if no window fits.
     pub(crate) fn columns(&self) -> usize {
         self.along(self.width)
     }
@@ -49,12 +51,12 @@ impl Windows {
         self.channels * self.height * self.width
     }
 
-    /// Values that one image is pooled to.
+    /// Values of the output for one image.
     pub(crate) fn pooled(&self) -> usize {
         self.channels * self.rows() * self.columns()
     }
 
-    /// The groups for `n` images: a value takes about as long as ten multiplications of a convolution.
+    /// The groups for `n` images. A value takes about as long as ten multiplications of a convolution.
     fn groups(&self, n: usize) -> usize {
         groups(n, 10 * self.image())
     }
@@ -65,7 +67,7 @@ impl Windows {
     }
 }
 
-/// Windows along an axis of `input` pixels; none if none fits.
+/// Windows along an axis of `input` pixels; 0 if no window fits.
 pub(crate) fn along(input: usize, size: usize, stride: usize, partial: bool) -> usize {
     match input.checked_sub(size) {
         None => 0,

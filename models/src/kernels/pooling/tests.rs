@@ -35,7 +35,7 @@ fn pixels(windows: &Windows, n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Few different values, so that there are many equals, and some of both signs.
+/// Values of both signs, few of them different, so that many are equal.
 fn steps(count: usize) -> Vec<f32> {
     noise(count, 5).iter().map(|value| (value * 4.0).round()).collect()
 }
@@ -47,7 +47,7 @@ proptest! {
             let mut pool = MaxPool::new(windows, rectify).expect("small windows");
             let mut y = vec![f32::NAN; n * windows.pooled()];
             let mut dx = vec![f32::NAN; x.len()];
-            // Twice, so that what remains of the first time would show.
+            // Twice, so that state left by the first call would show.
             pool.forward(&noise(x.len(), 6), &mut y, n);
             pool.forward(&x, &mut y, n);
             let dy = noise(y.len(), 7);

@@ -1,10 +1,10 @@
-//! Values that begin at a cache line.
+//! Buffers aligned to cache lines.
 
 /// Values in a vector of AVX-512 and in a cache line.
 const LINE: usize = 16;
 
-/// Scratch that begins at a cache line: a vector that crosses two of them takes twice as long to load. (The
-/// allocator puts large blocks 16 bytes after a page.)
+/// A scratch buffer that begins at a cache line: loading a vector that crosses two lines takes twice as long. (The allocator
+/// puts large blocks 16 bytes after the start of a page.)
 #[derive(Debug, Default)]
 pub(super) struct Aligned {
     values: Vec<f32>,
@@ -13,11 +13,11 @@ pub(super) struct Aligned {
 }
 
 impl Aligned {
-    /// Makes room for at least `length` values. What was there is lost if there is not enough of it.
+    /// Makes room for at least `length` values. The old values are lost if the buffer has to grow.
     pub(super) fn prepare(&mut self, length: usize) {
         if length > self.length {
             self.values = vec![0.0; length + LINE];
-            // An offset that cannot be found costs speed alone.
+            // Without an offset the buffer is unaligned, and only slower.
             self.first = self.values.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
             self.length = length;
         }

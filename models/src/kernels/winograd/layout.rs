@@ -1,29 +1,29 @@
-//! From planes to the slabs of the points and back, a frame of channels at a time.
+//! Transforms of whole images between channels-first planes and the slabs of the points, one frame of channels at a time.
 
 use std::cell::Cell;
 
 use super::aligned::Aligned;
-use super::frame::{Interleave, LANES, Separate};
+use super::interleave::{Interleave, LANES, Separate};
 use super::points::POINTS;
-use super::tiles::{Content, Row, SLABS, Tiling, collect, spread};
+use super::tiles::{Operand, Row, SLABS, Tiling, collect, spread};
 use crate::kernels::arch;
 
-/// The most values in a frame of more than one vector of channels: half of what a core has for itself.
-const FRAME: usize = 1 << 15;
+/// Limit of the values in a frame of more than one vector of channels: half of a core's own cache.
+const MAX_FRAME_VALUES: usize = 1 << 15;
 
-/// How the planes of one image, or the kernels of some channels, are cut into tiles.
+/// The tiles of the planes of one image, or of the kernels of some channels.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    content: Content,
+    operand: Operand,
     kernel: usize,
     pub(super) tiling: Tiling,
-    /// For each pixel of a plane, its place in the frame.
+    /// For each pixel of a plane, its index in the frame.
     places: Vec<u32>,
     /// Pixels of the frame.
     pixels: usize,
 }
 
-/// Some of the channels of slabs.
+/// A range of the channels of slabs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channels {
     pub(super) first: usize,
@@ -32,22 +32,21 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// All of them. A row is an odd number of cache lines, lest the same channel of many tiles falls into the
-    /// same set of a cache.
+    /// All `count` channels. A row is an odd number of cache lines, so that the same channel of many tiles does not fall into
+    /// the same set of a cache.
     pub(super) fn all(count: usize) -> Self {
         let point = count.next_multiple_of(LANES);
         Self { first: 0, count, row: Row { point, tile: POINTS * point + LANES } }
     }
 
-    /// Their parts of at most `width` channels: the first, counted from this one's, and their number.
+    /// Parts of at most `width` channels: the offset of each from the first channel, and its number of channels.
     fn parts(self, width: usize) -> impl Iterator<Item = (usize, usize)> {
         (0..self.count).step_by(width).map(move |first| (first, width.min(self.count - first)))
     }
 }
 
 impl Layout {
-    /// Planes of `height` x `width` with a border of `padding` zeros, under `rows` x `columns` tiles for
-    /// `kernel`.
+    /// Planes of `height` x `width` with a border of `padding` zeros, covered by `rows` x `columns` tiles for `kernel`.
     pub(super) fn inputs(
         kernel: usize,
         (rows, columns): (usize, usize),
@@ -57,7 +56,7 @@ impl Layout {
         let side = 7 - kernel;
         let (tall, line) = (rows * side + kernel - 1, columns * side + kernel - 1);
         Self {
-            content: Content::Inputs,
+            operand: Operand::Inputs,
             kernel,
             tiling: Tiling { rows, columns, down: side * line, across: side, line },
             places: places((height, width), padding, line),
@@ -74,7 +73,7 @@ impl Layout {
         let side = 7 - kernel;
         let line = columns * side;
         Self {
-            content: Content::Outputs,
+            operand: Operand::Outputs,
             kernel,
             tiling: Tiling { rows, columns, down: side * line, across: side, line },
             places: places((height, width), 0, line),
@@ -86,7 +85,7 @@ impl Layout {
     pub(super) fn taps(kernel: usize, count: usize) -> Self {
         let taps = kernel * kernel;
         Self {
-            content: Content::Taps,
+            operand: Operand::Taps,
             kernel,
             tiling: Tiling { rows: 1, columns: count, down: 0, across: taps, line: kernel },
             places: (0..(count * taps) as u32).collect(),
@@ -96,11 +95,11 @@ impl Layout {
 
     /// Channels in a frame.
     fn width(&self, channels: Channels) -> usize {
-        let fit = FRAME / self.pixels.max(1) / LANES * LANES;
+        let fit = MAX_FRAME_VALUES / self.pixels.max(1) / LANES * LANES;
         channels.count.next_multiple_of(LANES).min(fit.max(LANES))
     }
 
-    /// Transforms planes that begin `stride` values apart, one per channel, to the first tiles of the slabs.
+    /// Transforms planes, one per channel and `stride` values apart, into the first tiles of the slabs.
     pub(super) fn spread(
         &self,
         planes: &[f32],
@@ -119,9 +118,9 @@ impl Layout {
                     arch().dispatch(Interleave { planes, stride, count, places, frame, width });
                 }
                 let slabs = slabs.each_mut().map(|slab| &mut slab[channels.first + first..]);
-                // Parts of a frame beyond the last channel have no place in the slabs.
+                // The slabs have no room for the lanes beyond the last channel.
                 let used = count.next_multiple_of(LANES);
-                spread(self.content, self.kernel, (frame, width, used), self.tiling, slabs, channels.row);
+                spread(self.operand, self.kernel, (frame, width, used), self.tiling, slabs, channels.row);
             }
         });
     }
@@ -137,12 +136,12 @@ impl Layout {
         let width = self.width(channels);
         with_frame(self.pixels * width, |frame| {
             for (first, count) in channels.parts(width) {
-                if matches!(self.content, Content::Inputs) {
+                if matches!(self.operand, Operand::Inputs) {
                     frame.fill(0.0);
                 }
                 let slabs = slabs.map(|slab| &slab[channels.first + first..]);
                 let used = count.next_multiple_of(LANES);
-                collect(self.content, self.kernel, slabs, channels.row, self.tiling, (frame, width, used));
+                collect(self.operand, self.kernel, slabs, channels.row, self.tiling, (frame, width, used));
                 for lane in (0..count).step_by(LANES) {
                     let (places, frame) = (&self.places[..], &frame[lane..]);
                     let planes = &mut planes[(first + lane) * stride..];
@@ -154,13 +153,13 @@ impl Layout {
     }
 }
 
-/// The places of the pixels of a plane in a frame of which a row has `line` pixels.
+/// The indices of the pixels of a plane in a frame with `line` pixels per row.
 fn places((height, width): (usize, usize), padding: usize, line: usize) -> Vec<u32> {
     let place = |row: usize, column: usize| ((row + padding) * line + column + padding) as u32;
     (0..height).flat_map(|row| (0..width).map(move |column| place(row, column))).collect()
 }
 
-/// Runs `f` on this thread's frame, of any content. It stays in the caches from one image and layer to the
+/// Runs `f` on this thread's frame, which has undefined values. The frame stays in the cache from one image and layer to the
 /// next.
 fn with_frame<T>(values: usize, f: impl FnOnce(&mut [f32]) -> T) -> T {
     thread_local! {

@@ -1,5 +1,4 @@
-//! Convolutions of stride 1 with few multiplications: F(4x4, 3x3) for kernels of size 3 and F(2x2, 5x5) for
-//! size 5.
+//! Winograd convolution of stride 1: F(4x4, 3x3) for kernels of size 3 and F(2x2, 5x5) for size 5.
 //!
 //! Both cut the images into tiles of 6 x 6 inputs, `d`, that give `m x m` outputs, `m = 7 - kernel`, and
 //! compute them as `y = A^T [sum over channels of (G g G^T) . (B^T d B)] A` with 36 multiplications per pair
@@ -8,15 +7,14 @@
 //! are the transposes:
 //!
 //! * for the weights `G^T [sum over tiles of (A dy A^T) . (B^T d B)] G`,
-//! * for the images `B [sum over outputs of (G g G^T) . (A dy A^T)] B^T`, where tiles overlap added.
+//! * for the images `B [sum over outputs of (G g G^T) . (A dy A^T)] B^T`, added up where tiles overlap.
 //!
-//! A group of images at a time goes through the three phases (transform, products, transform), in slabs
-//! `[tiles, channels]`, one per pair of points. Images and slabs are shared out to the threads of the current
-//! rayon pool; each is computed by one thread, and sums over groups are in order, so the results do not
-//! depend on the number of threads.
+//! One group of images at a time goes through the three phases (transform, products, transform), in slabs `[tiles, channels]`,
+//! one per pair of points. The threads of the current rayon pool divide images and slabs among them; each is computed by one
+//! thread, and sums over groups are in order, so that the results do not depend on the number of threads.
 
 mod aligned;
-mod frame;
+mod interleave;
 mod layout;
 mod points;
 mod slabs;
@@ -28,42 +26,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use super::gemm::gemm;
 use super::geometry::Geometry;
-use super::product::product;
 use aligned::Aligned;
-use frame::LANES;
+use interleave::LANES;
 use layout::{Channels, Layout};
 use points::POINTS;
 use slabs::Slabs;
 
-/// About the most values in the slabs of a group of images, unless more tiles are needed: 4 MiB, a few times
-/// what two cores have for themselves. Measured: twice as much is slower by a fifth for 64 -> 128 channels at
-/// 32 x 32.
-const GROUP: usize = 1 << 20;
+/// Target for the values in the slabs of a group of images, unless [`MIN_GROUP_TILES`] needs more: 4 MiB, a few times the own
+/// caches of two cores. Measured: twice as much is slower by a fifth for 64 -> 128 channels at 32 x 32.
+const GROUP_VALUES: usize = 1 << 20;
 
-/// The fewest tiles in a group, as far as there are images. With many channels it takes as many tiles as
-/// channels, for each group reads the transformed weights and reads and writes their gradient. Measured: for
-/// 256 -> 512 channels, four groups instead of one take half as much time again.
-const TILES: usize = 128;
+/// The least tiles in a group, as far as there are images. With many channels a group needs as many tiles as channels, because
+/// each group reads the transformed weights and reads and writes their gradient. Measured: for 256 -> 512 channels, four groups
+/// instead of one take half as much time again.
+const MIN_GROUP_TILES: usize = 128;
 
-/// Kernels' inputs that are transformed at a time.
-const BLOCK: usize = 16;
+/// Input channels whose kernels are transformed at a time.
+const INPUT_BLOCK: usize = 16;
 
-/// Outputs whose kernels are collected at a time.
-const COLUMNS: usize = 64;
+/// Output channels whose gradients are transformed back at a time.
+const OUTPUT_BLOCK: usize = 64;
 
-/// Multiplications in a group from which it is shared out to threads: about 100 microseconds.
-const PARALLEL: usize = 5_000_000;
+/// Multiplications in a group from which several threads are used: about 100 microseconds of work.
+const MIN_PARALLEL_WORK: usize = 5_000_000;
 
-/// Whether [`Winograd`] is expected to take less time than the other ways: it applies, has fewer
-/// multiplications, and the channels fill a vector on both sides. With fewer, [`super::direct::Direct`] wins:
-/// for 8 -> 16 channels at 14 x 14 with kernel 3 a step of `cnn-small` takes 0.25 ms instead of 0.31.
+/// Whether [`Winograd`] is expected to be the fastest algorithm: it applies, has fewer multiplications, and the channels fill a
+/// vector on both sides. With fewer channels, [`super::direct::Direct`] wins: for 8 -> 16 channels at 14 x 14 with kernel 3 a step
+/// of `cnn-small` takes 0.25 ms instead of 0.31.
 ///
-/// Measured with 64 images on one core with AVX-512, forward and backward together, against columns and
-/// products: 1.5 times as fast for 8 -> 16 channels at 14 x 14 with kernel 5, 2.7 for 16 -> 16, 3.1 for 8 ->
-/// 8 at 32 x 32 with kernel 3, 6 for 16 -> 16, 2.5 to 3.5 for more channels. Against products alone at their
-/// peak, without columns, it only wins from 16 channels on. With 3 input channels both take about the same
-/// time.
+/// Measured with 64 images on one core with AVX-512, forward and backward together, against im2col: 1.5 times as fast for
+/// 8 -> 16 channels at 14 x 14 with kernel 5, 2.7 for 16 -> 16, 3.1 for 8 -> 8 at 32 x 32 with kernel 3, 6 for 16 -> 16, 2.5 to
+/// 3.5 for more channels. Against matrix products at their peak, without im2col, it only wins from 16 channels on. With 3
+/// input channels both take about the same time.
 pub(crate) fn pays(geometry: Geometry, out: usize) -> bool {
     let Geometry { channels, kernel, stride, rows, columns, .. } = geometry;
     if stride != 1 || !matches!(kernel, 3 | 5) {
@@ -74,8 +70,8 @@ pub(crate) fn pays(geometry: Geometry, out: usize) -> bool {
     channels.min(out) >= 16 && POINTS * POINTS * tiles < per_place * geometry.places()
 }
 
-/// Scratch memory that the convolutions of one network share: they run one after the other, and in the
-/// largest network of 512 channels each would have 75 MB of its own.
+/// Scratch memory that the convolutions of one network share. They run one after the other, and a convolution of 512 channels
+/// in the largest network would otherwise have 75 MB of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workspace(Arc<Mutex<[Aligned; 4]>>);
 
@@ -89,7 +85,7 @@ pub(crate) struct Winograd {
     /// Images in a group.
     group: usize,
     workspace: Workspace,
-    /// `G g G^T`, slabs `[in, out]`. This and the other slabs have memory only while a pass runs.
+    /// `G g G^T`, slabs `[in, out]`. All slabs have memory only during a pass.
     weights: Slabs,
     /// The gradient of `weights`.
     gradient: Slabs,
@@ -110,9 +106,9 @@ impl Winograd {
         let grid = (rows.div_ceil(side), columns.div_ceil(side));
         let tiles = grid.0 * grid.1;
         let size = POINTS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
-        let fewest = TILES.max(channels.min(out)).div_ceil(tiles.max(1));
+        let fewest = MIN_GROUP_TILES.max(channels.min(out)).div_ceil(tiles.max(1));
         // Even, for two threads.
-        let group = (GROUP / size.max(1)).max(fewest).max(1).next_multiple_of(2);
+        let group = (GROUP_VALUES / size.max(1)).max(fewest).max(1).next_multiple_of(2);
         Some(Self {
             geometry,
             out,
@@ -127,9 +123,8 @@ impl Winograd {
         })
     }
 
-    /// The images `x [n, in, height, width]` convolved with `weight [out, in, kernel, kernel]`, written to `y
-    /// [n, out, rows, columns]`. Calls `finish` once for each image's result while it is in a cache, on any
-    /// thread.
+    /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.
+    /// `finish` is called with each image's complete output while it is in the cache, possibly in parallel.
     pub(crate) fn forward(
         &mut self,
         weight: &[f32],
@@ -143,7 +138,7 @@ impl Winograd {
         let plane = self.geometry.height * self.geometry.width;
         let result = self.out * places;
         assert_eq!((x.len(), y.len()), (n * image, n * result), "{n} images and their results");
-        self.exchange();
+        self.swap_workspace();
         self.transform_weights(weight);
         for first in (0..n).step_by(self.group) {
             let count = self.group.min(n - first);
@@ -155,30 +150,30 @@ impl Winograd {
 
             let (inputs, channels) = (&self.inputs, self.pixels.columns);
             let tasks = x.chunks(image).zip(self.pixels.parts(tiles)).collect();
-            share(parallel, tasks, |(x, mut slabs)| inputs.spread(x, plane, channels, &mut slabs));
+            for_each_task(parallel, tasks, |(x, mut slabs)| inputs.spread(x, plane, channels, &mut slabs));
 
             let (pixels, weights) = (&self.pixels, &self.weights);
             let row = self.products.columns.row;
-            share(parallel, self.products.pieces().collect(), |(slab, rows, to)| {
+            for_each_task(parallel, self.products.pieces().collect(), |(slab, rows, to)| {
                 for point in 0..POINTS {
                     let pixels = pixels.matrix(slab, point, rows.clone());
                     let weights = weights.matrix(slab, point, 0..weights.rows);
-                    product(1.0, pixels, weights, 0.0, &mut to[point * row.point..], row.tile);
+                    gemm(1.0, pixels, weights, 0.0, &mut to[point * row.point..], row.tile);
                 }
             });
 
             let (outputs, products) = (&self.outputs, &self.products);
-            share(parallel, y.chunks_mut(result).enumerate().collect(), |(index, y)| {
+            for_each_task(parallel, y.chunks_mut(result).enumerate().collect(), |(index, y)| {
                 outputs.collect(products.from(index * tiles), products.columns, y, places);
                 finish(y);
             });
         }
-        self.exchange();
+        self.swap_workspace();
     }
 
-    /// Takes the memory for the slabs from the workspace, or gives it back.
-    fn exchange(&mut self) {
-        // After a panic in some other network's kernel the memory is still memory.
+    /// Takes the memory for the slabs from the workspace, or returns it.
+    fn swap_workspace(&mut self) {
+        // The memory has no invariants that a panic could have broken.
         let mut shared = self.workspace.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = [&mut self.weights, &mut self.gradient, &mut self.pixels, &mut self.products];
         for (own, shared) in own.into_iter().zip(&mut *shared) {
@@ -186,8 +181,7 @@ impl Winograd {
         }
     }
 
-    /// The gradients for the weights and, if wanted, for the images, given that for the result. Both are
-    /// overwritten.
+    /// From the gradient `dy` of the output, computes that of the weights, `dweight`, and optionally that of the images, `dx`.
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],
@@ -206,7 +200,7 @@ impl Winograd {
             (n * image, n * result),
             "{n} images and the gradients of their results"
         );
-        self.exchange();
+        self.swap_workspace();
         if dx.is_some() {
             self.transform_weights(weight);
         }
@@ -226,47 +220,48 @@ impl Winograd {
             let (channels, out) = (self.pixels.columns, self.products.columns);
             let from = x.chunks(image).zip(dy.chunks(result));
             let tasks = from.zip(self.pixels.parts(tiles).zip(self.products.parts(tiles))).collect();
-            share(parallel, tasks, |((x, dy), (mut pixels, mut products))| {
+            for_each_task(parallel, tasks, |((x, dy), (mut pixels, mut products))| {
                 inputs.spread(x, plane, channels, &mut pixels);
                 outputs.spread(dy, places, out, &mut products);
             });
 
             let beta = if first == 0 { 0.0 } else { 1.0 };
             let (pixels, products, row) = (&self.pixels, &self.products, self.gradient.columns.row);
-            share(parallel, self.gradient.pieces().collect(), |(slab, inputs, to)| {
+            for_each_task(parallel, self.gradient.pieces().collect(), |(slab, inputs, to)| {
                 for point in 0..POINTS {
                     let pixels = pixels.matrix(slab, point, 0..pixels.rows).transposed().rows(inputs.clone());
                     let products = products.matrix(slab, point, 0..products.rows);
-                    product(1.0, pixels, products, beta, &mut to[point * row.point..], row.tile);
+                    gemm(1.0, pixels, products, beta, &mut to[point * row.point..], row.tile);
                 }
             });
 
             let Some(dx) = &mut dx else { continue };
             let (weights, row) = (&self.weights, self.pixels.columns.row);
-            share(parallel, self.pixels.pieces().collect(), |(slab, rows, to)| {
+            for_each_task(parallel, self.pixels.pieces().collect(), |(slab, rows, to)| {
                 for point in 0..POINTS {
                     let products = products.matrix(slab, point, rows.clone());
                     let weights = weights.matrix(slab, point, 0..weights.rows).transposed();
-                    product(1.0, products, weights, 0.0, &mut to[point * row.point..], row.tile);
+                    gemm(1.0, products, weights, 0.0, &mut to[point * row.point..], row.tile);
                 }
             });
 
             let dx = &mut dx[first * image..][..count * image];
             let (inputs, pixels) = (&self.inputs, &self.pixels);
-            share(parallel, dx.chunks_mut(image).enumerate().collect(), |(index, dx)| {
+            for_each_task(parallel, dx.chunks_mut(image).enumerate().collect(), |(index, dx)| {
                 inputs.collect(pixels.from(index * tiles), pixels.columns, dx, plane);
             });
         }
         self.collect_gradient(dweight);
-        self.exchange();
+        self.swap_workspace();
     }
 
-    /// Whether a group of `count` images is shared out.
+    /// Whether several threads process a group of `count` images.
     fn parallel(&self, count: usize) -> bool {
-        POINTS * POINTS * count * self.inputs.tiling.tiles() * self.geometry.channels * self.out >= PARALLEL
+        POINTS * POINTS * count * self.inputs.tiling.tiles() * self.geometry.channels * self.out
+            >= MIN_PARALLEL_WORK
     }
 
-    /// Whether the transforms of the weights are.
+    /// Whether several threads transform the weights.
     fn parallel_weights(&self) -> bool {
         self.geometry.channels * self.out >= 1 << 14
     }
@@ -277,10 +272,10 @@ impl Winograd {
         let parallel = self.parallel_weights();
         self.weights.prepare(self.geometry.channels);
         let out = self.weights.columns;
-        let tasks = self.weights.parts(BLOCK).enumerate().collect();
-        share(parallel, tasks, |(block, mut slabs)| {
-            let first = block * BLOCK;
-            let layout = Layout::taps(kernel, BLOCK.min(inputs - first));
+        let tasks = self.weights.parts(INPUT_BLOCK).enumerate().collect();
+        for_each_task(parallel, tasks, |(block, mut slabs)| {
+            let first = block * INPUT_BLOCK;
+            let layout = Layout::taps(kernel, INPUT_BLOCK.min(inputs - first));
             layout.spread(&weight[first * kernel * kernel..], taps, out, &mut slabs);
         });
     }
@@ -289,20 +284,20 @@ impl Winograd {
         let (kernel, inputs, taps) = (self.geometry.kernel, self.geometry.channels, self.geometry.taps());
         assert_eq!(dweight.len(), self.out * taps, "a kernel for each pair of channels");
         let gradient = &self.gradient;
-        let width = if self.out >= 4 * COLUMNS { COLUMNS } else { LANES };
+        let width = if self.out >= 4 * OUTPUT_BLOCK { OUTPUT_BLOCK } else { LANES };
         let tasks = dweight.chunks_mut(width * taps).enumerate().collect();
-        share(self.parallel_weights(), tasks, |(part, dweight)| {
+        for_each_task(self.parallel_weights(), tasks, |(part, dweight)| {
             let channels = Channels { first: part * width, count: dweight.len() / taps, ..gradient.columns };
-            for first in (0..inputs).step_by(BLOCK) {
-                let layout = Layout::taps(kernel, BLOCK.min(inputs - first));
+            for first in (0..inputs).step_by(INPUT_BLOCK) {
+                let layout = Layout::taps(kernel, INPUT_BLOCK.min(inputs - first));
                 layout.collect(gradient.from(first), channels, &mut dweight[first * kernel * kernel..], taps);
             }
         });
     }
 }
 
-/// Does the tasks, on the threads of the current pool if they are worth it.
-fn share<T: Send>(parallel: bool, tasks: Vec<T>, run: impl Fn(T) + Sync) {
+/// Runs the tasks, on the threads of the current pool if `parallel`.
+fn for_each_task<T: Send>(parallel: bool, tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if parallel {
         tasks.into_par_iter().with_max_len(1).for_each(&run);
     } else {

@@ -1,4 +1,4 @@
-//! The transforms along one axis: polynomials of degree 5 and their values at six points.
+//! The Winograd transforms along one axis: polynomials of degree 5 and their values at six points.
 //!
 //! A correlation of 6 inputs with `r` taps has `m = 7 - r` outputs. Toom and Cook's algorithm multiplies
 //! polynomials by their values at the points `0, a, -a, b, -b` and infinity; its transpose is the correlation
@@ -19,8 +19,8 @@ use pulp::Simd;
 /// Points, and inputs of a tile, along one axis.
 pub(super) const POINTS: usize = 6;
 
-/// The positive points, `a` and `b`: reciprocal, so that no coefficient is much larger than the others. Their
-/// error was the smallest of eleven pairs measured, less than half of that of the usual 1 and 2.
+/// The positive points `a` and `b`. They are reciprocals, so that no coefficient is much larger than the others. Their error was
+/// the smallest of eleven pairs measured, less than half of that of the usual 1 and 2.
 const NEAR: f64 = FRAC_1_SQRT_2;
 const FAR: f64 = SQRT_2;
 

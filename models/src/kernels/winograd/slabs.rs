@@ -1,21 +1,21 @@
-//! The matrices of the points.
+//! Slabs: the matrices of the transform points.
 
 use std::ops::Range;
 
-use super::super::product::Matrix;
+use super::super::gemm::Matrix;
 use super::aligned::Aligned;
-use super::frame::LANES;
+use super::interleave::LANES;
 use super::layout::Channels;
 use super::tiles::{Row, SLABS};
 
-/// The fewest rows of a piece of a slab.
-const PIECE: usize = 64;
+/// The least rows in a piece of a slab.
+const MIN_PIECE_ROWS: usize = 64;
 
-/// A matrix per pair of points, in one slab per row of points.
+/// One matrix per pair of points, in one slab per row of points.
 #[derive(Debug)]
 pub(super) struct Slabs {
     pub(super) values: Aligned,
-    /// Of each matrix.
+    /// Rows of each matrix.
     pub(super) rows: usize,
     pub(super) columns: Channels,
 }
@@ -25,13 +25,13 @@ impl Slabs {
         Self { values: Aligned::default(), rows: 0, columns: Channels::all(columns) }
     }
 
-    /// Makes room for matrices of `rows` rows. What they hold is lost if their number changes.
+    /// Makes room for matrices of `rows` rows. Their values are undefined if the number changes.
     pub(super) fn prepare(&mut self, rows: usize) {
         self.rows = rows;
         self.values.prepare(SLABS * self.stride());
     }
 
-    /// From a slab to the next.
+    /// Distance from a slab to the next.
     fn stride(&self) -> usize {
         self.rows * self.columns.row.tile
     }
@@ -40,7 +40,7 @@ impl Slabs {
         &self.values.get()[slab * self.stride()..][..self.stride()]
     }
 
-    /// The slabs from a row on.
+    /// All slabs from one row on.
     pub(super) fn from(&self, row: usize) -> [&[f32]; SLABS] {
         std::array::from_fn(|slab| &self.slab(slab)[row * self.columns.row.tile..])
     }
@@ -62,10 +62,10 @@ impl Slabs {
         })
     }
 
-    /// Each slab in pieces, to be written by different threads: its number, its rows and their values.
+    /// The slabs in pieces for different threads: the slab's number, its rows and their values.
     pub(super) fn pieces(&mut self) -> impl Iterator<Item = (usize, Range<usize>, &mut [f32])> {
         let (stride, tile, rows) = (self.stride(), self.columns.row.tile, self.rows);
-        let piece = if rows >= 2 * PIECE { rows.div_ceil(2).next_multiple_of(LANES) } else { rows };
+        let piece = if rows >= 2 * MIN_PIECE_ROWS { rows.div_ceil(2).next_multiple_of(LANES) } else { rows };
         let all = &mut self.values.get_mut()[..SLABS * stride];
         all.chunks_mut(stride).enumerate().flat_map(move |(slab, values)| {
             let pieces = values.chunks_mut(piece * tile).enumerate();

@@ -11,7 +11,7 @@ fn winograd(geometry: Geometry, out: usize) -> Winograd {
     Winograd::new(geometry, out, &Workspace::default()).unwrap()
 }
 
-/// Numbers in [-1, 1) without structure.
+/// Pseudorandom numbers in `[-1, 1)`.
 fn noise(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! The transforms of the tiles of a frame to slabs, one per pair of points, and back.
+//! The Winograd transforms of the tiles of a frame into slabs, one per pair of points, and back.
 
 use std::marker::PhantomData;
 
@@ -9,28 +9,28 @@ use super::points::{
 };
 use crate::kernels::arch;
 
-/// Slabs: one per row of transformed tiles.
+/// The number of slabs: one per row of a transformed tile.
 pub(super) const SLABS: usize = POINTS;
 
-/// The rows of slabs. A slab is `[tiles, points, channels]`: a row of it is a row of a transformed tile, so
-/// that tiles are written in few pieces, and the matrix `[tiles, channels]` of a point has the row's stride.
+/// The strides of a slab, `[tiles, points, channels]`. A row of a slab is a row of a transformed tile, so that tiles are written
+/// in few pieces, and the matrix `[tiles, channels]` of a point has the row's stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
-    /// From a point to the next: all channels, in whole vectors.
+    /// Distance from a point to the next: all channels, in whole vectors.
     pub(super) point: usize,
-    /// From a tile to the next.
+    /// Distance from a tile to the next.
     pub(super) tile: usize,
 }
 
-/// Where the tiles of a frame lie, in pixels of the frame.
+/// The positions of the tiles of a frame, in pixels of the frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// From a tile to the one below it, and to the one on its right.
+    /// Distance from a tile to the one below it, and to the one on its right.
     pub(super) down: usize,
     pub(super) across: usize,
-    /// From a pixel to the one below it.
+    /// Distance from a pixel to the one below it.
     pub(super) line: usize,
 }
 
@@ -44,7 +44,7 @@ impl Tiling {
 pub(super) struct Spread<'a, A, const SIDE: usize> {
     pub(super) frame: &'a [f32],
     pub(super) width: usize,
-    /// Of the frame's channels, those that are used.
+    /// How many of the frame's channels are used.
     pub(super) used: usize,
     pub(super) tiling: Tiling,
     /// From the first tile and the frame's first channel on.
@@ -59,10 +59,10 @@ pub(super) struct Collect<'a, A, const SIDE: usize, const ADD: bool> {
     pub(super) slabs: [&'a [f32]; SLABS],
     pub(super) row: Row,
     pub(super) tiling: Tiling,
-    /// Added to where tiles overlap, and otherwise overwritten.
+    /// Overwritten, or added to if tiles overlap (`ADD`).
     pub(super) frame: &'a mut [f32],
     pub(super) width: usize,
-    /// Of the frame's channels, those that are used.
+    /// How many of the frame's channels are used.
     pub(super) used: usize,
     pub(super) axis: PhantomData<A>,
 }
@@ -160,20 +160,20 @@ fn columns<S: Simd, A: Axis<FROM, TO>, const FROM: usize, const TO: usize>(
     result
 }
 
-/// What a frame holds.
+/// The operand of the convolution that a frame holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Content {
-    /// Images, in tiles that overlap.
+pub(super) enum Operand {
+    /// Images, in overlapping tiles.
     Inputs,
-    /// What is computed from them, in tiles side by side.
+    /// Outputs, in adjacent tiles.
     Outputs,
-    /// Kernels: one is a tile.
+    /// Kernels, each of which is a tile.
     Taps,
 }
 
-/// Spreads a frame of kernels of size 3 or 5, or of their inputs or outputs.
+/// Transforms the tiles of a frame into slabs, for kernels of size 3 or 5.
 pub(super) fn spread(
-    content: Content,
+    operand: Operand,
     kernel: usize,
     (frame, width, used): (&[f32], usize, usize),
     tiling: Tiling,
@@ -186,18 +186,18 @@ pub(super) fn spread(
             arch().dispatch(Spread::<_, $side> { frame, width, used, tiling, slabs, row, axis });
         }};
     }
-    match (content, kernel) {
-        (Content::Inputs, _) => dispatch!(Inputs, 6),
-        (Content::Outputs, 3) => dispatch!(Outputs, 4),
-        (Content::Outputs, _) => dispatch!(Outputs, 2),
-        (Content::Taps, 3) => dispatch!(Taps, 3),
-        (Content::Taps, _) => dispatch!(Taps, 5),
+    match (operand, kernel) {
+        (Operand::Inputs, _) => dispatch!(Inputs, 6),
+        (Operand::Outputs, 3) => dispatch!(Outputs, 4),
+        (Operand::Outputs, _) => dispatch!(Outputs, 2),
+        (Operand::Taps, 3) => dispatch!(Taps, 3),
+        (Operand::Taps, _) => dispatch!(Taps, 5),
     }
 }
 
 /// The transpose of [`spread`]; adds to a frame of inputs and overwrites others.
 pub(super) fn collect(
-    content: Content,
+    operand: Operand,
     kernel: usize,
     slabs: [&[f32]; SLABS],
     row: Row,
@@ -211,18 +211,18 @@ pub(super) fn collect(
             arch().dispatch(collect);
         }};
     }
-    match (content, kernel) {
-        (Content::Inputs, _) => dispatch!(InputsTransposed, 6, true),
-        (Content::Outputs, 3) => dispatch!(OutputsTransposed, 4, false),
-        (Content::Outputs, _) => dispatch!(OutputsTransposed, 2, false),
-        (Content::Taps, 3) => dispatch!(TapsTransposed, 3, false),
-        (Content::Taps, _) => dispatch!(TapsTransposed, 5, false),
+    match (operand, kernel) {
+        (Operand::Inputs, _) => dispatch!(InputsTransposed, 6, true),
+        (Operand::Outputs, 3) => dispatch!(OutputsTransposed, 4, false),
+        (Operand::Outputs, _) => dispatch!(OutputsTransposed, 2, false),
+        (Operand::Taps, 3) => dispatch!(TapsTransposed, 3, false),
+        (Operand::Taps, _) => dispatch!(TapsTransposed, 5, false),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::LANES;
+    use super::super::interleave::LANES;
     use super::*;
 
     /// Two tiles of a frame in slabs, and back in a frame.

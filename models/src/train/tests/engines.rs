@@ -1,10 +1,10 @@
-//! Our own engine against candle's operations.
+//! The engine for CPUs against candle's engine.
 
 use std::error::Error as _;
 
 use super::*;
 
-/// Candle's operations on the CPU, and on the CUDA device where there is one: says so where there is none.
+/// Candle's engine on the CPU, and on the CUDA device if there is one; prints a line if there is none.
 fn other_backends() -> Vec<Backend> {
     let mut backends = vec![Backend::candle_on_cpu()];
     if cfg!(feature = "cuda") {
@@ -16,7 +16,7 @@ fn other_backends() -> Vec<Backend> {
     backends
 }
 
-/// Compares the loss of a batch and its gradient with those of our own engine.
+/// Compares the loss of a batch and its gradient with those of the engine for CPUs.
 fn check_agreement(architecture: &Architecture, params: &ParamSet, batch: &Batch) {
     let gradient = |backend: &Backend| {
         let mut learner = Learner::new(architecture, params, Sgd::plain(0.1), backend).unwrap();
@@ -103,7 +103,7 @@ fn one_value_in_a_channel_teaches_no_engine_its_variance() {
         assert!(matches!(&error, ModelError::OneValue { layer } if layer == "extractor.n"), "{error}");
         assert!(error.to_string().contains("training.drop-last = true"), "{error}");
         assert_eq!(after, params, "{}: nothing was learned from it", backend.name());
-        // Two of them are enough, whether they are of two samples or of one.
+        // Two values are enough, whether of two samples or of one.
         for (architecture, params, samples) in [(&features, &params, 2), (&pixels, &of_pixels, 1)] {
             let loss = step(architecture, params, samples).0.unwrap();
             assert!(loss.is_finite(), "{}: {loss}", backend.name());

@@ -68,7 +68,7 @@ fn gradient_of_pooling() {
     for (size, stride, input) in [(2, 2, 6), (2, 2, 7), (3, 3, 7), (3, 2, 7), (2, 1, 4), (1, 2, 4)] {
         for pool in [max_pool(size, stride), Layer::AvgPool { size, stride }] {
             let mut extractor = vec![conv("a", 2, 3, 1, 1, true), pool.clone(), Layer::Flatten];
-            // A mean has the kinks of all rectifiers before it, on which differences mean nothing.
+            // A mean has the kinks of all rectifiers before it, at which differences are meaningless.
             if matches!(pool, Layer::MaxPool { .. }) {
                 extractor.insert(1, Layer::Relu);
             }

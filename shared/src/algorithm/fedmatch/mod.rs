@@ -258,7 +258,7 @@ impl Algorithm for FedMatch {
             let mut x = if asks { batch.x().to_vec() } else { Vec::new() };
             drawn.view(&moved, "pi", &mut x);
             let shape = [&[if asks { 2 * n } else { n }], &input[..]].concat();
-            let loss = learner.step_by(&Batch::unlabelled(x, shape)?, &mut |network, by| {
+            let loss = learner.step_with_loss(&Batch::unlabelled(x, shape)?, &mut |network, by| {
                 let logits = network.logits();
                 by.representation.clear();
                 by.logits.clear();

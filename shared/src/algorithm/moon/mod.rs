@@ -108,7 +108,7 @@ impl Objective for Moon {
                 let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
                     mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
                 };
-                Ok(learner.step_with(batch, &mut contrast)?)
+                Ok(learner.step_with_term(batch, &mut contrast)?)
             })?
         };
         w_prev.clone_from(&w_k);

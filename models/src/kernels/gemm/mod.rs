@@ -1,27 +1,27 @@
 //! Matrix products.
 //!
-//! The `gemm` crate does the work: it picks AVX2, AVX-512 or NEON when it runs and comes within a tenth of the processor's
-//! peak for nearly every shape that training needs. Where it does not, for few rows times a transposed matrix, [`rows`]
-//! takes over. The choice depends on the shapes alone, and every element is summed in one order on one thread, so that the
-//! result has the same bits whatever the number of threads.
+//! The `gemm` crate computes most of them: it picks AVX2, AVX-512 or NEON at run time and comes within a tenth of the
+//! processor's peak for nearly every shape that training needs. For the exception, few rows times a transposed matrix, there
+//! is [`dot_products`]. The choice depends on the shapes alone, and every element is summed in one order on one thread, so
+//! that the result has the same bits for any number of threads.
 
 #![allow(unsafe_code)] // One call, in `call`, behind checks of every length.
 
-mod rows;
+mod dot_products;
 
 use std::ops::Range;
 
 use gemm::Parallelism;
 use rayon::prelude::*;
 
-/// Multiply-adds from which a product is worth more than one thread: about 40 microseconds.
-const WORTH_THREADS: usize = 1 << 21;
-/// Multiply-adds from which threads may share one band, and wait for each other at every block of it.
-const WORTH_BARRIERS: usize = 1 << 22;
-/// Bands have a multiple of so many rows, which fill the registers of all instruction sets.
-const BAND: usize = 16;
-/// The most bands: as many as a device's processor has cores, since the other matrix is prepared anew for each.
-const MOST_BANDS: usize = 8;
+/// Multiply-adds from which a product uses several threads: about 40 microseconds of work.
+const MIN_PARALLEL_WORK: usize = 1 << 21;
+/// Multiply-adds from which several threads may share one band, although they wait for each other at each of its blocks.
+const MIN_SHARED_BAND_WORK: usize = 1 << 22;
+/// The rows of a band are a multiple of this, which fills the registers of all instruction sets.
+const BAND_ROWS: usize = 16;
+/// Limit of the bands: about the cores of a device's processor, since each band packs the other matrix again.
+const MAX_BANDS: usize = 8;
 
 /// A matrix in memory: element `(i, j)` is `values[i * row_stride + j * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Rows one after the other, with nothing between them.
+    /// A contiguous matrix.
     pub(crate) fn new(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::strided(values, rows, columns, columns)
     }
@@ -47,7 +47,7 @@ impl<'a> Matrix<'a> {
         matrix
     }
 
-    /// Rows and columns exchanged; nothing moves.
+    /// The transpose, as a view.
     pub(crate) fn transposed(self) -> Self {
         Self {
             values: self.values,
@@ -65,7 +65,7 @@ impl<'a> Matrix<'a> {
         Self { values: &self.values[start..], rows: rows.len(), ..self }
     }
 
-    /// One past the last element's index, if that is a number at all.
+    /// One past the last element's index; `None` if it overflows.
     fn extent(&self) -> Option<usize> {
         if self.rows == 0 || self.columns == 0 {
             return Some(0);
@@ -77,17 +77,17 @@ impl<'a> Matrix<'a> {
 
 /// `c <- alpha a b + beta c` on the calling thread, where row `i` of `c` begins at `i * row_stride`.
 ///
-/// With `beta` 0 nothing of what was in `c` counts, not even NaN.
+/// With `beta` 0 the old values of `c` are ignored, even NaN.
 ///
 /// # Panics
 /// If the shapes do not fit: our mistake.
-pub(crate) fn product(alpha: f32, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &mut [f32], row_stride: usize) {
+pub(crate) fn gemm(alpha: f32, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &mut [f32], row_stride: usize) {
     run(alpha, a, b, beta, c, row_stride, Parallelism::None);
 }
 
-/// [`product`] with the threads of the current pool, if there is work enough for them. The same bits for any number of
+/// [`gemm`] on the threads of the current pool, if there is enough work. The result has the same bits for any number of
 /// threads: the product is cut into bands of rows by its shape alone.
-pub(crate) fn product_parallel(
+pub(crate) fn gemm_parallel(
     alpha: f32,
     a: Matrix<'_>,
     b: Matrix<'_>,
@@ -96,21 +96,21 @@ pub(crate) fn product_parallel(
     row_stride: usize,
 ) {
     let work = a.rows * a.columns * b.columns;
-    if work < WORTH_THREADS {
-        return product(alpha, a, b, beta, c, row_stride);
+    if work < MIN_PARALLEL_WORK {
+        return gemm(alpha, a, b, beta, c, row_stride);
     }
-    if a.rows < 2 * BAND {
-        // Too few rows to share out. The rows that there are may be long.
-        let parallel = rayon::current_num_threads() > 1 && work >= WORTH_BARRIERS;
+    if a.rows < 2 * BAND_ROWS {
+        // Too few rows for bands, but they may be long.
+        let parallel = rayon::current_num_threads() > 1 && work >= MIN_SHARED_BAND_WORK;
         let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
         return run(alpha, a, b, beta, c, row_stride, parallelism);
     }
-    let bands = (work / WORTH_THREADS).min(MOST_BANDS);
-    let rows = a.rows.div_ceil(bands).next_multiple_of(BAND);
+    let bands = (work / MIN_PARALLEL_WORK).min(MAX_BANDS);
+    let rows = a.rows.div_ceil(bands).next_multiple_of(BAND_ROWS);
     let last = (a.rows - 1) * row_stride + b.columns;
     c[..last].par_chunks_mut(rows * row_stride).enumerate().for_each(|(band, c)| {
         let first = band * rows;
-        product(alpha, a.rows(first..(first + rows).min(a.rows)), b, beta, c, row_stride);
+        gemm(alpha, a.rows(first..(first + rows).min(a.rows)), b, beta, c, row_stride);
     });
 }
 
@@ -130,8 +130,8 @@ fn run(
     assert!(b.columns <= row_stride || a.rows == 1, "the rows of a product overlap");
     let extent = (a.rows - 1).checked_mul(row_stride).and_then(|last| last.checked_add(b.columns));
     assert!(extent.is_some_and(|extent| extent <= c.len()), "a product larger than its place");
-    if rows::applies(a, b) {
-        rows::product(alpha, a, b, beta, c, row_stride, parallelism);
+    if dot_products::applies(a, b) {
+        dot_products::gemm(alpha, a, b, beta, c, row_stride, parallelism);
     } else {
         call(alpha, a, b, beta, c, row_stride, parallelism);
     }
@@ -146,8 +146,8 @@ fn call(
     row_stride: usize,
     parallelism: Parallelism,
 ) {
-    // A stride that leads anywhere is below the length of a slice, which is at most `isize::MAX`; that of a single row or
-    // column leads nowhere, whatever it is.
+    // A stride is below the length of its slice, which is at most `isize::MAX`, unless there is a single row or column, and
+    // then it is never used.
     let stride = usize::cast_signed;
     // SAFETY: every element `i * row_stride + j * column_stride` with `i < rows` and `j < columns` is below `extent`,
     // which the constructors checked against the slice for `a` and `b`, and `run` for `c`, whose rows do not overlap.
@@ -225,7 +225,7 @@ mod tests {
             let stride = n + gap;
             let before = if beta == 0.0 { vec![f32::NAN; m * stride] } else { noise(m * stride, 3) };
             let mut c = before.clone();
-            product(alpha, a, b, beta, &mut c, stride);
+            gemm(alpha, a, b, beta, &mut c, stride);
             let expected = naive(alpha, a, b, beta, &before, stride);
             for (i, row) in c.chunks(stride).enumerate() {
                 for (j, found) in row.iter().enumerate() {
@@ -253,7 +253,7 @@ mod tests {
             let bits = |threads| {
                 let mut c = vec![0.0; m * n];
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| product_parallel(1.0, a, b, 0.0, &mut c, n));
+                pool.install(|| gemm_parallel(1.0, a, b, 0.0, &mut c, n));
                 c.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
             };
             let one = bits(1);
@@ -272,6 +272,6 @@ mod tests {
     #[should_panic(expected = "larger than its place")]
     fn a_result_that_does_not_fit_is_our_mistake() {
         let (a, b) = ([0.0; 6], [0.0; 6]);
-        product(1.0, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 2), 0.0, &mut [0.0; 3], 2);
+        gemm(1.0, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 2), 0.0, &mut [0.0; 3], 2);
     }
 }

@@ -1,19 +1,20 @@
-//! Sums over a plane and affine functions of it.
+//! Sums over planes and affine functions of planes.
 //!
-//! Single precision is enough for the distances from the mean, but not for the mean itself where they are small beside it.
-//! So distances are taken from the rounded mean, and what it is off by is corrected once per plane, in double precision.
+//! Single precision is enough for the distances from the mean, but not for a mean that is much larger than the distances.
+//! Distances are therefore taken from the mean rounded to single precision, and the rounding error of the mean is corrected
+//! once per plane in double precision.
 
 use rayon::prelude::*;
 
 use crate::kernels::arch;
 
-/// Values from which a pass over memory is worth more than one thread: about 100 microseconds.
-const WORTH_THREADS: usize = 1 << 18;
+/// Values from which a pass over memory uses several threads: about 100 microseconds of work.
+const MIN_PARALLEL_VALUES: usize = 1 << 18;
 
 /// Partial sums.
 const PARTS: usize = 16;
 
-/// The sum over a plane of `f` of its values.
+/// The sum of `f` over the values of a plane.
 #[inline(always)]
 pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     let (chunks, rest) = x.as_chunks::<PARTS>();
@@ -25,7 +26,7 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     parts.iter().map(|&part| f64::from(part)).sum::<f64>() + rest
 }
 
-/// Mean and biased variance of some planes, which hold `count` values.
+/// Mean and biased variance of planes with `count` values in all.
 #[inline(always)]
 pub(super) fn moments<'a, I: Iterator<Item = &'a [f32]>>(planes: impl Fn() -> I, count: f64) -> [f64; 2] {
     let mean = planes().map(|plane| sum(plane, |x| x)).sum::<f64>() / count;
@@ -81,8 +82,8 @@ pub(super) fn combine(
     }
 }
 
-/// Calls `f` for each of `items`, with its index and vector instructions, on all threads if there are `values` enough to
-/// go over. `f` sees to one item alone, so that threads do not show.
+/// Calls `f` with the index of each item, compiled for the CPU's vector instructions, on all threads if the items have
+/// enough `values`. Each call processes one item alone, so that the result does not depend on the threads.
 #[inline(always)]
 pub(super) fn for_each<I: IndexedParallelIterator>(
     items: I,
@@ -97,7 +98,7 @@ pub(super) fn for_each<I: IndexedParallelIterator>(
             || f(index, item),
         );
     };
-    if values < WORTH_THREADS {
+    if values < MIN_PARALLEL_VALUES {
         // One task.
         all.with_min_len(usize::MAX).for_each(each);
     } else {

@@ -1,29 +1,29 @@
-//! Batches divided into groups of images that are worked on in parallel.
+//! Groups of images that are processed in parallel.
 //!
-//! The groups depend on the shapes alone, never on the number of threads, and sums over images are made within groups
-//! first: so the results are the same for any number of threads.
+//! The groups depend on the shapes alone, never on the number of threads, and sums over images are taken within groups
+//! first, so that the results are the same for any number of threads.
 
 use std::ops::Range;
 
-/// Work worth a group of its own, in multiplications: some ten microseconds.
-const WORTH: usize = 1 << 20;
-/// More groups than this do not help the devices that train on their CPU.
-const MOST: usize = 16;
+/// Multiplications from which a group of its own pays: about ten microseconds.
+const MIN_GROUP_WORK: usize = 1 << 20;
+/// Limit of the groups: devices that train on their CPU have no more cores than this.
+const MAX_GROUPS: usize = 16;
 
-/// The number of groups for `n` images with `work` multiplications each: a power of two, so that a pool of two or four
-/// threads has equal shares.
+/// The number of groups for `n` images with `work` multiplications each: a power of two, so that two or four threads get
+/// equal numbers of them.
 pub(crate) fn groups(n: usize, work: usize) -> usize {
     groups_of(1, n, work)
 }
 
-/// The same, but each group has at least `size` images, if there are so many.
+/// As [`groups`], with at least `size` images in each group if there are that many.
 pub(crate) fn groups_of(size: usize, n: usize, work: usize) -> usize {
-    let worth = (n.saturating_mul(work) / WORTH).min(n / size).clamp(1, MOST);
+    let worth = (n.saturating_mul(work) / MIN_GROUP_WORK).min(n / size).clamp(1, MAX_GROUPS);
     1 << worth.ilog2()
 }
 
-/// Runs `run(group, images, values)` for every group with its share of `n` images, in parallel if there are several, with
-/// the share's values of `per_image` each.
+/// Divides `n` images among groups and calls `run(group, images, values)` for each, in parallel if there are several.
+/// `values` are those of the group's images, `per_image` each.
 pub(crate) fn for_groups<G: Send>(
     groups: &mut [G],
     n: usize,

@@ -1,18 +1,17 @@
-//! What the processor can do at best.
+//! The CPU's peak rate of matrix products.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::kernels::product::{Matrix, product_parallel};
+use crate::kernels::gemm::{Matrix, gemm_parallel};
 
-/// Rows and columns of the matrices: large enough for the peak, small enough for a device's caches.
+/// Rows and columns of the matrices: large enough to reach the peak, small enough for a device's caches.
 const SIZE: usize = 512;
 
-/// The rate of matrix products on the CPU, in floating-point operations per second: the fastest of those of 512 x 512
-/// matrices in `duration`, with the threads of the rayon pool that the caller runs in. What training reaches can be
-/// compared to it.
+/// The peak rate of matrix products on the CPU, in floating-point operations per second: that of the fastest product of two
+/// 512 x 512 matrices in `duration`, on the threads of the caller's rayon pool. A yardstick for the speed of training.
 #[must_use]
-pub fn product_peak(duration: Duration) -> f64 {
+pub fn peak_gemm_rate(duration: Duration) -> f64 {
     let (a, b) = (vec![0.5; SIZE * SIZE], vec![0.25; SIZE * SIZE]);
     let mut c = vec![0.0; SIZE * SIZE];
     let (a, b) = (Matrix::new(&a, SIZE, SIZE), Matrix::new(&b, SIZE, SIZE));
@@ -20,7 +19,7 @@ pub fn product_peak(duration: Duration) -> f64 {
     let start = Instant::now();
     while fastest == Duration::MAX || start.elapsed() < duration {
         let product = Instant::now();
-        product_parallel(1.0, a, b, 0.0, black_box(&mut c), SIZE);
+        gemm_parallel(1.0, a, b, 0.0, black_box(&mut c), SIZE);
         fastest = fastest.min(product.elapsed());
     }
     2.0 * (SIZE as f64).powi(3) / fastest.as_secs_f64()

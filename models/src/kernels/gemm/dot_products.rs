@@ -1,7 +1,7 @@
-//! Few rows times a transposed matrix: `c = a b^T` as dot products of rows with rows, without packing either.
+//! Products of few rows with a transposed matrix, `c = a b^T`, as dot products of rows without packing.
 //!
-//! This is a linear layer in a small batch. Packing the weights, as a general product does, would take longer than using
-//! them.
+//! This is a linear layer with a small batch. Packing the weights, as a general product does, would take longer than the
+//! product.
 
 #![expect(clippy::needless_range_loop, reason = "tiles of registers are indexed by row and column")]
 
@@ -12,25 +12,25 @@ use rayon::prelude::*;
 use super::Matrix;
 use crate::kernels::arch;
 
-/// Rows of `a` up to which this pays; measured on AVX-512 against `gemm` for 200 to 3 136 inner elements.
-const FEW: usize = 16;
-/// Inner elements below which the sums across vectors outweigh the rest.
-const DEEP: usize = 64;
+/// Rows of `a` up to which this is faster; measured on AVX-512 against `gemm` for 200 to 3 136 inner elements.
+const MAX_ROWS: usize = 16;
+/// Inner elements below which the horizontal sums at the end take too long.
+const MIN_DEPTH: usize = 64;
 /// Inner elements at a time, so that 16 rows of `a` and four of `b` stay in a first-level cache of 32 kB.
-const DEPTH: usize = 384;
-/// Columns of `c` that one thread computes at a time.
-const SHARE: usize = 32;
+const DEPTH_BLOCK: usize = 384;
+/// Columns of `c` per task.
+const BLOCK_COLUMNS: usize = 32;
 
-/// Rows and columns of `c` in registers: twelve sums, four values of `b`, one of `a`; AVX2 has 16 registers.
+/// Rows and columns of `c` held in registers: twelve sums, with some values of `a` and `b`, in the 16 registers of AVX2.
 const ROWS: usize = 3;
 const COLUMNS: usize = 4;
 
 pub(super) fn applies(a: Matrix<'_>, b: Matrix<'_>) -> bool {
-    a.rows <= FEW && a.columns >= DEEP && a.column_stride == 1 && b.row_stride == 1 && b.columns > 1
+    a.rows <= MAX_ROWS && a.columns >= MIN_DEPTH && a.column_stride == 1 && b.row_stride == 1 && b.columns > 1
 }
 
-/// As [`super::product`], for what [`applies`].
-pub(super) fn product(
+/// As [`super::gemm`], for shapes for which [`applies`] is true.
+pub(super) fn gemm(
     alpha: f32,
     a: Matrix<'_>,
     b: Matrix<'_>,
@@ -40,23 +40,23 @@ pub(super) fn product(
     parallelism: Parallelism,
 ) {
     let columns = b.columns;
-    let share = |(share, sums): (usize, &mut [f32])| {
-        let first = share * SHARE;
-        let count = SHARE.min(columns - first);
-        arch().dispatch(Share { a, b, first, count, sums });
+    let block = |(block, sums): (usize, &mut [f32])| {
+        let first = block * BLOCK_COLUMNS;
+        let count = BLOCK_COLUMNS.min(columns - first);
+        arch().dispatch(ColumnBlock { a, b, first, count, sums });
     };
-    // The sums of one share after the other, `[share][row][column]`, then to their places: shares of columns cannot be
-    // lent to threads from `c` itself.
-    let mut sums = vec![0.0; columns.div_ceil(SHARE) * a.rows * SHARE];
-    let shares = sums.chunks_mut(a.rows * SHARE).enumerate();
+    // The sums are `[block][row][column]` and are copied to `c` afterwards, because blocks of columns of `c` are not contiguous
+    // and cannot be borrowed by several threads.
+    let mut sums = vec![0.0; columns.div_ceil(BLOCK_COLUMNS) * a.rows * BLOCK_COLUMNS];
+    let blocks = sums.chunks_mut(a.rows * BLOCK_COLUMNS).enumerate();
     match parallelism {
-        Parallelism::None => shares.for_each(share),
-        Parallelism::Rayon(_) => sums.par_chunks_mut(a.rows * SHARE).enumerate().for_each(share),
+        Parallelism::None => blocks.for_each(block),
+        Parallelism::Rayon(_) => sums.par_chunks_mut(a.rows * BLOCK_COLUMNS).enumerate().for_each(block),
     }
-    for (share, sums) in sums.chunks(a.rows * SHARE).enumerate() {
-        let first = share * SHARE;
-        let count = SHARE.min(columns - first);
-        for (row, sums) in sums.chunks(SHARE).enumerate() {
+    for (block, sums) in sums.chunks(a.rows * BLOCK_COLUMNS).enumerate() {
+        let first = block * BLOCK_COLUMNS;
+        let count = BLOCK_COLUMNS.min(columns - first);
+        for (row, sums) in sums.chunks(BLOCK_COLUMNS).enumerate() {
             let c = &mut c[row * row_stride + first..][..count];
             for (c, sum) in c.iter_mut().zip(sums) {
                 *c = if beta == 0.0 { alpha * sum } else { beta * *c + alpha * sum };
@@ -65,11 +65,11 @@ pub(super) fn product(
     }
 }
 
-/// Columns `first..first + count` of `a b`, into `sums`, `[row][SHARE]`.
+/// Columns `first..first + count` of `a b`, into `sums`, `[row][BLOCK_COLUMNS]`.
 ///
-/// Nothing here is a closure or an array made by one: those are functions of their own, which are compiled without the
+/// There are no closures here, not even in `array::from_fn`: they are functions of their own, which are compiled without the
 /// vector instructions unless the compiler happens to inline them.
-struct Share<'a> {
+struct ColumnBlock<'a> {
     a: Matrix<'a>,
     b: Matrix<'a>,
     first: usize,
@@ -77,7 +77,7 @@ struct Share<'a> {
     sums: &'a mut [f32],
 }
 
-impl WithSimd for Share<'_> {
+impl WithSimd for ColumnBlock<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -85,12 +85,12 @@ impl WithSimd for Share<'_> {
         let depth = self.a.columns;
         let mut start = 0;
         while start < depth {
-            let end = (start + DEPTH).min(depth);
+            let end = (start + DEPTH_BLOCK).min(depth);
             let mut column = 0;
             while column < self.count {
                 let mut b: [&[f32]; COLUMNS] = [&[]; COLUMNS];
                 for j in 0..COLUMNS {
-                    // A column too many computes the last one again.
+                    // Past the end, the last column is computed again.
                     let column = self.first + (column + j).min(self.count - 1);
                     b[j] = &self.b.values[column * self.b.column_stride..][start..end];
                 }
@@ -104,7 +104,7 @@ impl WithSimd for Share<'_> {
                     let tile = dots(simd, a, b);
                     for i in 0..ROWS.min(self.a.rows - row) {
                         for j in 0..COLUMNS.min(self.count - column) {
-                            self.sums[(row + i) * SHARE + column + j] += tile[i][j];
+                            self.sums[(row + i) * BLOCK_COLUMNS + column + j] += tile[i][j];
                         }
                     }
                     row += ROWS;
@@ -124,7 +124,7 @@ fn dots<S: Simd>(simd: S, a: [&[f32]; ROWS], b: [&[f32]; COLUMNS]) -> [[f32; COL
     let length = a[0].len() / S::F32_LANES;
     let mut a_vectors: [&[S::f32s]; ROWS] = [&[]; ROWS];
     let mut b_vectors: [&[S::f32s]; COLUMNS] = [&[]; COLUMNS];
-    // Cut to one length, so that no index below needs a check.
+    // Cut to one length, so that the loops below need no bounds checks.
     for i in 0..ROWS {
         a_vectors[i] = &S::as_simd_f32s(a[i]).0[..length];
     }

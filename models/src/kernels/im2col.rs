@@ -1,41 +1,42 @@
-//! Convolution as matrix products, for any sizes: the windows of images as columns, and back.
+//! Convolution by im2col and matrix products, for any sizes.
 //!
-//! `y = W C` with `W` `[out, taps]` and `C` the columns `[taps, places]`; the gradient of the columns is `W^T G`, and that
-//! of the weights `G C^T`. Columns are made for a piece of the batch at a time that stays in the cache: some rows of an
-//! image, or a few small images. The output and the gradient of the images are computed by groups of images in parallel,
-//! the gradient of the weights by blocks of channels, so that no two tasks add to the same values.
+//! `y = W C` with `W` `[out, taps]` and the columns `C` `[taps, places]`, one for each window of an image. The gradient of
+//! the columns is `W^T G`, that of the weights `G C^T`. Columns are computed for one piece of the batch at a time, which
+//! stays in the cache: some rows of an image, or a few small images. The output and the gradient of the images are computed
+//! in parallel by groups of images, the gradient of the weights by blocks of channels, so that no two tasks add to the same
+//! values.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::frame::Frame;
+use super::batch_groups::{for_groups, groups};
+use super::copy::copy_row;
+use super::gemm::{Matrix, gemm};
 use super::geometry::Geometry;
-use super::groups::{for_groups, groups};
-use super::product::{Matrix, product};
-use super::rows::copy_row;
+use super::padded::PaddedLayout;
 use super::vectorised::vectorised;
 
-/// The most values in the columns of a piece, 512 KiB: half of what a core has for itself.
-const PIECE: usize = 1 << 17;
-/// Small images are taken together until a matrix has so many columns.
-const WIDE: usize = 192;
-/// Blocks of channels for the gradient of the weights.
-const BLOCKS: usize = 8;
+/// Limit of the values in the columns of a piece: 512 KiB, half of a core's own cache.
+const MAX_PIECE_VALUES: usize = 1 << 17;
+/// Small images are combined until the matrix has this many columns.
+const MIN_COLUMNS: usize = 192;
+/// Blocks of channels in which the gradient of the weights is computed.
+const CHANNEL_BLOCKS: usize = 8;
 
 /// A convolution with its scratch memory.
-pub(crate) struct Columns {
+pub(crate) struct Im2col {
     geometry: Geometry,
     out: usize,
     whole: Gather,
     groups: Vec<Scratch>,
-    /// Blocks of channels and what they work with.
+    /// The blocks of channels for the gradient of the weights.
     blocks: Vec<Block>,
 }
 
-/// How the columns of images with some channels are gathered.
+/// Gathers the columns of images: im2col.
 struct Gather {
-    frame: Frame,
+    frame: PaddedLayout,
     taps: Vec<usize>,
 }
 
@@ -48,7 +49,7 @@ struct Piece {
 
 #[derive(Default)]
 struct Scratch {
-    /// The frame of an image, or of its gradient.
+    /// The padded image, or its gradient.
     frame: Vec<f32>,
     columns: Vec<f32>,
     /// `[out, images * places]` of several images.
@@ -63,9 +64,9 @@ struct Block {
     weight: Vec<f32>,
 }
 
-impl Columns {
+impl Im2col {
     pub(crate) fn new(geometry: Geometry, out: usize) -> Self {
-        let count = geometry.channels.min(BLOCKS);
+        let count = geometry.channels.min(CHANNEL_BLOCKS);
         let start = |block: usize| block * geometry.channels / count.max(1);
         let blocks = (0..count)
             .map(|block| {
@@ -100,15 +101,15 @@ impl Columns {
             let x = &x[images.start * geometry.image()..images.end * geometry.image()];
             for piece in gather.pieces(images.len()) {
                 let y = &mut y[piece.images.start * image_output..piece.images.end * image_output];
-                let wide = gather.columns(x, &piece, scratch);
-                let columns = Matrix::new(&scratch.columns, taps, wide);
+                let width = gather.columns(x, &piece, scratch);
+                let columns = Matrix::new(&scratch.columns, taps, width);
                 if piece.images.len() == 1 {
                     let first = piece.rows.start * geometry.columns;
-                    product(1.0, weight, columns, 0.0, &mut y[first..], places);
+                    gemm(1.0, weight, columns, 0.0, &mut y[first..], places);
                 } else {
-                    scratch.outputs.resize(out * wide, 0.0);
-                    product(1.0, weight, columns, 0.0, &mut scratch.outputs, wide);
-                    for (channel, outputs) in scratch.outputs.chunks_exact(wide).enumerate() {
+                    scratch.outputs.resize(out * width, 0.0);
+                    gemm(1.0, weight, columns, 0.0, &mut scratch.outputs, width);
+                    for (channel, outputs) in scratch.outputs.chunks_exact(width).enumerate() {
                         let planes = y.chunks_exact_mut(places).skip(channel).step_by(out);
                         planes.zip(outputs.chunks_exact(places)).for_each(|(to, from)| copy_row(from, to));
                     }
@@ -120,8 +121,7 @@ impl Columns {
         });
     }
 
-    /// With `dy` the gradient of the output, writes that of the weights to `dweight` and, if wanted, that of the images to
-    /// `dx`.
+    /// From the gradient `dy` of the output, computes that of the weights, `dweight`, and optionally that of the images, `dx`.
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],
@@ -145,10 +145,10 @@ impl Columns {
         for_groups(groups, n, dx, geometry.image(), &|scratch, images, dx| {
             let dy = &dy[images.start * out * places..images.end * out * places];
             for piece in gather.pieces(images.len()) {
-                let wide = gather.wide(&piece);
-                scratch.columns.resize(taps * wide, 0.0);
+                let width = gather.width(&piece);
+                scratch.columns.resize(taps * width, 0.0);
                 let dy = outputs(&geometry, out, dy, &piece, &mut scratch.outputs);
-                product(1.0, weight, dy, 0.0, &mut scratch.columns, wide);
+                gemm(1.0, weight, dy, 0.0, &mut scratch.columns, width);
                 let dx = &mut dx[piece.images.start * geometry.image()..piece.images.end * geometry.image()];
                 gather.scatter(&piece, scratch, dx);
             }
@@ -165,13 +165,13 @@ impl Columns {
             weight.resize(out * taps, 0.0);
             let mut beta = 0.0;
             for piece in gather.pieces(n) {
-                let wide = gather.wide(&piece);
+                let width = gather.width(&piece);
                 gather.columns_of(&piece, scratch, |image| {
                     &x[image * geometry.image() + channels.start * plane..][..channels.len() * plane]
                 });
                 let dy = outputs(&geometry, out, dy, &piece, &mut scratch.outputs);
-                let columns = Matrix::new(&scratch.columns, taps, wide).transposed();
-                product(1.0, dy, columns, beta, weight, taps);
+                let columns = Matrix::new(&scratch.columns, taps, width).transposed();
+                gemm(1.0, dy, columns, beta, weight, taps);
                 beta = 1.0;
             }
             if beta == 0.0 {
@@ -192,7 +192,7 @@ impl Columns {
         }
     }
 
-    /// The groups for a batch of `n`.
+    /// The scratch memory of each group for a batch of `n`.
     fn groups(&mut self, n: usize) -> (&mut [Scratch], &Gather) {
         let count = groups(n, self.out * self.geometry.taps() * self.geometry.places());
         if self.groups.len() < count {
@@ -202,7 +202,7 @@ impl Columns {
     }
 }
 
-/// The values of a piece of `[n, out, places]` as a matrix with a row for each channel.
+/// A piece of `[n, out, places]` as a matrix with one row per channel.
 fn outputs<'a>(
     geometry: &Geometry,
     out: usize,
@@ -214,8 +214,8 @@ fn outputs<'a>(
     let values = &values[piece.images.start * out * places..piece.images.end * out * places];
     let count = piece.images.len();
     if count == 1 {
-        let wide = piece.rows.len() * geometry.columns;
-        return Matrix::strided(&values[piece.rows.start * geometry.columns..], out, wide, places);
+        let width = piece.rows.len() * geometry.columns;
+        return Matrix::strided(&values[piece.rows.start * geometry.columns..], out, width, places);
     }
     scratch.resize(values.len(), 0.0);
     for (channel, to) in scratch.chunks_exact_mut(count * places).enumerate() {
@@ -227,7 +227,7 @@ fn outputs<'a>(
 
 impl Gather {
     fn new(geometry: Geometry) -> Self {
-        let frame = Frame::new(geometry);
+        let frame = PaddedLayout::new(geometry);
         Self { taps: frame.taps(), frame }
     }
 
@@ -236,8 +236,8 @@ impl Gather {
         let Geometry { rows, .. } = self.frame.geometry;
         let places = self.frame.geometry.places().max(1);
         let size = (self.taps.len() * places).max(1);
-        let together = WIDE.div_ceil(places).min(PIECE / size).max(1);
-        let parts = if together > 1 { 1 } else { size.div_ceil(PIECE).clamp(1, rows.max(1)) };
+        let together = MIN_COLUMNS.div_ceil(places).min(MAX_PIECE_VALUES / size).max(1);
+        let parts = if together > 1 { 1 } else { size.div_ceil(MAX_PIECE_VALUES).clamp(1, rows.max(1)) };
         (0..n).step_by(together).flat_map(move |first| {
             (0..parts).map(move |part| Piece {
                 images: first..n.min(first + together),
@@ -247,26 +247,26 @@ impl Gather {
     }
 
     /// Columns of the matrix of a piece.
-    fn wide(&self, piece: &Piece) -> usize {
+    fn width(&self, piece: &Piece) -> usize {
         piece.images.len() * piece.rows.len() * self.frame.geometry.columns
     }
 
     fn columns(&self, x: &[f32], piece: &Piece, scratch: &mut Scratch) -> usize {
         let image = self.frame.geometry.image();
         self.columns_of(piece, scratch, |index| &x[index * image..(index + 1) * image]);
-        self.wide(piece)
+        self.width(piece)
     }
 
-    /// Gathers the columns of a piece, `[taps, images * rows * columns]`. The rows of an image must come in order: only for
-    /// the first is the frame made.
+    /// Gathers the columns of a piece, `[taps, images * rows * columns]`. The pieces of an image must come in order: the first
+    /// one pads the image for the others.
     fn columns_of<'a>(&self, piece: &Piece, scratch: &mut Scratch, image: impl Fn(usize) -> &'a [f32]) {
-        let (frame, wide) = (&self.frame, self.wide(piece));
+        let (frame, width) = (&self.frame, self.width(piece));
         let columns = frame.geometry.columns;
         if scratch.frame.len() != frame.image_size() {
             scratch.frame.clear();
         }
         scratch.frame.resize(frame.image_size(), 0.0);
-        scratch.columns.resize(self.taps.len() * wide, 0.0);
+        scratch.columns.resize(self.taps.len() * width, 0.0);
         let places = piece.rows.len() * columns;
         vectorised(
             #[inline(always)]
@@ -276,7 +276,7 @@ impl Gather {
                         frame.embed(image(number), &mut scratch.frame);
                     }
                     let first = piece.rows.start * frame.row_length;
-                    for (to, tap) in scratch.columns.chunks_exact_mut(wide).zip(&self.taps) {
+                    for (to, tap) in scratch.columns.chunks_exact_mut(width).zip(&self.taps) {
                         let to = &mut to[index * places..(index + 1) * places];
                         let from = scratch.frame[tap + first..].chunks(frame.row_length);
                         for (to, from) in to.chunks_exact_mut(columns).zip(from) {
@@ -288,10 +288,10 @@ impl Gather {
         );
     }
 
-    /// Adds the gradients of the columns of a piece up to those of the pixels, and writes them to `dx`, the images of the
-    /// piece, when their last row is complete.
+    /// Adds up the gradients of the columns of a piece to those of the pixels (col2im), and writes them to `dx`, the images of
+    /// the piece, when their last row is complete.
     fn scatter(&self, piece: &Piece, scratch: &mut Scratch, dx: &mut [f32]) {
-        let (frame, wide) = (&self.frame, self.wide(piece));
+        let (frame, width) = (&self.frame, self.width(piece));
         let Geometry { columns, rows, .. } = frame.geometry;
         scratch.frame.resize(frame.image_size(), 0.0);
         let places = piece.rows.len() * columns;
@@ -303,7 +303,7 @@ impl Gather {
                         scratch.frame.fill(0.0);
                     }
                     let first = piece.rows.start * frame.row_length;
-                    for (from, tap) in scratch.columns.chunks_exact(wide).zip(&self.taps) {
+                    for (from, tap) in scratch.columns.chunks_exact(width).zip(&self.taps) {
                         let from = &from[index * places..(index + 1) * places];
                         let to = scratch.frame[tap + first..].chunks_mut(frame.row_length);
                         for (from, to) in from.chunks_exact(columns).zip(to) {
@@ -312,7 +312,7 @@ impl Gather {
                     }
                     if piece.rows.end == rows {
                         frame.extract(&scratch.frame, dx);
-                        // What the padding gathered must not be taken for zeros later.
+                        // The padding has gathered gradients too, and has to be zero for the next image.
                         scratch.frame.fill(0.0);
                     }
                 }
@@ -323,5 +323,5 @@ impl Gather {
 
 #[cfg(test)]
 mod tests {
-    crate::kernels::reference::convolution_tests!(Columns);
+    crate::kernels::reference::convolution_tests!(Im2col);
 }

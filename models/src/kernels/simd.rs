@@ -1,11 +1,11 @@
-//! Which vector instructions the kernels use.
+//! The choice of vector instructions.
 
 use pulp::Arch;
 
-/// The best that the CPU has: AVX-512, AVX2 with FMA, NEON, or what the target has at least.
+/// The best instruction set of the CPU: AVX-512, AVX2 with FMA, NEON, or the target's baseline.
 ///
-/// Tests can ask for less, in the environment of their process (`KERNELS_LEVEL`), so that one machine tests the kernels of
-/// others too.
+/// Tests can ask for a lesser one with the environment variable `KERNELS_LEVEL`, so that one machine also tests the code
+/// for other CPUs.
 #[inline(always)]
 pub(crate) fn arch() -> Arch {
     #[cfg(test)]
@@ -25,7 +25,7 @@ mod tests {
     const VARIABLE: &str = "KERNELS_LEVEL";
     const LEVELS: [&str; 3] = ["scalar", "avx2", "avx512"];
 
-    /// What the environment asks for, if it does and the CPU has it.
+    /// The instruction set that the environment asks for, if the CPU has it.
     pub(super) fn asked_for() -> Option<Arch> {
         static ASKED_FOR: OnceLock<Option<Arch>> = OnceLock::new();
         *ASKED_FOR.get_or_init(|| level(&std::env::var(VARIABLE).ok()?))

@@ -1,4 +1,4 @@
-//! Evaluation: loss and accuracy of a network on labelled samples, and its predictions.
+//! Evaluation: a network's loss and accuracy on labelled samples, and its predictions.
 
 use std::borrow::Borrow;
 
@@ -6,18 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::ModelError;
+use crate::loss::log_sum_exp;
 use crate::mode::Mode;
 use crate::network::Network;
 
-/// How well a network does on some samples. The default, of no samples, is neutral under [`Evaluation::merge`].
+/// Loss and accuracy of a network on some samples. The default, for no samples, is neutral under [`Evaluation::merge`].
 ///
-/// Where a network predicts something at every position of a sample, each prediction counts as a sample.
+/// If a network makes a prediction at every position of a sample, each prediction counts as a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Evaluation {
     /// The mean cross-entropy in nats; 0 if there are no samples.
     pub loss: f64,
-    /// The share of samples classified correctly, from 0 to 1; 0 if there are no samples.
+    /// The fraction of samples classified correctly, from 0 to 1; 0 if there are no samples.
     pub accuracy: f64,
     /// The number of samples.
     pub samples: usize,
@@ -42,43 +43,43 @@ impl Evaluation {
     }
 }
 
-/// What a network says about one sample.
+/// A network's prediction for one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// The class with the largest probability; the first of equals.
+    /// The most probable class; the first of equals.
     pub class: u32,
     /// The probability of each class.
     pub probabilities: Vec<f32>,
 }
 
 impl Prediction {
-    /// By the softmax of a logit for each class.
+    /// The softmax of one logit per class.
     ///
     /// # Panics
     /// If there is no class.
     #[must_use]
-    pub fn of_logits(logits: &[f32]) -> Self {
-        let log_total = log_total(logits);
+    pub fn from_logits(logits: &[f32]) -> Self {
+        let log_total = log_sum_exp(logits);
         let probabilities = logits.iter().map(|&logit| (f64::from(logit) - log_total).exp() as f32).collect();
-        Self { class: largest(logits) as u32, probabilities }
+        Self { class: argmax(logits) as u32, probabilities }
     }
 
-    /// By the probability of each class.
+    /// From the probability of each class.
     ///
     /// # Panics
     /// If there is no class.
     #[must_use]
-    pub fn of_probabilities(probabilities: Vec<f32>) -> Self {
-        Self { class: largest(&probabilities) as u32, probabilities }
+    pub fn from_probabilities(probabilities: Vec<f32>) -> Self {
+        Self { class: argmax(&probabilities) as u32, probabilities }
     }
 }
 
-/// Evaluates a network on batches. Sums are taken in `f64` on the host, in the order of the samples, so that the result
-/// does not depend on threads.
+/// Evaluates a network on batches. Sums are taken in `f64` on the host in the order of the samples, so that the result does
+/// not depend on the threads.
 ///
 /// # Errors
 /// [`ModelError::Input`], [`ModelError::Token`], [`ModelError::Label`] or [`ModelError::Labels`] for a batch that does
-/// not fit, [`ModelError::Candle`] if the device fails. A loss that is not finite is no error here: it is what the network is worth.
+/// not fit, [`ModelError::Candle`] if the device fails. A loss that is not finite is a valid result.
 pub fn evaluate<B: Borrow<Batch>>(
     network: &mut Network,
     batches: impl IntoIterator<Item = B>,
@@ -90,38 +91,30 @@ pub fn evaluate<B: Borrow<Batch>>(
         network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
         let classes = network.architecture().classes;
         for (logits, &label) in network.logits().chunks_exact(classes).zip(batch.y()) {
-            loss += log_total(logits) - f64::from(logits[label as usize]);
-            correct += usize::from(largest(logits) == label as usize);
+            loss += log_sum_exp(logits) - f64::from(logits[label as usize]);
+            correct += usize::from(argmax(logits) == label as usize);
             samples += 1;
         }
     }
     Ok(Evaluation::from_sums(loss, samples, correct))
 }
 
-/// The class and the probabilities of every prediction for a batch, in order: mostly one per sample, or one per position
-/// of each. The labels are not looked at.
+/// The predictions for a batch, in order: one per sample, or for sequences one per position. Labels are ignored.
 ///
 /// # Errors
 /// [`ModelError::Input`] for samples that do not fit, [`ModelError::Candle`] if the device fails.
 pub fn predict(network: &mut Network, batch: &Batch) -> Result<Vec<Prediction>, ModelError> {
     network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
     let classes = network.architecture().classes;
-    Ok(network.logits().chunks_exact(classes).map(Prediction::of_logits).collect())
-}
-
-/// `log sum exp(logits)`, with the maximum taken out first so that nothing overflows.
-fn log_total(logits: &[f32]) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(max)).exp()).sum();
-    f64::from(max) + sum.ln()
+    Ok(network.logits().chunks_exact(classes).map(Prediction::from_logits).collect())
 }
 
 /// The index of the largest value, the first of equals. NaN is never the largest.
 ///
 /// # Panics
-/// If there is none.
+/// If there are no values.
 #[must_use]
-pub fn largest(logits: &[f32]) -> usize {
+pub fn argmax(logits: &[f32]) -> usize {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {
         if logit > logits[best] || (logits[best].is_nan() && !logit.is_nan()) {
@@ -185,7 +178,7 @@ mod tests {
             ([3.0, f32::NAN, 3.0], 0),
             ([f32::NAN; 3], 0),
         ] {
-            assert_eq!(largest(&logits), expected, "{logits:?}");
+            assert_eq!(argmax(&logits), expected, "{logits:?}");
         }
     }
 

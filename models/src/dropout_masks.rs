@@ -1,22 +1,21 @@
-//! What dropout leaves out.
+//! Dropout masks, derived from a seed.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
-/// Separates this hash from every other use of SHA-256 over a seed.
+/// Domain separation from all other uses of SHA-256 over a seed.
 const DOMAIN: &[u8] = b"dropout masks v1";
 
-/// Where the masks of one training pass come from: from a seed, which is the client's in a round, and the number of the
-/// pass. Each layer has its own generator,
+/// The source of the masks of one training pass: a seed, one for each client and round, and the number of the pass. Each layer
+/// has its own generator,
 ///
 /// ```text
 /// ChaCha8( SHA-256( "dropout masks v1" || seed || pass || layer ) )
 /// ```
 ///
-/// with the pass as eight bytes, little-endian, and the layer as its errors call it, such as `extractor.dropout-3`. Of that,
-/// each value of a batch takes one 32-bit output, in their order, so that masks depend neither on threads nor on other
-/// layers nor on where the network runs.
+/// with the pass as eight little-endian bytes and the layer's label, such as `extractor.dropout-3`. Each value of a batch takes
+/// one 32-bit output, in order, so that masks depend neither on threads, nor on other layers, nor on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Masks {
     seed: [u8; 32],
@@ -24,14 +23,14 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// Those of a pass.
+    /// The masks of a pass.
     #[must_use]
     pub const fn new(seed: [u8; 32], pass: u64) -> Self {
         Self { seed, pass }
     }
 
-    /// Whether each value of a layer is kept, value after value, without end: with the probability `1 - rate`, rounded to
-    /// 24 bits.
+    /// An endless sequence of flags, one for each value of a layer: whether it is kept. The probability is `1 - rate`, rounded
+    /// to 24 bits.
     pub(crate) fn kept(&self, layer: &str, rate: f64) -> impl Iterator<Item = bool> + use<> {
         let mut hash = Sha256::new();
         hash.update(DOMAIN);
@@ -44,7 +43,7 @@ impl Masks {
     }
 }
 
-/// What kept values are multiplied by, so that their sum is on average what it was.
+/// The factor of kept values, which preserves the expected sum.
 pub(crate) fn scale(rate: f64) -> f32 {
     (1.0 / (1.0 - rate)) as f32
 }

@@ -1,7 +1,7 @@
-//! Copying one row of an image.
+//! Copies of short rows.
 
-/// Copies a row, in pieces of a fixed size of which the last may overlap the one before: for the short rows of images
-/// that takes a fraction of the time of a call of `memcpy`.
+/// Copies a row in pieces of a fixed size; the last may overlap the one before. For the short rows of images this takes a
+/// fraction of the time of a call to `memcpy`.
 #[inline(always)]
 pub(super) fn copy_row(from: &[f32], to: &mut [f32]) {
     match from.len() {

@@ -1,40 +1,40 @@
-//! Where the pixels of one image lie in memory so that every tap of a kernel sees all its pixels as one contiguous run.
+//! A padded layout of images in which each tap of a kernel reads one contiguous run of pixels.
 //!
-//! An image is copied into a frame of rows of equal length, with zeros where the padding is. Output `(row, column)` stands
-//! at index `row * row_length + column`, and the pixel that a tap meets there at the same index plus an offset which
-//! depends on the tap alone. So a convolution is a sum of shifted runs, and the windows are never laid out as columns. The
-//! outputs between the end of a row and the next are garbage, which nobody reads.
+//! An image is copied into a frame: rows of equal length, with zeros for the padding. Output `(row, column)` has the index
+//! `row * row_length + column`, and the pixel that a tap reads for it has that index plus an offset that depends on the tap
+//! alone. So a convolution is a sum of shifted runs, without im2col. The outputs between the end of a row and the start of
+//! the next are meaningless and never read.
 //!
-//! With a stride `s`, the frame holds `s * s` phases of the image, each with every `s`-th pixel of every `s`-th row; within
-//! a phase the stride is one. Without, the zeros right of a row serve as those left of the next.
+//! With a stride `s > 1`, the frame holds `s * s` phases of the image, each with every `s`-th pixel of every `s`-th row;
+//! within a phase the stride is one. With stride 1, the zeros to the right of a row are also those to the left of the next.
 
+use super::copy::copy_row;
 use super::geometry::Geometry;
-use super::rows::copy_row;
 
-/// The vectors of all instruction sets have at most so many values: runs may be read so far beyond their ends.
+/// Values that may be read beyond the end of a run: the length of the longest vector of any instruction set.
 pub(super) const OVERRUN: usize = 16;
 
 /// The layout of one padded image and of the gradient of its output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct PaddedLayout {
     pub(super) geometry: Geometry,
     /// Values from one row to the next.
     pub(super) row_length: usize,
-    /// The outputs of one channel span so many values.
+    /// Values from the first output of a channel to its last.
     pub(super) span: usize,
-    /// How many places the last tap of a phase lies behind the first, in rows and in columns.
+    /// Distance from the first tap of a phase to the last, in rows and in columns.
     reach: usize,
-    /// Rows and columns of phases that some tap sees.
+    /// Rows and columns of phases that taps read.
     phases: usize,
     /// Values of one phase of one channel of the image.
     plane: usize,
-    /// Zeros before the first place of one channel of the gradient.
+    /// Zeros before the first value of one channel of the gradient.
     lead: usize,
     /// Values of one channel of the gradient.
     gradient_plane: usize,
 }
 
-/// One phase of the image and the rectangle of it that lies on the image and not on its padding.
+/// One phase of the image, and its rectangle without padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub(super) down: usize,
@@ -45,7 +45,7 @@ pub(super) struct Phase {
     end_column: usize,
 }
 
-impl Frame {
+impl PaddedLayout {
     pub(super) fn new(geometry: Geometry) -> Self {
         let Geometry { kernel, stride, padding, rows, columns, width, .. } = geometry;
         let reach = (kernel - 1) / stride;
@@ -74,12 +74,12 @@ impl Frame {
         out * self.gradient_plane + OVERRUN
     }
 
-    /// Where the gradient of the first place of a channel stands in its frame.
+    /// The index of a channel's first gradient in the frame.
     pub(super) fn gradient_start(&self, channel: usize) -> usize {
         channel * self.gradient_plane + self.lead
     }
 
-    /// The offset of each tap in the frame of the image, by channels, rows and columns of the kernel.
+    /// The offset of each tap in the frame of the image, in the order `[channels, kernel, kernel]`.
     pub(super) fn taps(&self) -> Vec<usize> {
         let Geometry { channels, kernel, stride, .. } = self.geometry;
         let mut offsets = Vec::with_capacity(self.geometry.taps());
@@ -94,7 +94,7 @@ impl Frame {
         offsets
     }
 
-    /// The phases of the image that some tap sees.
+    /// The phases of the image that taps read.
     pub(super) fn phases(&self) -> impl Iterator<Item = Phase> + use<> {
         let (phases, frame) = (self.phases, *self);
         (0..phases).flat_map(move |down| (0..phases).map(move |across| frame.phase(down, across)))
@@ -102,7 +102,7 @@ impl Frame {
 
     fn phase(&self, down: usize, across: usize) -> Phase {
         let Geometry { stride, padding, height, width, rows, columns, .. } = self.geometry;
-        // Along one axis, the places of the phase from the first pixel of the image to the last that some output sees.
+        // Along one axis, the range of the phase from the first pixel of the image to the last that an output reads.
         let inside = |phase: usize, input: usize, outputs: usize| {
             let first = padding.saturating_sub(phase).div_ceil(stride);
             let end = (input + padding).saturating_sub(phase).div_ceil(stride).min(outputs + self.reach);
@@ -115,7 +115,7 @@ impl Frame {
         Phase { down, across, first_row, end_row, first_column, end_column }
     }
 
-    /// Copies an image into its frame, whose other values are zero and stay so.
+    /// Copies an image into its frame. The other values of the frame have to be zero and are left alone.
     #[inline(always)]
     pub(super) fn embed(&self, image: &[f32], frame: &mut [f32]) {
         let Geometry { channels, stride, width, .. } = self.geometry;
@@ -138,7 +138,7 @@ impl Frame {
         }
     }
 
-    /// The index in the image of the first pixel that a row of a phase has of it.
+    /// The index in the image of the first pixel of a row of a phase.
     #[inline(always)]
     fn pixel(&self, channel: usize, phase: &Phase, row: usize) -> usize {
         let Geometry { stride, padding, height, width, .. } = self.geometry;
@@ -147,7 +147,8 @@ impl Frame {
         (channel * height + y) * width + x
     }
 
-    /// Copies the gradient of one image's output into its frame, whose other values are zero and stay so.
+    /// Copies the gradient of one image's output into its frame. The other values of the frame have to be zero and are left
+    /// alone.
     #[inline(always)]
     pub(super) fn embed_gradient(&self, gradient: &[f32], frame: &mut [f32]) {
         let Geometry { rows, columns, .. } = self.geometry;
@@ -160,9 +161,9 @@ impl Frame {
         }
     }
 
-    /// The offsets in the frame of the gradient that one pixel of a phase takes its gradient from, by output channels,
-    /// rows and columns of the kernel, each with the index of its weight in `[out, channels, kernel, kernel]` for the
-    /// image's first channel.
+    /// The terms of the gradient of a pixel of a phase: offsets in the frame of the output's gradient, in the order of output
+    /// channels, rows and columns of the kernel, each with the index of its weight in `[out, channels, kernel, kernel]` for
+    /// the image's first channel.
     pub(super) fn gradient_taps(&self, phase: &Phase, out: usize) -> Vec<(usize, usize)> {
         let Geometry { channels, kernel, stride, .. } = self.geometry;
         let corner = phase.first_row * self.row_length + phase.first_column;
@@ -179,7 +180,7 @@ impl Frame {
         taps
     }
 
-    /// The values from the first to the last pixel that a phase has of the image.
+    /// Values from the first pixel of a phase to its last.
     pub(super) fn phase_span(&self, phase: &Phase) -> usize {
         let (rows, columns) = (phase.end_row - phase.first_row, phase.end_column - phase.first_column);
         if rows == 0 { 0 } else { (rows - 1) * self.row_length + columns }
@@ -214,7 +215,7 @@ impl Frame {
     #[inline(always)]
     pub(super) fn extract(&self, frame: &[f32], image: &mut [f32]) {
         if self.geometry.stride > 1 {
-            image.fill(0.0); // No output sees some of the pixels.
+            image.fill(0.0); // Some pixels are read by no output.
         }
         for channel in 0..self.geometry.channels {
             for phase in self.phases() {

@@ -1,48 +1,48 @@
-//! A matrix that few rows are multiplied by again and again, as the steps of a recurrence do.
+//! Packed matrices, for products of a few rows with the same matrix, as in every step of a recurrence.
 //!
-//! A general product packs its operands each time, which for ten rows costs as much as the product. Here that happens once,
-//! and there is nothing between the rows: each element of a result is one sum over the depth, from the first to the last,
-//! so that rows may be divided among threads in any way without changing a bit.
+//! A general product packs its operands each time, which for ten rows costs as much as the product. Here the matrix is packed
+//! once. Each element of a result is one sum over the depth, from the first term to the last, so that rows may be divided
+//! among threads in any way without changing a bit.
 
 use pulp::Simd;
 
 /// Columns that are stored next to each other: two vectors of AVX-512, four of AVX2.
-const PANEL: usize = 32;
+const PANEL_COLUMNS: usize = 32;
 
-/// Rows in registers, each with two vectors of columns: ten sums, of the 16 registers of AVX2.
+/// Rows held in registers, each with two vectors of columns: ten sums, in the 16 registers of AVX2.
 const ROWS: usize = 5;
 
-/// A matrix of `depth` rows, stored by panels of columns: `[columns / PANEL][depth][PANEL]`.
+/// A matrix of `depth` rows, stored by panels of columns: `[columns / PANEL_COLUMNS][depth][PANEL_COLUMNS]`.
 #[derive(Debug, Default)]
-pub(crate) struct Panels {
+pub(crate) struct PackedMatrix {
     values: Vec<f32>,
     depth: usize,
     columns: usize,
 }
 
-impl Panels {
-    /// Copies a matrix, `[depth, columns]`.
+impl PackedMatrix {
+    /// Packs a matrix, `[depth, columns]`.
     pub(crate) fn copy(&mut self, matrix: &[f32], depth: usize, columns: usize) {
         self.resize(depth, columns);
-        for (panel, to) in self.values.chunks_exact_mut((depth * PANEL).max(1)).enumerate() {
-            let first = panel * PANEL;
-            let count = PANEL.min(columns - first);
-            for (from, to) in matrix.chunks_exact(columns).zip(to.chunks_exact_mut(PANEL)) {
+        for (panel, to) in self.values.chunks_exact_mut((depth * PANEL_COLUMNS).max(1)).enumerate() {
+            let first = panel * PANEL_COLUMNS;
+            let count = PANEL_COLUMNS.min(columns - first);
+            for (from, to) in matrix.chunks_exact(columns).zip(to.chunks_exact_mut(PANEL_COLUMNS)) {
                 to[..count].copy_from_slice(&from[first..first + count]);
             }
         }
     }
 
-    /// Copies the transposition of a matrix, `[columns, depth]`.
+    /// Packs the transpose of a matrix, `[columns, depth]`.
     pub(crate) fn copy_transposed(&mut self, matrix: &[f32], depth: usize, columns: usize) {
-        /// Of each row at a time, so that what is written to stays in the first-level cache.
+        /// Values of a row copied at a time, so that the destination stays in the first-level cache.
         const BLOCK: usize = 16;
         self.resize(depth, columns);
-        for (panel, to) in self.values.chunks_exact_mut((depth * PANEL).max(1)).enumerate() {
-            let rows = &matrix[panel * PANEL * depth..];
-            for (block, to) in to.chunks_mut(BLOCK * PANEL).enumerate() {
-                for (column, row) in rows.chunks_exact(depth).take(PANEL).enumerate() {
-                    for (from, to) in row[block * BLOCK..].iter().zip(to.chunks_exact_mut(PANEL)) {
+        for (panel, to) in self.values.chunks_exact_mut((depth * PANEL_COLUMNS).max(1)).enumerate() {
+            let rows = &matrix[panel * PANEL_COLUMNS * depth..];
+            for (block, to) in to.chunks_mut(BLOCK * PANEL_COLUMNS).enumerate() {
+                for (column, row) in rows.chunks_exact(depth).take(PANEL_COLUMNS).enumerate() {
+                    for (from, to) in row[block * BLOCK..].iter().zip(to.chunks_exact_mut(PANEL_COLUMNS)) {
                         to[column] = *from;
                     }
                 }
@@ -50,13 +50,13 @@ impl Panels {
         }
     }
 
-    /// Room for the matrix. What fills up the last panel may hold anything: no column of a result is made of it.
+    /// Sets the size. The unused columns of the last panel may hold any values: no result depends on them.
     fn resize(&mut self, depth: usize, columns: usize) {
         (self.depth, self.columns) = (depth, columns);
-        self.values.resize(columns.div_ceil(PANEL) * PANEL * depth, 0.0);
+        self.values.resize(columns.div_ceil(PANEL_COLUMNS) * PANEL_COLUMNS * depth, 0.0);
     }
 
-    /// `c <- c + a P` for `rows` rows, of which those of `a` begin `a_stride` apart and those of `c` `c_stride`.
+    /// `c <- c + a P` for `rows` rows, which begin `a_stride` values apart in `a` and `c_stride` in `c`.
     #[inline(always)]
     pub(crate) fn multiply_add<S: Simd>(
         &self,
@@ -65,9 +65,9 @@ impl Panels {
         (a, a_stride): (&[f32], usize),
         (c, c_stride): (&mut [f32], usize),
     ) {
-        for (panel, values) in self.values.chunks_exact((self.depth * PANEL).max(1)).enumerate() {
-            let first = panel * PANEL;
-            let columns = first..(first + PANEL).min(self.columns);
+        for (panel, values) in self.values.chunks_exact((self.depth * PANEL_COLUMNS).max(1)).enumerate() {
+            let first = panel * PANEL_COLUMNS;
+            let columns = first..(first + PANEL_COLUMNS).min(self.columns);
             for row in (0..rows).step_by(ROWS) {
                 let (a, c) = (&a[row * a_stride..], &mut c[row * c_stride..]);
                 let c = (c, c_stride, columns.clone());
@@ -83,7 +83,7 @@ impl Panels {
     }
 }
 
-/// `R` rows times one panel, added to some columns of `c`.
+/// Adds the product of `R` rows and one panel to some columns of `c`.
 #[inline(always)]
 fn tile<S: Simd, const R: usize>(
     simd: S,
@@ -91,14 +91,14 @@ fn tile<S: Simd, const R: usize>(
     (a, a_stride): (&[f32], usize),
     (c, c_stride, columns): (&mut [f32], usize, std::ops::Range<usize>),
 ) {
-    let depth = panel.len() / PANEL;
+    let depth = panel.len() / PANEL_COLUMNS;
     let a: [&[f32]; R] = std::array::from_fn(|row| &a[row * a_stride..][..depth]);
-    let mut sums = [[0.0f32; PANEL]; R];
+    let mut sums = [[0.0f32; PANEL_COLUMNS]; R];
     let lanes = S::F32_LANES;
-    for pair in (0..PANEL).step_by(2 * lanes) {
+    for pair in (0..PANEL_COLUMNS).step_by(2 * lanes) {
         let zero = simd.splat_f32s(0.0);
         let mut tile = [[zero; 2]; R];
-        for (k, values) in panel.chunks_exact(PANEL).enumerate() {
+        for (k, values) in panel.chunks_exact(PANEL_COLUMNS).enumerate() {
             let (vectors, _) = S::as_simd_f32s(&values[pair..pair + 2 * lanes]);
             let [left, right] = [vectors[0], vectors[1]];
             for (tile, a) in tile.iter_mut().zip(&a) {
@@ -128,7 +128,7 @@ mod tests {
     use crate::kernels::arch;
     use crate::kernels::noise;
 
-    struct MultiplyAdd<'a>(&'a Panels, usize, (&'a [f32], usize), (&'a mut [f32], usize));
+    struct MultiplyAdd<'a>(&'a PackedMatrix, usize, (&'a [f32], usize), (&'a mut [f32], usize));
 
     impl WithSimd for MultiplyAdd<'_> {
         type Output = ();
@@ -146,8 +146,8 @@ mod tests {
         ) {
             let matrix = noise(depth * columns, 1);
             let at = |k: usize, j: usize| matrix[if transposed { j * depth + k } else { k * columns + j }];
-            let mut panels = Panels::default();
-            // Of what was there before, nothing may remain.
+            let mut panels = PackedMatrix::default();
+            // A larger matrix packed earlier must not show.
             panels.copy(&noise(50 * 70, 4), 50, 70);
             if transposed {
                 panels.copy_transposed(&matrix, depth, columns);

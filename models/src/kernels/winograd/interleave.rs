@@ -1,4 +1,4 @@
-//! From planes, one per channel, to a frame in which the channels of a pixel are neighbours, and back.
+//! Conversion of images from channels-first planes to a channels-last frame, and back.
 //!
 //! A frame is `[pixels, width]`, with `width` channels, a multiple of [`LANES`].
 
@@ -6,15 +6,15 @@
 
 use pulp::{Simd, WithSimd};
 
-/// Channels that are exchanged at a time: those of one vector of AVX-512, or of several smaller ones.
+/// Channels converted at a time: the lanes of one vector of AVX-512, or of several smaller vectors.
 pub(super) const LANES: usize = 16;
 
-/// Copies up to [`LANES`] planes into a frame that begins at their channel. Lanes without a plane become
-/// zero; pixels of the frame that no place names stay as they are.
+/// Copies up to [`LANES`] planes into a frame, from their first channel on. Lanes without a plane become zero; pixels of the
+/// frame that are not in `places` keep their values.
 pub(super) struct Interleave<'a> {
-    /// The first plane, and what follows it.
+    /// The values from the first plane on.
     pub(super) planes: &'a [f32],
-    /// From the start of a plane to the next.
+    /// Distance from the start of a plane to the next.
     pub(super) stride: usize,
     pub(super) count: usize,
     /// For each pixel of a plane, its place in the frame.
@@ -33,7 +33,7 @@ pub(super) struct Separate<'a> {
     pub(super) count: usize,
 }
 
-/// The first pixels of the squares that cover a plane; the last one overlaps the one before.
+/// The first pixels of the runs of `side` pixels that cover a plane; the last run may overlap the one before.
 fn squares(pixels: usize, side: usize) -> impl Iterator<Item = usize> {
     let last = pixels.checked_sub(side);
     (0..pixels).step_by(side).filter_map(move |first| Some(first.min(last?)))
@@ -114,7 +114,7 @@ impl WithSimd for Separate<'_> {
     }
 }
 
-/// For distances 8, 4, 2 and 1, the lanes in whose number that bit is not set.
+/// For the distances 8, 4, 2 and 1, the lanes whose number does not have that bit set.
 #[inline(always)]
 fn masks<S: Simd>(simd: S) -> [S::m32s; 4] {
     const NUMBERS: [u32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -126,8 +126,8 @@ fn masks<S: Simd>(simd: S) -> [S::m32s; 4] {
     [mask(8), mask(4), mask(2), mask(1)]
 }
 
-/// Transposes the first vectors, as many as one has lanes. Each step exchanges one bit of the row's number
-/// with the same bit of the column's (J. O. Eklundh, *A Fast Computer Method for Matrix Transposing*, 1972).
+/// Transposes the first vectors, as many as a vector has lanes. Each step exchanges one bit of the row's number with the same
+/// bit of the column's (J. O. Eklundh, *A Fast Computer Method for Matrix Transposing*, 1972).
 #[inline(always)]
 fn transpose<S: Simd>(simd: S, masks: &[S::m32s; 4], square: &mut [S::f32s; LANES]) {
     exchange::<S, 8>(simd, masks[0], square);

@@ -1,4 +1,4 @@
-//! Whole runs of real processes over bad networks: each device in a network namespace of its own, a strait between it and
+//! Whole runs of real processes over bad networks: each device in a network namespace of its own, network emulation between it and
 //! the aggregator.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(400);
 pub enum Event {
     /// Device 0 gets another address.
     Moves,
-    /// Nothing gets through between device 0 and the aggregator for so long.
+    /// Nothing gets through between device 0 and the aggregator for this duration.
     Partition(Duration),
     /// Device 1 is killed with `kill -9` and started again.
     KillsDevice,
@@ -192,7 +192,7 @@ impl Federation {
     }
 }
 
-/// A run of so many rounds over this network.
+/// A run of this number of rounds over this network.
 ///
 /// # Panics
 /// If it does not end, or its model is not that of the undisturbed run.

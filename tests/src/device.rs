@@ -1,4 +1,4 @@
-//! One device of a simulated world: the real session, the real training, a store that survives its crashes.
+//! One simulated device: the real session, the real training, a store that survives its crashes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use shared::data::View;
 use shared::id::ClientId;
 use shared::message::{TaskId, ToServer};
 
-/// What the device wants the world to do.
+/// What the device asks of the simulator.
 #[derive(Debug)]
 pub enum Effect {
     /// Connect it to the server.
@@ -181,7 +181,7 @@ impl Device {
                     self.begun.push((round, task.broadcast.clone(), task.local.clone()));
                     let result = task::run_task(&task, &TaskHandle::default(), None)
                         .map(|mut result| {
-                            // Wall time has no place in a world with its own clock.
+                            // Wall time has no place in a simulation with its own clock.
                             result.report.duration = Duration::ZERO;
                             result
                         })

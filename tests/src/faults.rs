@@ -1,4 +1,4 @@
-//! How badly a simulated world treats its inhabitants.
+//! Fault profiles: how often and how long delays, cuts and crashes happen in a simulation.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Faults {
     pub training: Duration,
     /// Probability that a delivery cuts its connection instead. Of an update that is cut a part may have arrived.
     pub cut: f64,
-    /// Probability that nothing gets through a connection any more from a delivery on, and nobody is told.
+    /// Probability that from a delivery on a connection drops everything silently.
     pub silence: f64,
     /// Probability that an update arrives twice.
     pub twice: f64,

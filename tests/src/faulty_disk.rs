@@ -32,7 +32,7 @@ pub struct FaultyDisk {
     cache: Arc<Mutex<Cache>>,
     /// Operations at which there is no room for anything more.
     full: Range<usize>,
-    /// How often somebody waited for room.
+    /// Number of waits for free space.
     waits: Arc<AtomicUsize>,
 }
 
@@ -70,13 +70,13 @@ impl FaultyDisk {
         Self { operations, fatal, loss, dead, cache: self.cache.clone(), full: self.full.clone(), waits }
     }
 
-    /// The same, with no room at these of the operations; whoever waits for room waits for the next operation.
+    /// The same, with no free space at these operations; a wait for space lasts until the next operation.
     #[must_use]
     pub fn full_during(self, full: Range<usize>) -> Self {
         Self { full, ..self }
     }
 
-    /// How often somebody waited for room.
+    /// Number of waits for free space.
     #[must_use]
     pub fn waits(&self) -> usize {
         self.waits.load(Ordering::Relaxed)

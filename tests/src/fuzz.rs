@@ -1,6 +1,6 @@
 //! Fuzz targets: every decoder, and both state machines by lists of operations.
 //!
-//! A [`Target`] is a plain function of bytes that must neither panic, nor allocate beyond its room, nor take long, whatever
+//! A [`Target`] is a plain function of bytes that must neither panic, nor allocate beyond its limit, nor take long, for any
 //! the bytes are. All are in [`TARGETS`]; a new decoder is one function and one line. Three programs use them:
 //!
 //! * the suite (`tests/tests/fuzz.rs`) plays the corpus and a fixed number of mutations of it;
@@ -171,7 +171,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("task", "a server's specification and broadcast on a device", tasks::run, tasks::seeds)
         .with_room(64 * MIB),
     Target::new("ticket", "a ticket's text", identities::ticket, identities::tickets),
-    Target::new("ticket-content", "a ticket of anybody", identities::content, identities::contents),
+    Target::new("ticket-content", "a ticket of any origin", identities::content, identities::contents),
     Target::new("key", "keys and ids, written and shown", identities::key, identities::keys),
     Target::new("server-identity", "the files with a server's keys", identities::server, identities::servers),
     Target::new(

@@ -128,7 +128,7 @@ impl Gate {
         self.signs.recv_timeout(PATIENCE).expect("the held client tells how it gets on")
     }
 
-    /// Waits for the receipt of `round`: what became of the update. Receipts of earlier rounds are passed over; one may
+    /// Waits for the receipt of `round` and returns the verdict. Receipts of earlier rounds are passed over; one may
     /// also have been lost with its connection.
     ///
     /// # Panics

@@ -134,12 +134,12 @@ impl InProcessServer {
     /// Waits until the operator is told something that has all of `parts` in it.
     ///
     /// # Panics
-    /// If nobody tells.
+    /// If it is not reported.
     pub fn remark(&self, parts: &[&str]) {
         let mut heard = Vec::new();
         loop {
             let Ok(text) = self.remarks.recv_timeout(PATIENCE) else {
-                panic!("nobody said {parts:?}, only {heard:#?}")
+                panic!("{parts:?} was not reported, only {heard:#?}")
             };
             if parts.iter().all(|part| text.contains(part)) {
                 return;
@@ -148,7 +148,7 @@ impl InProcessServer {
         }
     }
 
-    /// What the operator was told up to now, and nobody asked for yet.
+    /// The messages to the operator that have not been read yet.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
         self.remarks.try_iter().collect()

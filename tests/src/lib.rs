@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`simulator`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
 //! | [`faults`] | delays, cuts, crashes: how often and how long |
-//! | [`schedule`] | a federation and its weather, drawn from one number, and what must be so in the end |
-//! | [`device`] | one simulated device of that world |
-//! | [`server`] | the aggregator of that world: the real coordinator and the real durable steps |
+//! | [`schedule`] | a federation and its faults, drawn from one seed, and what must hold in the end |
+//! | [`device`] | one device of the simulator |
+//! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation, with or without the power |
 //! | [`watched_disk`] | a file layer that tells the test of every operation |
@@ -19,9 +19,9 @@
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
 //! | [`bad_network`] | whole runs of processes in namespaces, over straits |
-//! | [`namespaces`] | network namespaces, for which nobody needs to be root |
+//! | [`namespaces`] | network namespaces, without root |
 //! | [`netem`] | what delays, loses and narrows |
-//! | [`raw_peer`] | a peer that speaks QUIC and says whatever the test wants |
+//! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
 pub mod bad_network;

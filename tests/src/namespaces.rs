@@ -1,7 +1,7 @@
 //! Devices in network namespaces of their own, each on a wire to the namespace that the test is in.
 //!
-//! Nobody needs to be root: the program starts itself again in a user namespace, in which it may do what it likes to
-//! networks that nobody else sees.
+//! Root is not needed: the program starts itself again in a user namespace, in which it may change networks that no
+//! other process sees.
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -57,7 +57,7 @@ impl Namespace {
     /// If this process is not [`inside`].
     #[must_use]
     pub fn new(number: u8) -> Self {
-        assert!(inside(), "wires are laid in a network of one's own");
+        assert!(inside(), "wires are only laid inside a private network namespace");
         let mut command = Command::new("unshare");
         command.args(["--net", "sleep", "infinity"]).stdin(Stdio::null());
         let holder = command.spawn().expect("it was possible before");
@@ -86,7 +86,7 @@ impl Namespace {
         format!("10.77.{}.{}/24", self.number, self.host)
     }
 
-    /// Whoever is in it has another address from now on, and the former one no longer.
+    /// Gives the namespace another address and removes the former one.
     ///
     /// # Panics
     /// If `ip` fails.

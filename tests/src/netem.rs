@@ -1,4 +1,4 @@
-//! A strait: what lies between one device and the server, with its delay, its losses and its width.
+//! Network emulation between one device and the server: delay, loss, bandwidth.
 //!
 //! Datagrams are passed on by this process, since not every kernel has the queueing discipline for it (`netem`), and since
 //! what is lost is then drawn from a seed. A device that comes from another address is passed on from another one, so the
@@ -20,10 +20,10 @@ use shared::seed::Seed;
 const LOOK: Duration = Duration::from_millis(20);
 /// More than any datagram.
 const DATAGRAM: usize = 1 << 16;
-/// What waits longer for a narrow strait is dropped, as a router's queue does.
+/// Datagrams that wait longer for bandwidth are dropped, as by a router's queue.
 const QUEUE: Duration = Duration::from_millis(500);
 
-/// What a strait does to every datagram, in either direction.
+/// What happens to every datagram, in either direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// How long each takes.
@@ -48,7 +48,7 @@ struct State {
     free: [Instant; 2],
 }
 
-/// Bytes of the device and of the server that have come to the strait.
+/// Bytes of the device and of the server that have arrived.
 #[derive(Debug, Default)]
 struct Counts {
     came: [AtomicU64; 2],
@@ -72,7 +72,7 @@ pub struct Netem {
 }
 
 impl Netem {
-    /// Between whoever comes to `front` and `server`.
+    /// Between the peers that connect to `front`, and `server`.
     ///
     /// # Panics
     /// If there is no such address on this machine.

@@ -144,7 +144,7 @@ impl Process {
         self.child.try_wait().expect("an own child can be asked for").is_none()
     }
 
-    /// Kills the program as `kill -9` does, and waits until it is gone.
+    /// Kills the program as `kill -9` does, and waits until it has ended.
     ///
     /// # Panics
     /// If it has ended before: the test did not test what it should.
@@ -175,7 +175,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits until something is so that nobody announces: a file, for example.
+/// Waits until a condition holds that no event announces: a file exists, for example.
 ///
 /// # Panics
 /// If it never is.

@@ -1,4 +1,4 @@
-//! A peer that speaks QUIC and says whatever the test wants: nothing of the client is in it.
+//! A QUIC peer that sends any messages: it shares no code with the client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl RawPeer {
     /// Sends bytes on the control stream.
     ///
     /// # Panics
-    /// If the connection is gone already.
+    /// If the connection has already ended.
     pub async fn say(&mut self, bytes: &[u8]) {
         within(self.control.write_all(bytes)).await.expect("the connection stands");
     }
@@ -208,7 +208,7 @@ impl RawPeer {
     /// # Panics
     /// If no stream can be opened.
     pub async fn send(&self, bytes: Vec<u8>) {
-        let mut stream = within(self.connection.open_uni()).await.expect("whoever was welcomed may upload");
+        let mut stream = within(self.connection.open_uni()).await.expect("a welcomed peer may upload");
         // The server may well hang up in the middle.
         if within(stream.write_chunk(Bytes::from(bytes))).await.is_ok() {
             let _ = stream.finish();

@@ -1,4 +1,4 @@
-//! Random schedules: a federation and its weather, all drawn from one number, and what must be so in the end.
+//! Random schedules: a federation and its faults, drawn from one seed, and what must hold in the end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What is known of the end of a run, beside that it comes and that every round was closed once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Check {
-    /// The model is that of calm weather: rounds wait for everyone. Receipts too.
+    /// The model is that of a run without faults: rounds wait for all devices. Receipts too.
     Bits,
     /// No round has fewer updates than devices were told.
     Receipts,
@@ -29,7 +29,7 @@ enum Check {
     End,
 }
 
-/// Federations of four devices. Of those that wait for everyone, the model must be that of calm weather.
+/// Federations of four devices. Of those that wait for all devices, the model must be that of a run without faults.
 const FEDERATIONS: [(&str, Check, &[&str]); 9] = [
     ("fedavg", Check::Bits, &["round.count.min=4"]),
     ("scaffold, local state", Check::Bits, &["round.count.min=4", "algorithm.scaffold={}"]),
@@ -62,7 +62,7 @@ const FEDERATIONS: [(&str, Check, &[&str]); 9] = [
     ),
 ];
 
-/// One federation in one weather.
+/// One federation under one fault profile.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     seed: u64,
@@ -105,14 +105,14 @@ impl Schedule {
         all[self.federation].clone()
     }
 
-    /// The model of the same federation in calm weather.
+    /// The model of the same federation without faults.
     fn reference(&self) -> ParamSet {
         static MODELS: Mutex<BTreeMap<usize, ParamSet>> = Mutex::new(BTreeMap::new());
         let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
         let reference = || {
             let runs = tempfile::tempdir().expect("the system has a place for temporary files");
             let mut simulator = Simulator::new(self.scenario(), Faults::NONE, 0, runs.path());
-            assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "in calm weather");
+            assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "without faults");
             simulator.model()
         };
         models.entry(self.federation).or_insert_with(reference).clone()
@@ -142,7 +142,7 @@ impl Schedule {
             assert!(record.accepted >= min || record.accepted == 0, "{record:?}");
         }
         if let Some(reference) = reference {
-            assert!(simulator.model() == reference, "the model is not that of calm weather");
+            assert!(simulator.model() == reference, "the model is not that of a run without faults");
         }
         Played {
             took: simulator.now(),
@@ -153,7 +153,7 @@ impl Schedule {
     }
 }
 
-/// Any weather: of each kind of trouble there may be none, some or much.
+/// Any fault profile: of each kind of fault there may be none, some or much.
 fn faults(rng: &mut ChaCha8Rng) -> Faults {
     let mut up_to = |most: f64| match rng.random_range(0..3) {
         0 => 0.0,

@@ -1,4 +1,4 @@
-//! The aggregator of a simulated world: the real coordinator over the real durable steps.
+//! The simulated aggregator: the real coordinator over the real durable steps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -22,7 +22,7 @@ use shared::frame;
 use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
 
-/// What the server wants the world to do.
+/// What the server asks of the simulator.
 #[derive(Debug)]
 pub enum Effect {
     /// Deliver a message, with a payload if it is a task.

@@ -44,7 +44,7 @@ pub struct Simulator {
     faults: Faults,
     chance: ChaCha8Rng,
     disk: FaultyDisk,
-    /// How the aggregator's next lives end, if by the disk.
+    /// The disk operations at which the aggregator's next processes die.
     deaths: VecDeque<(usize, Loss)>,
     runs: PathBuf,
     server: Option<Server>,
@@ -60,7 +60,7 @@ pub struct Simulator {
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     outcome: Option<Outcome>,
-    /// Devices whose training takes this long, whatever the weather.
+    /// Devices whose training takes this long, regardless of the fault profile.
     slow: BTreeMap<usize, Duration>,
     /// Updates that a device was told were durable.
     promised: BTreeSet<(u32, ClientId)>,

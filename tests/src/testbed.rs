@@ -302,14 +302,14 @@ fn rounds_in(run: &Path) -> Vec<RoundRecord> {
     jsonl::read(&text).expect("whole lines").records
 }
 
-/// The model, or what is there in its place.
+/// The model, or the ensemble in its place.
 fn model_in(run: &Path) -> Vec<u8> {
     let ensemble = run.join("ensemble.safetensors");
     let path = if ensemble.is_file() { ensemble } else { run.join("model.safetensors") };
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A port that nobody uses now, and no other test of this process will be given.
+/// A free port, which no other test of this process will be given.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Suites that run at the same time begin at different ports.

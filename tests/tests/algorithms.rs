@@ -1,4 +1,4 @@
-//! Every algorithm and every axis of aggregation through whole runs: whatever dies on the way, the bits stay.
+//! Every algorithm and every axis of aggregation through whole runs: crashes at any step do not change the bits.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn algorithm(name: &str) -> Vec<String> {
             String::from("algorithm.fedmatch={gate=0.2, lambda-l2=0.5, lambda-a=0.05, refresh=2, bank=3}");
     }
     if ["fedmix", "fedmatch"].contains(&name) {
-        // Somebody must have labels.
+        // One party must have labels.
         overrides.extend(["data.labels=server", "data.labelled=40"].map(str::to_owned));
     }
     overrides
@@ -120,7 +120,7 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
 }
 
 /// What a device keeps goes with its update: the server's control variate is the mean of its clients' in every round, although in
-/// each of them the slowest update is of no use, receipts are lost, and whoever may die dies.
+/// each of them the slowest update is of no use, receipts are lost, and processes crash.
 #[test]
 fn scaffolds_control_variate_is_the_mean_of_its_clients_whatever_becomes_of_their_updates() {
     let scenario = Scenario::small(&[
@@ -165,7 +165,7 @@ fn control_variates(simulator: &Simulator, round: u32) -> Option<(f32, f32)> {
     Some((longest(&mean), length))
 }
 
-/// Whoever was told that its update counts keeps what goes with it, although the round came to nothing for want of another one.
+/// A client whose update was accepted keeps its state, although the round failed for lack of another update.
 #[test]
 fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
     let overrides = ["algorithm.scaffold={}", "round.count.min=4", "run.rounds=2", "training.batch=0"];
@@ -213,7 +213,7 @@ async fn every_algorithm_is_simulated_and_its_models_are_tested() {
         let first = run.records()[0].loss;
         let last = run.records().last().unwrap().loss;
         if case[0].contains("fafi") {
-            assert_eq!(last, first, "whoever is a member is not trained again");
+            assert_eq!(last, first, "a client whose model is in the ensemble is not trained again");
         } else {
             assert!(last < first, "{case:?}: what is tested learns: {first:?} {last:?}");
         }

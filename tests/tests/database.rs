@@ -1,4 +1,4 @@
-//! What the database says of a run, whatever becomes of the processes that serve it.
+//! The database's record of a run, across crashes of the processes that serve it.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -128,7 +128,7 @@ fn the_status_follows_a_run_through_kills_to_its_end() {
     assert_eq!(waits["newest"][0]["cohort"], 3);
     assert_eq!(waits["arrivals"].as_array().unwrap().len(), 2);
 
-    // Killed in the middle of a round: whoever looks is told, and the next process goes on where it was.
+    // Killed in the middle of a round: `status` says so, and the next process continues there.
     server.kill();
     let (code, said) = status(&testbed);
     assert_eq!((code, &said["serving"]), (Some(5), &json!(false)), "{said}");
@@ -196,7 +196,7 @@ fn a_device_that_is_not_in_a_state_to_train_is_asked_again_and_shown() {
     }
     let words = status_in_words(&testbed);
     assert_eq!(words.lines().filter(|line| line.trim_start().starts_with("not now")).count(), 2, "{words}");
-    assert!(!words.contains("not-now"), "each is told of once: {words}");
+    assert!(!words.contains("not-now"), "each is reported once: {words}");
     // The round is open all the same, and nothing of it is a failure.
     assert_eq!(said["status"]["waits_for"]["round"], 1);
     assert_eq!(said["newest"][0]["record"], Value::Null);

@@ -46,7 +46,7 @@ fn data_that_is_never_tested_needs_no_test_samples_and_what_is_left_out_is_told(
     assert!(split.text.contains("no test samples are there"), "{}", split.text);
     assert!(out.join("client-001").is_dir() && !out.join("test").exists());
 
-    // Whoever is to be tested needs some.
+    // Clients that are tested need some.
     let tested = run(aggregator, &["data", "describe", "--set", "evaluate.every=1", &config]);
     assert!(tested.code == Some(3) && tested.text.contains("test.csv"), "{}", tested.text);
 }

@@ -69,7 +69,7 @@ fn a_ticket_is_all_that_a_device_needs_ever() {
     let text = ticket(&testbed, &["--uses", "2"]);
     let first = device(&testbed, 0, &[&text]);
     let second = device(&testbed, 1, &[&text.to_uppercase()]);
-    // It stands in a file for its owner alone, and among nobody's arguments.
+    // It stands in a file for its owner alone, and in no process's arguments.
     let known = testbed.state(0).join("server");
     until("the ticket is kept", || known.exists());
     assert_eq!(fs::metadata(&known).unwrap().permissions().mode() & 0o777, 0o600);
@@ -161,7 +161,7 @@ fn a_bad_ticket_is_refused_on_the_right_side() {
     let foreign = printed(&foreign);
     let ended = device(&testbed, 0, &[foreign["ticket"].as_str().unwrap()]).wait();
     assert_refused(&ended, &["another server answers there"]);
-    assert_eq!(listed(&testbed).len(), 1, "of whoever was refused nothing is kept");
+    assert_eq!(listed(&testbed).len(), 1, "nothing is kept of a refused device");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_device_waits_for_approval_and_is_let_in_while_it_waits() {
     let mut other = device(&testbed, 1, &[&address]);
     other.object(&json!({ "event": "turned-back" }));
     assert_eq!(aggregator(&testbed, &["devices", "approve", "--waiting"]).code, Some(0));
-    assert_eq!(changed(&testbed, &["approve", "--waiting"]), json!([]), "nobody waits any more");
+    assert_eq!(changed(&testbed, &["approve", "--waiting"]), json!([]), "no device waits any more");
     testbed.assert_completed(server, vec![waiting, other]);
 }
 
@@ -231,7 +231,7 @@ fn a_device_that_is_revoked_while_it_is_away_is_refused_when_it_comes_back_and_w
     assert_eq!(gate.outcome(), SessionEnd::Completed { rounds: 3 });
     let ended = stays.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.text);
-    // Nobody waits for it, in a round or in the end.
+    // It is not waited for, in a round or at the end.
     let ended = server.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.text);
     assert!(!ended.text.contains("known devices"), "{}", ended.text);

@@ -1,4 +1,4 @@
-//! One-shot learning through whole runs: the clients' models side by side, whatever dies on the way, and between processes.
+//! One-shot learning through whole runs: the clients' models side by side, with crashes at any step, and between processes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
@@ -37,7 +37,7 @@ fn scenario(more: &[&str]) -> Scenario {
     Scenario::small(&[&ONE_SHOT[..], more].concat())
 }
 
-/// The ensemble that a run in this weather leaves.
+/// The ensemble of a run under these faults.
 fn left(scenario: &Scenario, faults: Faults, seed: u64) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
@@ -120,7 +120,7 @@ async fn a_second_wave_joins_without_the_first_being_trained_again() {
     let members: Vec<f64> = run.records().iter().map(|record| record.metrics["members"]).collect();
     assert_eq!((members[0], members[5]), (2.0, 4.0), "{members:?}");
     assert!(members.is_sorted());
-    // A round that brings nobody new costs a word and changes nothing.
+    // A round that brings no new client is reported and changes nothing.
     for (index, pair) in run.records().windows(2).enumerate() {
         let (before, after) = (&pair[0], &pair[1]);
         if members[index + 1] - members[index] < 0.5 {
@@ -157,7 +157,7 @@ async fn the_record_has_the_accuracy_of_every_fusion() {
     assert!(accuracies.windows(2).all(|pair| pair[0] == pair[1]), "one training gives the whole table");
 }
 
-/// Finite parameters, and features that are not: whoever sent them is told, and the others are an ensemble.
+/// Finite parameters, and features that are not: the sender's update is rejected, and the others form the ensemble.
 #[tokio::test]
 async fn a_model_that_computes_no_numbers_is_no_member() {
     let attack = [
@@ -178,7 +178,7 @@ async fn a_model_that_computes_no_numbers_is_no_member() {
     assert!(record.accuracy.is_some() && record.loss.is_some_and(f64::is_finite));
     let bundle = run.bundle().unwrap().unwrap();
     let members = &bundle.manifest().members;
-    // Whoever is left out, nobody is trained again.
+    // No client is trained again when another one is left out.
     let out = run.directory().root().join("without.safetensors");
     let left = leave_out(&Disk, &bundle, &[members[1].client].into(), &out).unwrap();
     let without = Bundle::open(Arc::new(Disk), &out).unwrap();

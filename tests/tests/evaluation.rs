@@ -1,5 +1,5 @@
-//! Clients test models on samples of their own, the best model is kept, and training ends when it is enough: whatever dies
-//! on the way.
+//! Clients test models on samples of their own, the best model is kept, and training ends when it is enough, with crashes
+//! at any step.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ fn every_client_tests_every_model_and_the_last_one_in_a_round_of_its_own() {
     let closing: Vec<bool> = records.iter().map(|record| record.closing).collect();
     assert_eq!(closing, [false, false, false, true]);
     let tested: Vec<usize> = records.iter().map(|record| record.clients.len()).collect();
-    assert_eq!(tested, [0, 4, 4, 4], "the first model was not trained by anybody");
+    assert_eq!(tested, [0, 4, 4, 4], "the first model was not trained by any client");
     for record in &records[1..] {
         let own: Vec<f64> = record.clients.values().map(|measured| measured["own-accuracy"]).collect();
         assert!((record.metrics["own-accuracy"] - own.iter().sum::<f64>() / 4.0).abs() < 1e-12, "{own:?}");

@@ -163,7 +163,7 @@ fn a_plan_can_be_asked_for_at_any_time_and_writes_nothing() {
     fs::remove_file(testbed.path("out/report.html")).expect("it was there");
     // As another process would have it.
     let lock = fs::File::open(testbed.path("out/lock")).expect("a lock");
-    lock.lock().expect("nobody has it");
+    lock.lock().expect("no other process has it");
     let refused = testbed.compare("out", &[]);
     assert!(
         refused.code != Some(0) && refused.text.contains("is in use by another aggregator"),

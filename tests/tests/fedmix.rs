@@ -71,7 +71,7 @@ fn whatever_dies_the_server_trains_the_same_again() {
     }
 }
 
-/// SL is the same path with mix 0, 1, 0: whatever clients do, it is the server's own training and nothing else.
+/// SL is the same path with mix 0, 1, 0: it is the server's own training alone, regardless of the clients.
 #[test]
 fn the_servers_share_alone_is_supervised_learning() {
     let only = ["server.mix=[0, 1, 0]", "server.weight=0.5"];
@@ -149,7 +149,7 @@ async fn every_transport_gives_the_same_bits_and_every_round_its_measurements() 
     }
 }
 
-/// Rounds end without what is not finite, whatever dies, and the operator is told.
+/// Rounds end without values that are not finite, with crashes at any step, and the operator is notified.
 #[tokio::test]
 async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
     let wild = ["model.name=mlp-2nn", "server.weight=1e30"];
@@ -167,13 +167,13 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
     let without = Mixture::PUBLISHED.without_sigma();
     let share = format!("server.mix=[{}, 0, {}]", without.alpha, without.gamma);
     assert_eq!(reference(&[wild[0], &share]), model);
-    // Nothing is left but what was there.
+    // Only the previous model is left.
     let alone = scenario(&[&wild[..], &["server.mix=[0, 1, 0]"]].concat());
     let run = simulated(&alone, Transport::Memory).await.unwrap();
     assert_eq!(run.published().unwrap(), initial(&alone));
 }
 
-/// `FedMatch`: the server trains its part before the first round and at the end of each, and whoever dies, the bits stay.
+/// `FedMatch`: the server trains its part before the first round and at the end of each, and crashes do not change the bits.
 const PARTS: [&str; 4] = [
     "algorithm.fedmatch={gate=0.2, lambda-l2=0.5, lambda-a=1.0, lambda-i=1.0, refresh=2, bank=3}",
     "aggregation.weights=uniform",
@@ -234,7 +234,7 @@ async fn the_servers_part_stays_what_it_is_if_its_training_diverges() {
     assert!(run.mended().iter().any(|told| told.contains("before the first round")), "{:?}", run.mended());
 }
 
-/// Everybody's pseudo-labels stay behind the gate: rounds go by, nothing changes, and the reports say why.
+/// No pseudo-label of any client passes the threshold: rounds close, nothing changes, and the reports say why.
 #[tokio::test]
 async fn behind_the_gate_the_model_stays_what_it_is() {
     let gated = ["algorithm.fedmix={gate=1, lambda-2=0}", "server.mix=[1, 0, 0]"];

@@ -89,7 +89,7 @@ async fn an_update_goes_on_where_its_connection_was_cut() {
     assert!(part > ResumePoint::MIN_BYTES);
     let stream = begin(&directory, &peer, &payload, part).await;
 
-    // The device is back before the server has noticed that it was gone: the older connection ends, its bytes count.
+    // The device is back before the server has noticed that it had disconnected: the older connection ends, its bytes count.
     let mut again = connect(&in_process).await;
     say(&mut again, ToServer::Hello(greeting(&in_process, Some(1)))).await;
     let Ok(ToClient::ResumePoint(partial)) = again.answer().await else { panic!("nothing is here") };
@@ -257,7 +257,7 @@ async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
         }
         again.send(frame::encode(&ToServer::UpdateRest { header, offset }, rest)).await;
         assert!(again.reason().await.contains("the rest of an update that has not begun"), "{wrong}");
-        // What was there is gone with it.
+        // The bytes that had arrived are deleted with it.
         peer = connect(&in_process).await;
         say(&mut peer, ToServer::Hello(greeting(&in_process, Some(1)))).await;
         assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { .. })));

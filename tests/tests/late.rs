@@ -154,7 +154,7 @@ fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
     assert_eq!(found(true), owed(&[(3, 1)]));
 }
 
-/// Two devices, rounds of one update, one device held back at a time: nobody is called off, and everything counts.
+/// Two devices, rounds of one update, one device held back at a time: no task is cancelled, and everything counts.
 #[test]
 fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
     let buffer = ["round.count.min=1", "round.count.max=1", "round.late.keep=true", "run.rounds=4"];
@@ -185,7 +185,7 @@ fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
     drop(slow);
 }
 
-/// Four devices of which one is slow, rounds of two updates, and everything goes wrong often: whatever happens, rounds close and
+/// Four devices of which one is slow, rounds of two updates, and many faults of all kinds: rounds always close and
 /// late updates come to count in them.
 #[test]
 fn in_any_weather_rounds_go_on_and_late_updates_count() {

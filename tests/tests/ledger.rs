@@ -48,7 +48,7 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
         if operation == "remove" && path.ends_with("worthless.upload") {
             reach.lock().unwrap().send(()).unwrap();
             let _ = released.lock().unwrap().recv();
-            return Err(io::Error::other("the disk is gone"));
+            return Err(io::Error::other("the disk was removed"));
         }
         Ok(())
     });
@@ -77,7 +77,7 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
 
     stop.send(true).unwrap();
     while !matches!(told.recv().await.unwrap(), ToPeer::Disconnect) {}
-    // The loop is over now; nobody but the farewell listens.
+    // The loop is over now; only the shutdown still listens.
     drop(release);
     peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned(), parted: true }).unwrap();
     let error = driven.await.unwrap().err().expect("what the ledger could not do is told");
@@ -135,10 +135,10 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     };
     uploads(PEER, "worthless.upload");
     tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
-    // The ledger is held up from here on. The stranger is in no cohort.
+    // The ledger is held up from here on. The unknown peer is in no cohort.
     let rubbish: Vec<_> = (0..3).map(|number| uploads(stranger, &format!("{number}.upload"))).collect();
     tokio::task::spawn_blocking(move || {
-        until("what nobody wants is gone", || !rubbish.iter().any(|file| file.exists()));
+        until("unneeded files are deleted", || !rubbish.iter().any(|file| file.exists()));
     })
     .await
     .unwrap();

@@ -9,7 +9,7 @@ use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::{Value, json};
 
-/// A lab whose last device has its samples as one image each, in their order, and so many damaged ones among them.
+/// A testbed whose last device has its samples as one image each, in their order, and this number of damaged ones among them.
 fn testbed(damaged: usize) -> Testbed {
     let labels =
         ["data.labels=server", "data.labelled=40", "algorithm.fedmix={gate=0.2}", "aggregation.weights=loss"];

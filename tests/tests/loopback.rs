@@ -87,7 +87,7 @@ async fn data_that_arrives_in_slices_gives_another_model_and_every_update_counts
     assert!(left.model != whole.model);
 }
 
-/// Everybody attacks, for one round.
+/// All clients attack, for one round.
 fn everybody(attack: &str) -> [&str; 3] {
     ["run.rounds=1", "simulation.attackers=1", attack]
 }
@@ -147,7 +147,7 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     let peer = PeerId(0);
     to_driver.send(FromPeer::Connected { peer, commands }).unwrap();
     to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned(), parted: true }).unwrap();
-    // All rounds are closed already: nobody is asked anything any more.
+    // All rounds are closed already: no client is asked anything any more.
     let resume = Resume { closed: 3, ..Resume::default() };
     let ended = drive(run, resume, peers, stopped, &mut |_: &Notice<'_>| {}).await.unwrap();
     assert_eq!(ended.outcome, Outcome::Completed);
@@ -170,7 +170,7 @@ async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let root = RunDirectory::new(directory.path().join("run"));
     let run = Run::begin(Arc::new(Disk), root.clone(), scenario.config.clone(), None).unwrap();
-    // Whatever an upload's file is called, it is full before its first byte. What is there when the listener starts is no
+    // The name of an upload's file does not matter: it is full before its first byte. What exists when the listener starts is no
     // business of this run, and removed.
     let clients: Vec<_> = (0..4).map(|index| scenario.config.client(index)).collect();
     let fill = |spool: &Path| {
@@ -184,7 +184,7 @@ async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
     let (mut alarms, mut paused) = (Vec::new(), 0);
     let (rounds, spool) = (root.rounds(), root.spool());
     let mut make_room = |notice: &Notice<'_>| match notice {
-        // Nobody has been asked for anything yet.
+        // No client has been asked for anything yet.
         Notice::Opened { round: 1, .. } => fill(&spool),
         alarm if alarm.level() == Level::Alarm => alarms.extend(text(alarm)),
         Notice::Status(status) if status.paused => {

@@ -106,7 +106,7 @@ fn robust_rules_withstand_the_scaled_updates_that_ruin_the_mean() {
         let withstands = accuracy(&found, &format!("scaled/{rule}"));
         assert!(withstands > mean + 0.5, "{rule} {withstands} against the mean's {mean}");
         let alone = accuracy(&found, &format!("none/{rule}"));
-        assert!(alone > accuracy(&found, "none/mean") - 0.1, "{rule} {alone} where nobody attacks");
+        assert!(alone > accuracy(&found, "none/mean") - 0.1, "{rule} {alone} where no client attacks");
     }
     // What points the other way is as long as what is honest: shortening it saves nothing.
     let mean = accuracy(&found, "sign-flip/mean");

@@ -94,7 +94,7 @@ fn a_device_without_test_samples_says_so_and_trains_all_the_same() {
 #[test]
 fn an_aggregator_that_is_killed_continues_where_it_was() {
     let testbed = with_gate();
-    // Before anybody came.
+    // Before any client came.
     testbed.serve().kill();
     let server = testbed.serve();
     let mut devices = join(&testbed);
@@ -141,7 +141,7 @@ fn closed_by_time(killed: bool) -> Vec<u8> {
     let (fourth, straggler) = (testbed.gate(3), testbed.gate(4));
     let (held_fourth, held_straggler) = (fourth.held(), straggler.held());
     accepted(&mut devices, 1);
-    // Whoever opens a pipe for writing waits for a reader: the aggregator does not get beyond this file.
+    // A process that opens a pipe for writing waits for a reader: the aggregator does not get beyond this file.
     let pipe = testbed.run().join("state/checkpoint-000001.safetensors.partial");
     if killed {
         let made = Command::new("mkfifo").arg(&pipe).status();
@@ -270,7 +270,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
     assert_eq!(gate.outcome(), SessionEnd::Completed { rounds: 1 });
     let back = testbed.join(0).wait();
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
-    assert_eq!(server.wait().code, Some(0), "and nobody is waited for any more");
+    assert_eq!(server.wait().code, Some(0), "and no device is waited for any more");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a restart makes of a damaged disk: it mends what can be had again and says so, or says what to do.
+//! Restarts on a damaged disk: what can be obtained again is repaired and reported; otherwise the message says what to do.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
@@ -32,7 +32,7 @@ fn reference() -> ParamSet {
     simulator.model()
 }
 
-/// So many rounds are closed and so many updates of the next are in.
+/// A run with this number of closed rounds and this number of updates of the next.
 fn stands_at(rounds: u32, updates: usize) -> impl Fn(&Server) -> bool {
     move |server| {
         let status = server.coordinator().status(Duration::ZERO);
@@ -99,7 +99,7 @@ fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
     }
 }
 
-/// The same update, of a client that says that it has trained on so many samples.
+/// The same update, of a client that reports this number of training samples.
 fn claiming(bytes: &[u8], samples: u64) -> Vec<u8> {
     let header = Header::parse(bytes[..HEADER_LEN].try_into().unwrap(), u64::MAX).unwrap();
     let (head, payload) = bytes.split_at(HEADER_LEN + header.message as usize);

@@ -54,7 +54,7 @@ fn the_first_server_is_remembered_and_no_other_believed() {
     assert_ended(&device.wait(), 0, &[]);
     let pin = testbed.state(0).join("server");
     assert!(fs::read_to_string(&pin).unwrap().contains(&first));
-    // One that its server has welcomed waits for it to come back, whoever has its address meanwhile.
+    // One that its server has welcomed waits for it to come back, regardless of what has its address meanwhile.
     let mut waiting = testbed.join(1);
     waiting.object(&json!({ "event": "joined" }));
     server.kill();
@@ -82,7 +82,7 @@ fn addresses_and_directories_are_for_one_process() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let aggregator = [&["serve"], &arguments[..]].concat();
     assert_refused(&programs().aggregator, &aggregator, 3, &[&testbed.address(), "in use", "--listen"]);
-    assert!(!testbed.path("ready.json").exists(), "nobody is told of an address that does not work");
+    assert!(!testbed.path("ready.json").exists(), "an address that does not work is not announced");
     assert!(!testbed.run().exists(), "no run is begun that cannot be served");
     drop(taken);
 

@@ -1,4 +1,4 @@
-//! Who is known after a restart: whoever was known before, whether or not it comes back. The sums of the next round are made for all
+//! The roster after a restart: all clients known before, whether or not they come back. The sums of the next round are made for all
 //! of them, so that the model of a run that was killed is that of one that was not, to the bit.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,7 +18,7 @@ use shared::message::ToServer;
 use shared::record::Record;
 use shared::seed::Seed;
 
-/// Samples of whoever trains.
+/// Samples of each client that trains.
 const SAMPLES: u64 = 10;
 /// Of one that does not: next to this the others weigh little.
 const MANY: u64 = 1_000_000;
@@ -167,7 +167,7 @@ fn with_one_revoked(killed: bool) -> Bench {
         bench.is_killed();
         peers = [bench.joins(1, SAMPLES), bench.joins(2, SAMPLES)];
     }
-    // Without any time going by: nobody waits for who is not to come.
+    // At once: clients that will not come are not waited for.
     bench.delivers(peers[1], 2, 1);
     bench.delivers(peers[0], 1, 2);
     bench.delivers(peers[1], 2, 2);

@@ -1,4 +1,4 @@
-//! Which directory a run gets, and that no death on the way blocks later starts or costs anybody anything.
+//! The choice of a run's directory, and that no crash on the way blocks later starts or loses anything.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
@@ -67,7 +67,7 @@ fn an_identity_that_died_in_the_making_blocks_nothing_and_is_never_half_believed
             let first = ServerIdentity::load_or_create_on(&disk, &directory);
             let next = disk.next_life(usize::MAX, Loss::Nothing);
             let again = ServerIdentity::load_or_create_on(&next, &directory).unwrap();
-            // Whatever clients were shown is what they will be shown.
+            // Clients are always shown the same key.
             disk.cut_power(Loss::Everything);
             let third = ServerIdentity::load_or_create_on(&Disk, &directory).unwrap();
             assert_eq!(again.key(), third.key(), "{loss:?} {fatal}");

@@ -31,9 +31,9 @@ struct Manager {
 }
 
 impl Manager {
-    /// Reads what is told as it comes, as systemd does: a socket holds a few datagrams, and whoever tells more waits.
+    /// Reads notifications as they come, as systemd does: a socket holds a few datagrams, and a sender of more waits.
     fn new(path: &Path) -> Self {
-        let socket = UnixDatagram::bind(path).expect("nobody else has a socket there");
+        let socket = UnixDatagram::bind(path).expect("the path is free");
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
             let mut datagram = [0; 4096];
@@ -154,7 +154,7 @@ fn training_that_hangs_is_not_told_to_get_on() {
     let _server = testbed.serve();
     let (device, other) = (testbed.gate(0), testbed.gate(1));
     let (held, _others) = (device.held(), other.held());
-    // Whatever was told before the training was due; then time goes by, and the driver's loop goes round.
+    // First the notifications from before the training was due; then time goes by, and the driver's loop runs.
     let mut alive = 0;
     for _ in 0..100 {
         while device.sign() != Sign::Progress {

@@ -110,7 +110,7 @@ fn report(target: &Target, input: &[u8], failure: &str) {
     let path = keep(target, input, "failed");
     println!("{:>18} FAILED: {failure}", target.name);
     println!("{:>18} play it again with: --target {} --replay {}", "", target.name, path.display());
-    println!("{:>18} once it is mended, keep it in tests/corpus/{}/", "", target.name);
+    println!("{:>18} once it is fixed, keep it in tests/corpus/{}/", "", target.name);
 }
 
 /// Plays one target in a process of its own. Whether nothing went wrong.

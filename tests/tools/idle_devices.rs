@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 /// What connected, idle devices cost the aggregator: memory for each, and processor time for each heartbeat.
 ///
 /// The devices are connections of this process, each with a key of its own and an id in the aggregator's database; they send
-/// a hello and the heartbeats that the run asks for. The run waits for one device more than there are. The cost of strangers
+/// a hello and the heartbeats that the run asks for. The run waits for one device more than there are. The cost of unknown peers
 /// is measured as well: connections of keys that the server does not know and refuses.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -33,19 +33,19 @@ pub(crate) struct Arguments {
     seconds: u64,
 }
 
-/// Handshakes at a time: fewer than the places that an aggregator has for strangers.
+/// Handshakes at a time: fewer than the aggregator's slots for unknown peers.
 const AT_A_TIME: usize = 24;
 /// Seconds between signs of life.
 const HEARTBEAT: u64 = 5;
-/// Connections of strangers that are measured.
-const STRANGERS: u32 = 2000;
+/// Connections of unknown peers that are measured.
+const UNKNOWN: u32 = 2000;
 
 pub(crate) fn run(arguments: &Arguments) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     runtime.block_on(async {
         connected(directory.path(), arguments.devices, Duration::from_secs(arguments.seconds)).await;
-        strangers(directory.path()).await;
+        unknown(directory.path()).await;
     });
 }
 
@@ -80,7 +80,7 @@ async fn connected(directory: &Path, devices: u32, time: Duration) {
                 match join(&endpoint, address, number).await {
                     Ok((joined, ToClient::Welcome { .. })) => return joined,
                     Ok((_, other)) => panic!("instead of a welcome came {other:?}"),
-                    // All places for strangers were taken.
+                    // All slots for unknown peers were taken.
                     Err(_) => tokio::task::yield_now().await,
                 }
             }
@@ -120,21 +120,21 @@ async fn connected(directory: &Path, devices: u32, time: Duration) {
     println!("resident after that: {:.1} MB", memory() / 1e6);
 }
 
-async fn strangers(directory: &Path) {
-    let serving = Serving::start_admitting(&directory.join("strangers"), &overrides(1), "ticket");
+async fn unknown(directory: &Path) {
+    let serving = Serving::start_admitting(&directory.join("unknown"), &overrides(1), "ticket");
     let memory = || serving.process.memory("VmRSS").expect("this bench needs /proc") as f64;
     let processor = || processor_time(serving.process.id()).expect("this bench needs /proc");
     let (empty, before) = (memory(), processor());
     let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
     let address = serving.address().parse().expect("an address");
-    for number in 0..STRANGERS {
+    for number in 0..UNKNOWN {
         let refused = join(&endpoint, address, 1_000_000 + number).await;
-        assert!(matches!(refused, Ok((_, ToClient::Refused(_)))), "a stranger was let in");
+        assert!(matches!(refused, Ok((_, ToClient::Refused(_)))), "an unknown peer was admitted");
     }
     println!(
-        "{STRANGERS} strangers refused: {:.2} ms of processor time each, {:.1} kB of memory each left behind",
-        1e3 * (processor() - before) / f64::from(STRANGERS),
-        (memory() - empty).max(0.0) / 1e3 / f64::from(STRANGERS)
+        "{UNKNOWN} unknown peers refused: {:.2} ms of processor time each, {:.1} kB of memory each left behind",
+        1e3 * (processor() - before) / f64::from(UNKNOWN),
+        (memory() - empty).max(0.0) / 1e3 / f64::from(UNKNOWN)
     );
 }
 

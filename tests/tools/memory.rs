@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) {
     println!("for reference, at 2 clients: Flower 8.6 x the model, NVFLARE 19 x");
 }
 
-/// The peak in bytes with so many clients, under these overrides too.
+/// The peak in bytes with this number of clients, under these overrides too.
 fn peak(clients: usize, more: &[&str]) -> u64 {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let overrides: Vec<String> = [

@@ -62,7 +62,7 @@ pub(crate) fn run(&Arguments { minutes, clients }: &Arguments) {
     while began.elapsed() < time {
         std::thread::park_timeout(KILL);
         let index = chance.random_range(0..devices.len());
-        // Its state directory is free again once it is gone.
+        // Its state directory is free again once it has ended.
         devices.remove(index).kill();
         devices.insert(index, testbed.join(index as u32));
         kills += 1;

@@ -128,7 +128,7 @@ fn simulation(runs: &Path, clients: usize, rounds: u32, epochs: usize, every: u3
     command
 }
 
-/// What so many steps take on so many threads, one learner each; the shortest time of several attempts.
+/// The time of `steps` steps on `threads` threads, one learner each; the shortest of several attempts.
 fn steps_alone(steps: usize, threads: usize) -> Alone {
     let architecture = Architecture::by_name("mlp-2nn", &[1, 28, 28], 10).expect("built in");
     let seed = Seed::root(1);

@@ -1,5 +1,5 @@
 //! The server's state machine by a list of operations: what peers do and say, durable steps that end in any order, time,
-//! restarts; and in the end fair weather, in which the run has to end.
+//! restarts; and finally steps without faults, in which the run has to end.
 
 mod driver;
 
@@ -18,7 +18,7 @@ use driver::{DEVICES, Driver, client};
 
 /// Operations of one list.
 const MOST: usize = 400;
-/// Steps of fair weather in which a run of three rounds ends.
+/// Steps without faults in which a run of three rounds ends.
 const PATIENCE: usize = 5_000;
 
 #[derive(Arbitrary, Debug)]
@@ -55,7 +55,7 @@ enum Op {
         fine: bool,
         enough: bool,
     },
-    /// A step ends that nobody has begun.
+    /// A step ends that was never begun.
     Never {
         round: u8,
         kind: u8,
@@ -65,13 +65,13 @@ enum Op {
         milliseconds: u32,
     },
     Deadline,
-    /// Time passes, and nobody attends to anything.
+    /// Time passes without any event being handled.
     Stalled {
         milliseconds: u32,
     },
     Paused,
     Resumed,
-    /// The process dies and starts again. So many of the steps under way were durable, and the decision that the next one
+    /// The process dies and starts again. This number of the steps under way were durable, and the decision that the next one
     /// carries out.
     Restarts {
         steps: u8,
@@ -127,7 +127,7 @@ impl Driver {
             Op::Restarts { steps, decision } => self.restarts(steps, decision),
             Op::Stop => self.give(Event::Stop),
         }
-        // Steps under way when it was stopped are made all the same, and nobody listens.
+        // Steps under way when it was stopped are still made; their results are ignored.
         assert!(self.finished || self.coordinator.closed() == self.disk.closed);
         let deadline = self.coordinator.deadline(self.now);
         assert!(deadline.is_none_or(|moment| moment > self.now), "a deadline that is over is a busy loop");

@@ -54,7 +54,7 @@ fn whole() -> &'static [(PathBuf, Vec<u8>)] {
     })
 }
 
-/// With the right sum where an envelope has one: whoever writes a file can sum.
+/// With the right checksum where a file has one: any program that writes files can compute it.
 fn summed(mut file: Vec<u8>) -> Vec<u8> {
     if file.len() >= 20 {
         let mut crc = Crc::new();

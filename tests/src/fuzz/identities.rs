@@ -30,7 +30,7 @@ pub fn ticket(bytes: &[u8]) -> Seen {
     Seen::result(&read)
 }
 
-/// What a ticket holds, under a checksum that is right: anybody can make one.
+/// A ticket's content under a correct checksum: any program can compute it.
 #[must_use]
 pub fn content(bytes: &[u8]) -> Seen {
     let checksum: [u8; 32] = Sha256::digest(bytes).into();

@@ -115,7 +115,7 @@ impl Mutator {
             _ => {
                 let word = self.words[self.below(self.words.len())].as_bytes();
                 let at = self.below(input.len() + 1);
-                // Over what is there, or between it.
+                // Overwrites bytes, or inserts between them.
                 let end = if self.rng.random() { (at + word.len()).min(input.len()) } else { at };
                 input.splice(at..end, word.iter().copied());
             }

@@ -1,4 +1,4 @@
-//! The device's state machine by a list of operations: connections that come and go, whatever a server says, training that
+//! The device's state machine by a list of operations: connections that come and go, any messages of a server, training that
 //! ends in any way, time; and in the end a fair server, with which the session has to end.
 
 use std::time::Duration;
@@ -158,7 +158,7 @@ impl Driver {
     fn connects(&mut self, fine: bool) {
         if std::mem::take(&mut self.connecting) {
             (self.connected, self.welcomed) = (fine, false);
-            let failed = Event::Disconnected { reason: "nobody there".to_owned() };
+            let failed = Event::Disconnected { reason: "no server there".to_owned() };
             self.give(if fine { Event::Connected } else { failed });
         }
     }
@@ -267,7 +267,7 @@ impl Driver {
         self.trained(9, true);
         assert_eq!(self.holding.map(|(held, _)| held.round), Some(9));
         self.hears(ToClient::Receipt { round: 9, verdict: Verdict::Accepted });
-        assert_eq!(self.holding, None, "the receipt lets go of it");
+        assert_eq!(self.holding, None, "the receipt releases it");
         self.hears(ToClient::Finished { rounds: 9 });
         assert!(self.finished);
     }

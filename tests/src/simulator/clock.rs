@@ -1,4 +1,4 @@
-//! Clocks of those who live in the world: each begins anew with every life, and may jump ahead.
+//! Process clocks: each starts at zero with its process, and may jump ahead.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A life begins at this moment of the world, and the clock at zero.
+    /// A process starts at this moment of the simulation, and its clock at zero.
     pub(super) fn beginning(begun: Duration) -> Self {
         Self { begun, ahead: Duration::ZERO }
     }
 
-    /// What it says at this moment of the world.
+    /// Its time at this moment of the simulation.
     pub(super) fn read(&self, now: Duration) -> Duration {
         now.saturating_sub(self.begun) + self.ahead
     }
 
-    /// When in the world it says this; what it has jumped over is due at once.
+    /// The moment of the simulation at which it shows this time; times that it has jumped over are due at once.
     pub(super) fn moment(&self, says: Duration) -> Duration {
         says.saturating_sub(self.ahead).saturating_add(self.begun)
     }

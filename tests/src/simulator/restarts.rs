@@ -1,4 +1,4 @@
-//! The aggregator's lives in the world.
+//! Crashes and restarts of the simulated aggregator.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -124,13 +124,17 @@ impl Simulator {
             let kept = *round <= resume.closed
                 || self.forgiving
                 || open.is_some_and(|open| open.accepted.contains(client));
-            assert!(kept, "the accepted update of {} in round {round} is gone: {resume:?}", client.short());
+            assert!(
+                kept,
+                "the accepted update of {} in round {round} is missing: {resume:?}",
+                client.short()
+            );
         }
     }
 
     pub(super) fn server_event(&mut self, event: Event) {
         if self.server.is_some() && self.happens(self.faults.server_crash) {
-            // Perhaps what it was at was done, and nobody has heard of it.
+            // Its last step may have been done without being reported.
             if self.chance.random()
                 && let Some(server) = &mut self.server
             {

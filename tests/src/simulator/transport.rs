@@ -1,4 +1,4 @@
-//! The network of the world: connections, and what becomes of what is sent on them.
+//! The simulated network: connections, and the delivery of what is sent on them.
 
 use std::time::Duration;
 

@@ -77,9 +77,9 @@ async fn nobody_uploads_before_the_welcome() {
         _ = &mut stream => true,
         () = std::future::ready(()) => false,
     };
-    assert!(!opened, "a stranger may open no stream for an upload");
+    assert!(!opened, "a peer that was not welcomed may open no stream for an upload");
     peer.join(stranger(7)).await;
-    stream.await.expect("whoever was welcomed may");
+    stream.await.expect("a welcomed peer may");
     assert_finished(in_process, &gates, held, 1);
 }
 
@@ -110,7 +110,7 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
             ended
         }));
     }
-    // Whoever comes now is heard, and in the meantime nobody else has begun to upload.
+    // New peers are served, and in the meantime no other upload has begun.
     let mut quiet = Vec::new();
     for number in 100..105 {
         let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(number)).await;
@@ -127,7 +127,7 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
     }
     let (outcome, records, model) = in_process.end();
     assert_eq!((outcome, records.len(), records[0].accepted), (Outcome::Completed, 1, 2));
-    // The three that are no updates had their turn first, but the round need not wait for what becomes of them.
+    // The three that are no updates had their turn first, but the round need not wait for their verdicts.
     assert!(records[0].rejected <= 3, "{:?}", records[0]);
     assert_eq!(model.first_non_finite(), None);
     let mut sent_away = 0;
@@ -169,14 +169,14 @@ async fn an_update_that_cannot_be_written_down_costs_only_that_upload() {
     assert_counts(in_process, &[(2, 0, 0)]);
 }
 
-/// A peer that takes so little in that no task gets through, and allows so many streams for tasks.
+/// A peer whose receive window is too small for any task, and which allows this number of streams for tasks.
 fn narrow(window: u32, tasks: u32) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.receive_window(VarInt::from_u32(window)).max_concurrent_uni_streams(VarInt::from_u32(tasks));
     transport
 }
 
-/// Tries to connect, and is refused for want of a place.
+/// Tries to connect, and is refused for lack of a free slot.
 async fn assert_turned_away(in_process: &InProcessServer) {
     match RawPeer::connect_as(
         in_process.address(),
@@ -226,7 +226,7 @@ async fn there_are_so_many_places_and_no_more() {
     third.join(stranger(7)).await;
     assert_turned_away(&in_process).await;
     in_process.remark(&["turned a connection away", "3 places"]);
-    // It has its place until it is gone.
+    // It keeps its slot until it has disconnected.
     third.connection.close(VarInt::from_u32(0), b"");
     in_process.remark(&["disconnected"]);
     let mut fourth = Err(ConnectionError::TimedOut);

@@ -24,7 +24,7 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     let gates = [testbed.gate(0), testbed.gate(1)];
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
     let address: SocketAddr = testbed.address().parse().unwrap();
-    // Strangers that are never let in come and go meanwhile.
+    // Unknown peers that are never admitted come and go meanwhile.
     for _ in 0..20 {
         let mut mute = RawPeer::connect(address, testbed.key(), &stranger_key(8)).await;
         mute.say(b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n").await;

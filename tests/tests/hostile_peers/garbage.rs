@@ -55,7 +55,7 @@ async fn what_is_no_frame_closes_the_connection_with_the_reason() {
             peer.say(bytes).await;
             let said = peer.reason().await;
             assert!(said.contains(reason), "control, joined {joined}: {said:?} instead of {reason:?}");
-            // Of strangers the operator hears a word a minute.
+            // Unknown peers are reported to the operator once a minute.
             if joined {
                 in_process.remark(&[reason]);
             }
@@ -128,7 +128,7 @@ async fn who_does_not_fit_is_refused_with_the_reason() {
         other => panic!("{other:?}"),
     }
 
-    // Whoever comes with the identity of another takes its place; the other is told.
+    // A peer with the identity of another one replaces it; the other is told.
     let mut first = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(8)).await;
     first.join(stranger(8)).await;
     let mut second = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(8)).await;
@@ -250,7 +250,7 @@ async fn every_bad_update_gets_its_verdict_and_none_counts() {
         let Verdict::Rejected(rejection) = peer.verdict(1).await else { panic!("{part} was not rejected") };
         assert!(kind(&rejection) && rejection.to_string().contains(part), "{rejection:?} instead of {part}");
     }
-    // Whoever was rejected has no second try in the round.
+    // A rejected client has no second try in the round.
     peers[0].update(update_header(1, SAMPLES), &bytes(honest.clone())).await;
     assert_eq!(peers[0].verdict(1).await, Verdict::Discarded(Discard::Duplicate));
 

@@ -21,7 +21,7 @@ const SHAPE: [usize; 3] = [1, 28, 28];
 /// Samples of every client in these federations.
 const SAMPLES: u64 = 10;
 
-/// A federation of so many clients with ten samples each.
+/// A federation of this number of clients with ten samples each.
 fn in_process(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, InProcessServer) {
     let directory = tempfile::tempdir().unwrap();
     let sizes = [format!("data.clients={clients}"), format!("data.limit={}", 10 * clients)];
@@ -31,12 +31,12 @@ fn in_process(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, InProcess
     (directory, in_process)
 }
 
-/// The key of a stranger.
+/// The key of an unknown peer.
 fn stranger_key(number: u8) -> SecretKey {
     device_key(1000 + u32::from(number))
 }
 
-/// A stranger: its identity is in no simulated federation.
+/// The hello of an unknown peer: its identity is in no simulated federation.
 fn stranger(number: u8) -> Hello {
     hello(stranger_key(number).public().client(), SAMPLES, &SHAPE, 10)
 }
@@ -69,7 +69,7 @@ fn assert_finished(
     assert_counts(in_process, &vec![(2, 0, 0); rounds as usize]);
 }
 
-/// The run completes with so many updates accepted, rejected and discarded in each round.
+/// The run completes with these numbers of updates accepted, rejected and discarded in each round.
 fn assert_counts(in_process: InProcessServer, expected: &[(usize, usize, usize)]) {
     let (outcome, records, model) = in_process.end();
     assert_eq!(outcome, Outcome::Completed);

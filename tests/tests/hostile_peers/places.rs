@@ -101,7 +101,7 @@ async fn nobody_hears_the_hello_of_a_connection_that_ended_while_its_device_was_
     let database = Database::open(folder.path()).unwrap();
     let register = Register::Lab { database: database.clone(), policy: Policy::Anyone };
     let mut listening = Listening::start(register);
-    // Nobody can be written down as long as somebody else writes.
+    // No device can be recorded as long as another process writes.
     let (write, written) = std::sync::mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
     let other = Database::open(folder.path()).unwrap();
@@ -148,7 +148,7 @@ async fn a_device_that_is_revoked_while_its_connection_begins_is_known_to_be_aft
     let register = Register::Lab { database, policy: Policy::Anyone };
     let mut listening = Listening::start_in(spool, register);
     let mut peer = RawPeer::connect(listening.address, listening.key, &stranger_key(7)).await;
-    // What it has brought cannot be opened until somebody writes it.
+    // Its upload is a pipe, which cannot be opened until a process writes to it.
     std::fs::remove_file(&path).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());

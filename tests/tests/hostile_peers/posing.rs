@@ -24,7 +24,7 @@ async fn nobody_who_was_let_in_speaks_for_another_device() {
         thief.say(&[before, &as_victim[..]].concat()).await;
         assert_eq!(thief.reason().await, reason);
     }
-    // Nobody has taken its place: it is heard as before.
+    // It was not replaced: its messages are handled as before.
     victim.say(&frame::encode(&ToServer::Heartbeat(Progress::default()), 0)).await;
     assert_finished(in_process, &gates, held, 1);
     assert_eq!(victim.answer().await.ok(), Some(shared::message::ToClient::Finished { rounds: 1 }));

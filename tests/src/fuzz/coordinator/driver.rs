@@ -33,7 +33,7 @@ pub(super) struct Driver {
     pub(super) now: Duration,
     pub(super) peers: BTreeMap<u8, PeerId>,
     numbers: u64,
-    /// Payloads that were given to nobody yet, by the rounds that they were trained in.
+    /// Payloads that were not sent yet, by the rounds that they were trained in.
     uploads: BTreeMap<u64, u32>,
     /// Whose updates are in, and of which rounds.
     taken: BTreeSet<(ClientId, u32)>,
@@ -173,7 +173,7 @@ impl Driver {
     fn check_fold(&self, round: u32, client: ClientId, trained: u32) {
         let open = self.open().expect("folded into an open round");
         assert_eq!(open.round, round);
-        assert!(!self.revoked.contains(&client), "nobody's who may not take part");
+        assert!(!self.revoked.contains(&client), "an update of a revoked client");
         let late =
             self.policy.late.and_then(|late| late.staleness(trained, round)).is_some_and(|late| late > 0);
         assert!(
@@ -186,7 +186,7 @@ impl Driver {
             Step::Close(..) => true,
             Step::Open(_) | Step::Remember(_) => false,
         });
-        assert!(!durable && !under_way, "nobody counts twice in a round, nor in a closing one");
+        assert!(!durable && !under_way, "no client counts twice in a round, nor in a closing one");
         assert!(!self.taken.contains(&(client, trained)), "nothing is folded twice");
     }
 

@@ -9,8 +9,8 @@
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation, with or without the power |
-//! | [`watched_disk`] | a file layer that tells the test of every operation |
-//! | [`serving`] | an aggregator that serves and clients that join, for the benches |
+//! | [`watched_disk`] | a file layer that reports every operation to the test |
+//! | [`serving`] | an aggregator that serves and clients that join, for the measurements |
 //! | [`scenario`] | small configurations and data |
 //! | [`programs`] | the two programs, built once |
 //! | [`process`] | a running program: its lines, its end, signals |
@@ -18,9 +18,9 @@
 //! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
-//! | [`bad_network`] | whole runs of processes in namespaces, over straits |
+//! | [`bad_network`] | whole runs of processes in namespaces, with emulated networks |
 //! | [`namespaces`] | network namespaces, without root |
-//! | [`netem`] | what delays, loses and narrows |
+//! | [`netem`] | network emulation: delay, loss, bandwidth |
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 

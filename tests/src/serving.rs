@@ -1,4 +1,4 @@
-//! Real processes as the benches want them: an aggregator that serves, clients that join, and what they cost.
+//! Real processes for measurements: an aggregator that serves, clients that join, and what they cost.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};

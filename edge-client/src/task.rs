@@ -235,7 +235,7 @@ pub fn run_task(
     let mut client =
         Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
     client = client.with_workbench(workbench);
-    let used = || -> Result<_, TaskError> { Ok(algorithm.used(received()?, local()?)?) };
+    let used = || -> Result<_, TaskError> { Ok(algorithm.eval_model(received()?, local()?)?) };
     let mut personal = None;
     if task.work.personalise {
         let mut monitor = |progress| handle.step(progress);

@@ -1,16 +1,17 @@
-//! Records: how an algorithm's values leave its hands.
+//! Records: the form in which an algorithm's values travel and rest.
 //!
-//! Everything that crosses the network or survives a round is a set of named tensors plus a few scalars.
-//! A [`Record`] is just that: tensors in the safetensors format, readable by any safetensors reader, and
-//! the scalars as postcard (hex) under one metadata key. [`ToRecord`] converts an algorithm's own types to
-//! records and back; this is the only serialisation an algorithm has to think about.
+//! Everything that crosses the network or survives a round is a set of named tensors and a few scalars. A [`Record`] holds
+//! them: tensors in the safetensors format, readable by any safetensors reader, and the scalars as postcard (hex) under one
+//! metadata key. [`ToRecord`] converts an algorithm's own types to records and back; it is the only serialisation that an
+//! algorithm writes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use models::params::codec::{self, DecodeError, Limits};
-use models::params::{Mismatch, ParamSet, Precision};
+use models::params::{IntegerSet, Mismatch, ParamSet, Precision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,11 +20,13 @@ use crate::payload::Payload;
 /// Metadata key of the scalars.
 const SCALARS: &str = "scalars";
 
-/// Named tensors and opaque scalars, the form in which values travel.
+/// Named tensors and opaque scalars.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// The tensors. An algorithm with several sets gives each a name prefix of its own.
     pub tensors: ParamSet,
+    /// Integer tensors: the accumulators of partial sums, which travel exactly. Nothing else has any.
+    pub integers: IntegerSet,
     /// What is not a tensor, as postcard; empty if there is none.
     pub scalars: Vec<u8>,
 }
@@ -43,9 +46,15 @@ pub enum RecordError {
         /// The value that was expected.
         expected: &'static str,
     },
+    /// It lacks a part of the value, or has one too many.
+    #[error("this record does not hold the parts of {expected}")]
+    Incomplete {
+        /// The value that was expected.
+        expected: &'static str,
+    },
 }
 
-/// A value that can leave an algorithm's hands: its broadcast, update, server state or client state.
+/// A value that travels or is stored: a broadcast, an update, a partial sum, server state or client state.
 pub trait ToRecord: Sized {
     /// Moves the value into a record, without copying tensors.
     fn into_record(self) -> Record;
@@ -56,11 +65,11 @@ pub trait ToRecord: Sized {
 /// A bare parameter set is a record without scalars.
 impl ToRecord for ParamSet {
     fn into_record(self) -> Record {
-        Record { tensors: self, scalars: Vec::new() }
+        Record { tensors: self, ..Record::default() }
     }
 
     fn from_record(record: Record) -> Result<Self, RecordError> {
-        if record.scalars.is_empty() {
+        if record.scalars.is_empty() && record.integers.is_empty() {
             Ok(record.tensors)
         } else {
             Err(RecordError::Scalars { expected: "a bare parameter set" })
@@ -79,6 +88,17 @@ impl ToRecord for () {
     }
 }
 
+/// A whole number alone.
+impl ToRecord for u64 {
+    fn into_record(self) -> Record {
+        Record::with_scalars(ParamSet::new(), &self)
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        record.scalars("a whole number")
+    }
+}
+
 impl Record {
     /// A record with `scalars` encoded as postcard.
     ///
@@ -88,7 +108,48 @@ impl Record {
     pub fn with_scalars(tensors: ParamSet, scalars: &impl Serialize) -> Self {
         let scalars =
             postcard::to_stdvec(scalars).expect("scalars are plain structs, which postcard encodes");
-        Self { tensors, scalars }
+        Self { tensors, scalars, ..Self::default() }
+    }
+
+    /// Several records as one, the tensors of each under its prefix, with scalars of their own beside them. No prefix begins
+    /// with another one.
+    ///
+    /// # Panics
+    /// As [`with_scalars`](Self::with_scalars).
+    pub fn join(scalars: &impl Serialize, parts: impl IntoIterator<Item = (String, Self)>) -> Self {
+        let (mut joined, mut of_parts) = (Self::default(), Vec::new());
+        for (prefix, part) in parts {
+            joined.tensors.insert_under(&prefix, part.tensors);
+            let integers = part.integers.into_iter();
+            joined.integers.extend(integers.map(|(name, tensor)| (format!("{prefix}{name}"), tensor)));
+            of_parts.push((prefix, part.scalars));
+        }
+        joined.scalars = Self::with_scalars(ParamSet::new(), &(scalars, of_parts)).scalars;
+        joined
+    }
+
+    /// The scalars and the parts that were [joined](Self::join), by their prefixes; `expected` names the value for the error.
+    pub fn split<T: DeserializeOwned>(
+        mut self,
+        expected: &'static str,
+    ) -> Result<(T, BTreeMap<String, Self>), RecordError> {
+        let (scalars, of_parts): (T, Vec<(String, Vec<u8>)>) = self.scalars(expected)?;
+        let mut parts = BTreeMap::new();
+        for (prefix, scalars) in of_parts {
+            let tensors = self.tensors.take_under(&prefix);
+            let is_part = |(name, _): &(String, _)| name.starts_with(&prefix);
+            let (of_part, rest) = std::mem::take(&mut self.integers).into_iter().partition(is_part);
+            self.integers = rest;
+            let of_part: IntegerSet = of_part;
+            let unprefixed = |(name, tensor): (String, _)| (name[prefix.len()..].to_owned(), tensor);
+            let integers = of_part.into_iter().map(unprefixed).collect();
+            parts.insert(prefix, Self { tensors, integers, scalars });
+        }
+        if self.tensors.is_empty() && self.integers.is_empty() {
+            Ok((scalars, parts))
+        } else {
+            Err(RecordError::Incomplete { expected })
+        }
     }
 
     /// Decodes the scalars; `expected` names the value for the error.
@@ -102,8 +163,7 @@ impl Record {
     fn metadata(&self) -> BTreeMap<String, String> {
         let mut metadata = BTreeMap::new();
         if !self.scalars.is_empty() {
-            let hex: String = self.scalars.iter().map(|byte| format!("{byte:02x}")).collect();
-            metadata.insert(SCALARS.to_owned(), hex);
+            metadata.insert(SCALARS.to_owned(), HEXLOWER.encode(&self.scalars));
         }
         metadata
     }
@@ -111,12 +171,12 @@ impl Record {
     /// Exact length in bytes of [`write_to`](Self::write_to)'s output.
     #[must_use]
     pub fn encoded_len(&self, precision: Precision) -> u64 {
-        codec::encoded_len(&self.tensors, precision, &self.metadata())
+        codec::encoded_len_with_integers(&self.tensors, precision, &self.integers, &self.metadata())
     }
 
-    /// Streams the record out, tensors rounded to `precision`.
+    /// Streams the record out, tensors rounded to `precision` and integers exact.
     pub fn write_to(&self, precision: Precision, out: &mut dyn Write) -> io::Result<()> {
-        codec::write(&self.tensors, precision, &self.metadata(), out)
+        codec::write_with_integers(&self.tensors, precision, &self.integers, &self.metadata(), out)
     }
 
     /// The record's bytes.
@@ -130,11 +190,14 @@ impl Record {
     /// The record as a payload. Tensors that are in memory as they are encoded stay there, shared.
     #[must_use]
     pub fn to_payload(&self, precision: Precision) -> Payload {
+        if !self.integers.is_empty() {
+            return self.to_bytes(precision).into();
+        }
         let pieces = codec::to_pieces(&self.tensors, precision, &self.metadata());
         Payload::new(pieces.expect("no algorithm gives a tensor the one name that is reserved"))
     }
 
-    /// What is left of the record where it was sent in `precision`.
+    /// What arrives of the record if it is sent in `precision`.
     pub fn sent(self, precision: Precision) -> Result<Self, RecordError> {
         if precision == Precision::F32 {
             return Ok(self);
@@ -144,9 +207,15 @@ impl Record {
         Self::read_from(&mut bytes.as_slice(), limits)
     }
 
-    /// Reads one record; `input` must end with it.
+    /// Reads one record without integers; `input` must end with it. What clients send has none.
     pub fn read_from(input: &mut dyn Read, limits: Limits) -> Result<Self, RecordError> {
         Self::of(codec::read(input, limits)?)
+    }
+
+    /// Reads one record that may have integers, as partial sums do; `input` must end with it.
+    pub fn read_with_integers(input: &mut dyn Read, limits: Limits) -> Result<Self, RecordError> {
+        let (tensors, integers, metadata) = codec::read_with_integers(input, limits)?;
+        Ok(Self { integers, ..Self::of((tensors, metadata))? })
     }
 
     /// Reads one record, which is the whole payload, where it lies: tensors that need no conversion stay there
@@ -161,23 +230,14 @@ impl Record {
     }
 
     fn of((tensors, metadata): (ParamSet, BTreeMap<String, String>)) -> Result<Self, RecordError> {
-        let scalars = match metadata.get(SCALARS) {
-            None => Vec::new(),
-            Some(hex) => {
-                unhex(hex).ok_or(RecordError::Scalars { expected: "any record (not hexadecimal)" })?
-            }
-        };
-        Ok(Self { tensors, scalars })
+        let not_hex = RecordError::Scalars { expected: "any record (not hexadecimal)" };
+        let scalars = metadata.get(SCALARS).map_or(Some(Vec::new()), |hex| unhex(hex)).ok_or(not_hex)?;
+        Ok(Self { tensors, scalars, ..Self::default() })
     }
 }
 
 fn unhex(hex: &str) -> Option<Vec<u8>> {
-    let digits = hex.as_bytes();
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
-    digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+    HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok()
 }
 
 #[cfg(test)]

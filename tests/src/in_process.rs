@@ -90,7 +90,7 @@ impl InProcessServer {
                 .await;
                 let Served { run, outcome, shutdown } = served.expect("no peer ends a run");
                 shutdown.finish(Duration::ZERO, stopped).await;
-                let model = run.published().expect("the checkpoint can be read");
+                let model = run.current_model().expect("the checkpoint can be read");
                 (outcome, run.records().to_vec(), model)
             })
         });

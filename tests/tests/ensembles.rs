@@ -101,7 +101,7 @@ fn whose_models_stay_apart_begins_with_what_is_sent() {
         let directory = tempfile::tempdir().unwrap();
         let root = RunDirectory::new(directory.path().join("run"));
         let run = Run::begin(Arc::new(Disk), root, Scenario::small(&overrides).config, None).unwrap();
-        run.published().unwrap()
+        run.current_model().unwrap()
     };
     let sent = |params: &ParamSet| params.clone().into_record().sent(Precision::F16).unwrap().tensors;
     let exact = begins("fedavg", "f16");

@@ -132,7 +132,7 @@ async fn every_transport_gives_the_same_bits_and_every_round_its_measurements() 
     let expected = reference(&[]);
     for transport in [Transport::Memory, Transport::Quic] {
         let run = simulated(&scenario, transport).await.unwrap();
-        assert_eq!(run.published().unwrap(), expected, "{transport:?}");
+        assert_eq!(run.current_model().unwrap(), expected, "{transport:?}");
         for record in run.records() {
             let found: Vec<&str> = record.metrics.keys().map(String::as_str).collect();
             let names = [
@@ -155,7 +155,7 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
     let wild = ["model.name=mlp-2nn", "server.weight=1e30"];
     let diverging = scenario(&wild);
     let run = simulated(&diverging, Transport::Memory).await.unwrap();
-    let model = run.published().unwrap();
+    let model = run.current_model().unwrap();
     for record in run.records() {
         assert!(record.diverged && !record.metrics.contains_key("server-loss"), "{record:?}");
         assert_eq!(record.accepted, 4);
@@ -170,7 +170,7 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
     // Only the previous model is left.
     let alone = scenario(&[&wild[..], &["server.mix=[0, 1, 0]"]].concat());
     let run = simulated(&alone, Transport::Memory).await.unwrap();
-    assert_eq!(run.published().unwrap(), initial(&alone));
+    assert_eq!(run.current_model().unwrap(), initial(&alone));
 }
 
 /// `FedMatch`: the server trains its part before the first round and at the end of each, and crashes do not change the bits.
@@ -209,7 +209,7 @@ async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
     let expected = run(&scenario, Faults::NONE, 0);
     for transport in [Transport::Memory, Transport::Quic] {
         let run = simulated(&scenario, transport).await.unwrap();
-        assert_eq!(run.published().unwrap(), expected, "{transport:?}");
+        assert_eq!(run.current_model().unwrap(), expected, "{transport:?}");
         for record in run.records() {
             assert!(record.metrics["server-loss"] > 0.0 && record.metrics["coverage"] > 0.0, "{record:?}");
         }
@@ -229,7 +229,7 @@ async fn the_servers_part_stays_what_it_is_if_its_training_diverges() {
     let wild = ["model.name=mlp-2nn", "server.weight=1e30", "training.epochs=0"];
     let scenario = in_parts(&wild);
     let run = simulated(&scenario, Transport::Memory).await.unwrap();
-    assert_eq!(run.published().unwrap(), initial(&scenario));
+    assert_eq!(run.current_model().unwrap(), initial(&scenario));
     assert!(run.records().iter().all(|record| record.diverged));
     assert!(run.mended().iter().any(|told| told.contains("before the first round")), "{:?}", run.mended());
 }
@@ -242,7 +242,7 @@ async fn behind_the_gate_the_model_stays_what_it_is() {
         let weights = format!("aggregation.weights={weights}");
         let scenario = scenario(&[&gated[..], &[weights.as_str()]].concat());
         let run = simulated(&scenario, Transport::Memory).await.unwrap();
-        assert_eq!(run.published().unwrap(), initial(&scenario));
+        assert_eq!(run.current_model().unwrap(), initial(&scenario));
         for record in run.records() {
             assert_eq!((record.accepted, record.train_loss), (4, Some(0.0)));
             assert!(record.metrics["coverage"].abs() < 1e-12);

@@ -53,7 +53,7 @@ async fn say(peer: &mut RawPeer, message: ToServer) {
 
 /// The update that changes nothing, as bytes.
 fn nothing(broadcast: &Record) -> Vec<u8> {
-    Record { tensors: broadcast.tensors.zeros_like(), scalars: Vec::new() }.to_bytes(Precision::F32)
+    Record { tensors: broadcast.tensors.zeros_like(), ..Record::default() }.to_bytes(Precision::F32)
 }
 
 /// Sends the beginning of an update and leaves its stream open; all of that has arrived when this returns.

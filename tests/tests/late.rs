@@ -45,12 +45,12 @@ fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {
 
 /// An update whose every value is `value`, as it waits in the spool.
 fn update(run: &Run, n: u8, round: u32, value: f32) -> std::path::PathBuf {
-    let mut tensors = run.published().unwrap();
+    let mut tensors = run.current_model().unwrap();
     tensors.scale(0.0);
     for (_, array) in tensors.iter_mut() {
         array.values_mut().fill(value);
     }
-    let payload = Record { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
+    let payload = Record { tensors, ..Record::default() }.to_bytes(Precision::F32);
     let mut report = TrainReport { samples: 10 * u64::from(n), steps: 1, ..TrainReport::default() };
     report.metrics[0] = Some(Metric::OwnAccuracy(0.5));
     let mut bytes = frame::encode(&ToServer::Update(UpdateHeader { round, report }), payload.len() as u64);
@@ -97,7 +97,7 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
             assert_eq!(resume.owed, owed(&[(3, 1)]));
             run = again;
         }
-        let before = run.published().unwrap();
+        let before = run.current_model().unwrap();
         run.open(&opening(2, &[1], &[(3, 1)])).unwrap();
         fold(&mut run, 2, 3, 1, 0.25).unwrap();
         if dies {
@@ -114,7 +114,7 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
         let record = run.close(2, &tally, Traffic::default()).unwrap();
         assert_eq!((record.accepted, record.late, record.clients.len()), (2, 1, 0), "no test of this round");
         let expected = (10.0 * 0.125 + 30.0 * 0.25 * 0.5_f64.sqrt()) / 40.0;
-        let after = run.published().unwrap();
+        let after = run.current_model().unwrap();
         for found in shift(&before, &after) {
             assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
         }

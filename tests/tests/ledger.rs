@@ -201,7 +201,7 @@ async fn updates_that_come_together_share_a_sync() {
     }
     let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
     let nothing = model.initialise(|_| shared::seed::Seed::root(1).rng()).unwrap().zeros_like();
-    let payload = Record { tensors: nothing, scalars: Vec::new() }.to_bytes(Precision::F32);
+    let payload = Record { tensors: nothing, ..Record::default() }.to_bytes(Precision::F32);
     let upload = |number: u64| {
         // The third is rubbish, among good ones.
         let payload = if number == 3 { &b"rubbish"[..] } else { &payload };

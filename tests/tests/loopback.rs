@@ -53,7 +53,7 @@ async fn simulated(scenario: &Scenario, transport: Transport, threads: usize) ->
     assert_eq!(outcome, Outcome::Completed);
     let file = fs::read(run.write_model().unwrap()).unwrap();
     let accepted = run.records().iter().map(|record| record.accepted).collect();
-    Left { model: run.published().unwrap(), file, accepted }
+    Left { model: run.current_model().unwrap(), file, accepted }
 }
 
 /// Both transports, one and two threads. Returns what all of them left.

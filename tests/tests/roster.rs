@@ -96,7 +96,7 @@ impl Bench {
         let seed = Seed::root(u64::from(number)).derive_numbered("round", u64::from(round));
         let architecture = &self.server().run().spec().architecture;
         let tensors = architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
-        let payload = Record { tensors, scalars: Vec::new() }.to_bytes(Precision::F32);
+        let payload = Record { tensors, ..Record::default() }.to_bytes(Precision::F32);
         let server = self.server.as_mut().unwrap();
         let event = server.upload(peer, update_header(round, SAMPLES), &payload, true).unwrap();
         self.give(event);
@@ -107,7 +107,7 @@ impl Bench {
         let server = self.server();
         assert_eq!(server.outcome, Some(Outcome::Completed), "{}", server.coordinator().status(self.now));
         assert!(server.run().records().iter().all(|round| round.accepted == 2));
-        server.run().published().unwrap()
+        server.run().current_model().unwrap()
     }
 }
 

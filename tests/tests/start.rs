@@ -31,7 +31,7 @@ fn name(started: &Started) -> String {
 fn a_start_that_died_anywhere_is_begun_again_in_the_same_place() {
     let elsewhere = tempfile::tempdir().unwrap();
     let reference = begin(Arc::new(FaultyDisk::counting()), elsewhere.path(), false).unwrap();
-    let reference = reference.run.published().unwrap();
+    let reference = reference.run.current_model().unwrap();
     for loss in LOSSES {
         for fatal in 0.. {
             let folder = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn a_start_that_died_anywhere_is_begun_again_in_the_same_place() {
             drop(first);
             let again = begin(Arc::new(disk.next_life(usize::MAX, Loss::Nothing)), &runs, false).unwrap();
             assert_eq!((name(&again).as_str(), again.passed.len()), ("glyphs-fedavg", 0), "{loss:?} {fatal}");
-            let model = again.run.published().unwrap();
+            let model = again.run.current_model().unwrap();
             assert_eq!(model, reference, "{loss:?} {fatal}");
             drop(again);
             // A run that was begun is there for good.

@@ -175,7 +175,7 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use shared::aggregation::StoredError;
+    use shared::aggregation::{MergeError, StoredError};
 
     use super::*;
 
@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn our_bugs_are_called_that_once() {
-        for error in [AggregateError::Folded, AggregateError::NoMixture, AggregateError::NotSupervised] {
+        let merged = AggregateError::Merge(MergeError::Different { of: "the weights".to_owned() });
+        for error in [AggregateError::Folded, AggregateError::NoMixture, merged] {
             let (code, text) = class(RunError::Aggregate(error));
             assert_eq!((code, text.matches("internal error: ").count()), (1, 1), "{text}");
         }

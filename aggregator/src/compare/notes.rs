@@ -66,7 +66,8 @@ fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         let names = variants.into_iter().map(|variant| plan.experiment.variants[variant].name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let alone = of(|config| registry::build(&config.spec.algorithm).is_ok_and(|built| built.is_personal()));
+    let alone =
+        of(|config| registry::build(&config.spec.algorithm).is_ok_and(|built| built.personal().is_some()));
     let unheard = of(|config| config.server.mixture.alpha <= 0.0);
     let notes = [
         (

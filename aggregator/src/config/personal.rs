@@ -2,6 +2,7 @@
 
 use models::Architecture;
 use serde::{Deserialize, Serialize};
+use shared::algorithm::registry;
 use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 use shared::spec::LabelsAt;
 
@@ -98,17 +99,19 @@ pub(super) fn settings(
         let names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
         ("personalisation.method", format!("personalisation.method = {}", names.join(", ")))
     };
-    if raw.algorithm.contains_key("local") && !methods.is_empty() {
-        let keys = [("algorithm", "[algorithm.local]".to_owned()), shown(&methods)];
-        let reason = "every client has a model of its own already, and there is no global one to personalise; set \
-                      personalisation.method = \"none\" to have these tested, or use another algorithm";
-        checks.refuse(&keys, reason);
-    }
-    if raw.algorithm.contains_key("fafi") {
-        let keys = [("algorithm", "[algorithm.fafi]".to_owned()), shown(&methods)];
-        let reason =
-            "its clients are sent no model that could be personalised or tested; use another algorithm";
-        checks.refuse(&keys, reason);
+    for (name, known) in
+        raw.algorithm.keys().filter_map(|name| Some((name, registry::by_default(name).ok()?)))
+    {
+        let keys = [("algorithm", format!("[algorithm.{name}]")), shown(&methods)];
+        if known.personal().is_some() && !methods.is_empty() {
+            let reason = "every client has a model of its own already, and there is no global one to personalise; set \
+                          personalisation.method = \"none\" to have these tested, or use another algorithm";
+            checks.refuse(&keys, reason);
+        } else if known.ensemble().is_some() {
+            let reason =
+                "its clients are sent no model that could be personalised or tested; use another algorithm";
+            checks.refuse(&keys, reason);
+        }
     }
     if raw.data.labels == LabelsAt::Server {
         let keys = [("data.labels", "data.labels = \"server\"".to_owned()), shown(&methods)];

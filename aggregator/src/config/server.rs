@@ -18,7 +18,11 @@ impl Combinations<'_> {
         }
         let labelled = raw.data.labelled.map(|count| count as usize);
         // An algorithm with a step of the server's own has its own place for what comes of it.
-        let step = raw.algorithm.keys().find(|name| registry::is_supervised(name)).cloned();
+        let step = raw
+            .algorithm
+            .keys()
+            .find(|name| registry::by_default(name).is_ok_and(|known| known.supervised().is_some()))
+            .cloned();
         let mixed = labelled.is_some() && step.is_none();
         let default = if mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS };
         let shares = raw.server.mix.get_or_insert_with(|| default.shares().to_vec()).clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use models::params::codec::TensorStream;
 use models::{Array, Limits, ParamSet, Precision};
-use shared::algorithm::fafi::prototypes_of;
+use shared::algorithm::ensemble::prototypes_of;
 
 use super::error::disk;
 use super::{EnsembleError, Manifest, Values};

@@ -2,7 +2,7 @@
 
 use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet};
 use rayon::prelude::*;
-use shared::algorithm::fafi::prototypes_of;
+use shared::algorithm::ensemble::prototypes_of;
 use shared::seed::{Seed, standard_normal};
 
 use super::Question;

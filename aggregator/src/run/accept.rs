@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use models::params::codec::TensorStream;
-use shared::algorithm::Checked;
+use shared::algorithm::{Checked, Contribution};
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
 use shared::record::Record;
@@ -38,7 +38,7 @@ impl Run {
                     let file = self.spooled(*client, frame, payload)?;
                     self.take_in(round, *client, &file)?
                 }
-                Upload::Memory { frame, payload } => self.take_in_memory(round, *client, (frame, payload)),
+                Upload::Memory { frame, payload } => self.take_in_memory(round, *client, (frame, payload))?,
             });
         }
         if files > 0 {
@@ -66,17 +66,26 @@ impl Run {
         let path = self.directory.accepted_update(round, client);
         patiently(&*self.files, &path, || self.files.rename(upload, &path))
             .map_err(disk("move an update to", &path))?;
-        self.add(client, header, update);
+        self.add(client, header, update)?;
         Ok(Ok(()))
     }
 
-    pub(super) fn add(&mut self, client: ClientId, header: UpdateHeader, update: Option<Checked>) {
+    pub(super) fn add(
+        &mut self,
+        client: ClientId,
+        header: UpdateHeader,
+        update: Option<Checked>,
+    ) -> Result<(), RunError> {
         let mut sums = self.open.take().expect("updates are folded between open and close");
         if let Some(update) = update.filter(|_| !self.stores_updates()) {
             let round = self.round(&sums);
-            let mut partial = sums.partial.take().unwrap_or_else(|| self.algorithm.begin(&round));
+            let mut partial = match sums.partial.take() {
+                Some(partial) => partial,
+                None => self.algorithm.begin(&round)?,
+            };
             let weight = self.config.spec.aggregation.weights.of(header.report.samples);
-            self.algorithm.fold(&mut partial, client, weight, header.report, update);
+            let contribution = Contribution { client, weight, report: header.report, update };
+            self.algorithm.fold(&mut partial, contribution, &round);
             sums.partial = Some(partial);
         }
         let mut report = header.report;
@@ -87,6 +96,7 @@ impl Run {
         }
         sums.reports.insert(client, report);
         self.open = Some(sums);
+        Ok(())
     }
 
     /// Reads and checks an update. The outer error is this machine's, the inner one the update's.
@@ -154,7 +164,7 @@ impl Run {
     /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's
     /// own model.
     fn keeps_files(&self) -> bool {
-        self.reads_in_order() || self.algorithm.is_personal()
+        self.reads_in_order() || self.algorithm.personal().is_some()
     }
 
     /// Whether it does so a few values at a time.
@@ -164,7 +174,7 @@ impl Run {
 
     /// Whether updates wait on disk for the round to close instead of being folded.
     pub(super) fn stores_updates(&self) -> bool {
-        self.algorithm.needs_every_update(&self.config.spec)
+        self.config.spec.aggregation.rule.needs_every_update()
     }
 
     /// Whether the tensors of an update that was read before stand in the order of their names.

@@ -53,7 +53,7 @@ impl Run {
     /// it is what clients are sent, to the bit, in whatever number format that is.
     fn start(&self) -> ParamSet {
         let initial = self.initial_params();
-        if self.algorithm.ensemble().is_none() && !self.algorithm.is_personal() {
+        if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }
         let sent = initial.into_record().sent(self.config.spec.precision.broadcast);

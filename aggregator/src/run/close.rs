@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use models::{Evaluation, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture};
-use shared::algorithm::{AggregateError, Global, Round};
+use shared::algorithm::{AggregateError, Deployed, Global, Round};
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport};
 
@@ -57,13 +57,13 @@ impl Run {
         if tally.void || sums.reports.is_empty() || !work.train {
             // Nothing counts, or nothing was learned: the model stays. But clients keep what they were told that counts.
             if let Some(partial) = sums.partial {
-                self.algorithm.close_void(&mut global, partial, &this)?;
+                self.algorithm.close_failed(&mut global, partial, &this)?;
             }
         } else {
             let mixture = self.config.server.mixture;
             // Without the server's share, one that was to have all of it leaves what was there before.
             let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
-                .then(|| self.algorithm.published(&global).clone());
+                .then(|| self.algorithm.current_model(&global).clone());
             if self.stores_updates() {
                 let mut updates = self.stored(round, &sums.reports);
                 self.algorithm.close_stored(&mut global, &mut updates, &this)?;
@@ -71,7 +71,7 @@ impl Run {
                 self.algorithm.close(&mut global, partial, &this)?;
             }
             if let Some(answering) = self.algorithm.ensemble() {
-                let start = self.algorithm.published(&global);
+                let start = self.algorithm.current_model(&global);
                 self.extend_ensemble(answering, start, round, &sums.reports)?;
             }
             own_loss = self.mix(round, &mut global, sums.own.take(), omega.as_ref())?;
@@ -103,7 +103,7 @@ impl Run {
         }
         if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
             let spec = &self.config.spec;
-            let params = self.algorithm.published(&global);
+            let params = self.algorithm.current_model(&global);
             let (preparation, batch) = (&spec.data.preparation, self.config.evaluate.batch);
             Outlook::of(labelled, preparation, &spec.architecture, params, batch)?
                 .note(&mut record, &self.records);
@@ -153,7 +153,7 @@ impl Run {
         own: Option<OwnTraining>,
         omega: Option<&ParamSet>,
     ) -> Result<Option<OwnLoss>, RunError> {
-        if self.algorithm.is_supervised() {
+        if self.algorithm.supervised().is_some() {
             return self.supervise(global, round + 1);
         }
         let mut mixture = self.config.server.mixture;
@@ -168,7 +168,7 @@ impl Run {
             }
             Some(Some(own)) => (Some(own.params), Some(OwnLoss::Mean(own.loss))),
         };
-        let psi = self.algorithm.mixed(global).ok_or(AggregateError::NoMixture)?;
+        let psi = self.algorithm.mixable(global).ok_or(AggregateError::NoMixture)?;
         mixture.mix(psi, own.as_ref(), omega).map_err(AggregateError::from)?;
         if let Some(tensor) = psi.first_non_finite() {
             return Err(AggregateError::NotFinite { tensor: tensor.to_owned() }.into());
@@ -194,12 +194,12 @@ impl Run {
                 tested => tested,
             };
         }
-        let evaluation = if self.algorithm.is_personal() {
-            self.deployed(global, round, reports, tests)?
+        let evaluation = if let Some(deployed) = self.algorithm.personal() {
+            self.deployed(&deployed, global, round, reports, tests)?
         } else {
             Some(tests.evaluate(
                 &self.config.spec.architecture,
-                self.algorithm.published(global),
+                self.algorithm.current_model(global),
                 &self.backend,
             )?)
         };
@@ -210,6 +210,7 @@ impl Run {
     /// of their models at a time is in memory.
     fn deployed(
         &self,
+        deployed: &Deployed<'_>,
         global: &Global,
         round: &Round<'_>,
         reports: &BTreeMap<ClientId, TrainReport>,
@@ -221,7 +222,7 @@ impl Run {
             let checked = self.read_file(&path)?.and_then(|(_, record)| self.algorithm.check(round, record));
             let damaged = |rejection: Rejection| RunError::Damaged { path, reason: rejection.to_string() };
             let checked = checked.map_err(damaged)?;
-            let Some(params) = self.algorithm.deployed(global, checked) else { continue };
+            let Some(params) = deployed(global, checked) else { continue };
             let evaluation = tests.evaluate(&self.config.spec.architecture, &params, &self.backend)?;
             sum.accuracy += evaluation.accuracy;
             sum.loss += evaluation.loss;

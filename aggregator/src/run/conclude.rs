@@ -11,13 +11,13 @@ use super::{Run, RunError};
 use crate::storage::write_durably;
 
 impl Run {
-    /// The model that would be published now.
-    pub fn published(&self) -> Result<ParamSet, RunError> {
+    /// The model after the last closed round.
+    pub fn current_model(&self) -> Result<ParamSet, RunError> {
         let global = match &self.resident {
             Some(state) => self.algorithm.restore(state.clone())?,
             None => self.load(self.closed)?,
         };
-        Ok(self.algorithm.published(&global).clone())
+        Ok(self.algorithm.current_model(&global).clone())
     }
 
     /// Writes `model.safetensors`, after the checkpoint that it comes from, and `best.safetensors` if an earlier model was
@@ -29,12 +29,15 @@ impl Run {
             return Ok(ensemble);
         }
         let path = self.directory.model();
-        self.write_params(&path, &self.published()?, self.closed)?;
+        self.write_params(&path, &self.current_model()?, self.closed)?;
         let best = self.directory.best();
-        match self.best().filter(|best| best.round < self.last_trained() && !self.algorithm.is_personal()) {
+        match self
+            .best()
+            .filter(|best| best.round < self.last_trained() && !self.algorithm.personal().is_some())
+        {
             Some(found) => {
                 let global = self.load(found.round)?;
-                self.write_params(&best, self.algorithm.published(&global), found.round)?;
+                self.write_params(&best, self.algorithm.current_model(&global), found.round)?;
             }
             // One may be left of when the run was stopped.
             None => self.files.remove(&best).map_err(disk("remove", &best))?,

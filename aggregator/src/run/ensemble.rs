@@ -125,7 +125,7 @@ impl Run {
             // A word of one who is a member already.
             return Ok(true);
         }
-        model.add(&self.published()?).map_err(models::ModelError::from)?;
+        model.add(&self.current_model()?).map_err(models::ModelError::from)?;
         let spec = &self.config.spec;
         let question = self.tests.as_ref().map(TestSet::question);
         Ok(is_sound(&spec.architecture, &model, spec.seed, question.as_ref())?)

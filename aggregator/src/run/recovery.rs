@@ -171,7 +171,7 @@ impl Run {
             match read.and_then(|read| self.is_as_declared(opening, client, read.0).map(|()| read)) {
                 Ok((header, update)) => {
                     let length = self.files.length(&path).map_err(disk("look at", &path))?;
-                    self.add(client, header, update);
+                    self.add(client, header, update)?;
                     accepted.insert(client);
                     let sums = self.open.as_mut().expect("set above");
                     sums.received += length.unwrap_or(0);

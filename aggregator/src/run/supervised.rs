@@ -4,8 +4,7 @@
 //! run's seed alone, so that a process that finds the round open trains it again and gets the same bits; nothing of it is
 //! ever written down.
 //!
-//! Where it is a step of the algorithm ([`Algorithm::SUPERVISED`](shared::algorithm::Algorithm::SUPERVISED)) and not something
-//! to mix in, clients begin with what it gives: it is done before the first round and in closing each, and everything waits.
+//! Where it is a step of the algorithm ([`Supervised`](shared::algorithm::Supervised)) and not something to mix in, clients begin with what it gives: it is done before the first round and in closing each, and everything waits.
 //!
 //! A training that diverges gives nothing, and would give nothing again: the round ends without it, and says so.
 //!
@@ -103,20 +102,19 @@ impl Run {
             return Ok(None);
         }
         let Some(data) = self.labelled.clone() else { return Ok(None) };
-        self.train_own_from(self.published()?, data, round).map(Some)
+        self.train_own_from(self.current_model()?, data, round).map(Some)
     }
 
     /// The server's part of a model whose algorithm has one, trained in time for this round: gives its mean loss if there is
     /// such a part, or that it has diverged and the part is what it was.
     pub(super) fn supervise(&self, global: &mut Global, round: u32) -> Result<Option<OwnLoss>, RunError> {
-        let Some(data) = self.labelled.clone().filter(|_| self.algorithm.is_supervised()) else {
-            return Ok(None);
-        };
-        let theta = self.algorithm.published(global).clone();
+        let Some(data) = self.labelled.clone() else { return Ok(None) };
+        let Some(take_in) = self.algorithm.supervised() else { return Ok(None) };
+        let theta = self.algorithm.current_model(global).clone();
         let Some(own) = self.train_own_from(theta, data, round)?.finish()? else {
             return Ok(Some(OwnLoss::Diverged));
         };
-        self.algorithm.supervised(global, own.params)?;
+        take_in(global, own.params)?;
         Ok(Some(OwnLoss::Mean(own.loss)))
     }
 

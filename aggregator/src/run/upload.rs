@@ -58,10 +58,11 @@ impl Run {
         round: u32,
         client: ClientId,
         (frame, payload): (&[u8], &Payload),
-    ) -> Result<(), Rejection> {
+    ) -> Result<Result<(), Rejection>, RunError> {
         let read = update_file::read_shared(frame, payload, self.max_payload());
-        let (header, update) = self.judge(round, read)?;
-        self.add(client, header, update);
-        Ok(())
+        match self.judge(round, read) {
+            Ok((header, update)) => self.add(client, header, update).map(Ok),
+            Err(rejection) => Ok(Err(rejection)),
+        }
     }
 }

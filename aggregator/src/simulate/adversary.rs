@@ -119,7 +119,7 @@ mod tests {
     fn an_update_under_way_is_multiplied_and_nothing_else() {
         let mut tensors = ParamSet::new();
         tensors.insert("w", Array::new([2], vec![1.5, -2.0]).expect("two values"));
-        let update = Record { tensors, scalars: vec![7] };
+        let update = Record { tensors, scalars: vec![7], ..Record::default() };
         for precision in [Precision::F32, Precision::F16] {
             let distortion = Distortion { factor: -3.0, precision };
             let sent = distorted(&update.to_payload(precision), distortion);

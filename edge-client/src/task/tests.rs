@@ -17,7 +17,7 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
     let mut params = ParamSet::new();
     params.insert("head.fc.weight", Array::zeros([2, 4]));
     params.insert("head.fc.bias", Array::zeros([2]));
-    let broadcast: Bytes = Record { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into();
+    let broadcast: Bytes = Record { tensors: params, ..Record::default() }.to_bytes(Precision::F32).into();
     let client = ClientId::from_bytes([5; 16]);
     let trained = |slices: u32, round: u32, data: View| {
         let mut spec = Box::new(spec.clone());
@@ -106,7 +106,7 @@ pub(crate) fn personal_run() -> (Box<RunSpec>, Bytes) {
 
 fn broadcast(spec: &RunSpec) -> Bytes {
     let params = spec.architecture.initialise(|name| spec.root_seed().derive(name).rng()).unwrap();
-    Record { tensors: params, scalars: Vec::new() }.to_bytes(Precision::F32).into()
+    Record { tensors: params, ..Record::default() }.to_bytes(Precision::F32).into()
 }
 
 fn personalised(report: Reports, work: TaskKind, tests: TestSamples) -> TaskOutput {

@@ -6,6 +6,7 @@
 
 mod array;
 pub mod codec;
+mod integers;
 mod layout;
 mod precision;
 mod verbs;
@@ -13,6 +14,7 @@ mod verbs;
 use std::collections::{BTreeMap, btree_map};
 
 pub use array::{Array, ShapeError, element_count};
+pub use integers::{IntegerSet, Integers};
 pub use layout::LayoutId;
 pub use precision::Precision;
 pub use verbs::{Mismatch, MismatchKind};

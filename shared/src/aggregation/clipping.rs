@@ -13,20 +13,17 @@ use models::params::ParamSet;
 
 use super::Template;
 
-/// The bound M, and what it is about: the norm is of all parameters together. Statistics of normalisation layers are
-/// neither part of it nor clipped: they are no step, and their magnitudes are those of the data.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Clip {
-    bound: f64,
-    clipped: Template,
+/// The bound M, for updates shaped like a template: the norm is of all parameters together. Statistics of normalisation layers
+/// are neither part of it nor clipped: they are no step, and their magnitudes are those of the data.
+#[derive(Clone, Copy, Debug)]
+pub struct Clip<'a> {
+    /// M.
+    pub bound: f64,
+    /// Names and shapes of the updates.
+    pub template: &'a Template,
 }
 
-impl Clip {
-    /// For updates shaped like `template`.
-    pub(super) fn new(bound: f64, template: &Template) -> Self {
-        Self { bound, clipped: template.without_buffers() }
-    }
-
+impl Clip<'_> {
     /// `min(1, M / ||D_k||)`.
     ///
     /// # Panics
@@ -34,12 +31,13 @@ impl Clip {
     pub(super) fn factor(&self, update: &ParamSet) -> f64 {
         let values = |name| update.get(name).expect("layout is checked before folding").values();
         let square = |value: &f32| f64::from(*value) * f64::from(*value);
-        let norm = self.clipped.iter().flat_map(|(name, _)| values(name)).map(square).sum::<f64>().sqrt();
+        let clipped = self.template.iter().filter(|(name, _)| self.clips(name));
+        let norm = clipped.flat_map(|(name, _)| values(name)).map(square).sum::<f64>().sqrt();
         if norm > self.bound { self.bound / norm } else { 1.0 }
     }
 
     /// Whether this tensor is clipped.
-    pub(super) fn is_about(&self, tensor: &str) -> bool {
-        self.clipped.contains(tensor)
+    pub(super) fn clips(&self, tensor: &str) -> bool {
+        !self.template.is_buffer(tensor)
     }
 }

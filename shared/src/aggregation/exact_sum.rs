@@ -10,10 +10,12 @@
 //! `2^-31` per weighted term at worst for ordinary rounds, far below the resolution of the f32 parameters
 //! that the mean is rounded to.
 
-use models::params::{Array, ParamSet};
+use models::params::{Array, IntegerSet, Integers, ParamSet};
 use models::vectorised;
+use serde::{Deserialize, Serialize};
 
 use super::Template;
+use crate::record::{Record, RecordError, ToRecord};
 
 /// Values are rounded with the classic `x + 1.5 * 2^52` trick, which is exact below this magnitude and
 /// needs no float-to-integer instruction, so that the loop vectorises on every target.
@@ -25,7 +27,7 @@ const ROUNDER: f64 = 6_755_399_441_055_744.0;
 pub(super) const CHUNK: usize = 4096;
 
 /// The fixed-point format of one round's sums.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     max_abs: f32,
     max_weight: u64,
@@ -64,7 +66,9 @@ impl Scale {
     #[must_use]
     pub(crate) fn with_max_weight(self, max_weight: u64) -> Self {
         let max_weight = max_weight.max(1);
-        let exponent = self.exponent + ceil_log2(self.max_weight) - ceil_log2(max_weight);
+        let finer = ceil_log2(self.max_weight) - ceil_log2(max_weight);
+        // A scale that came from elsewhere may hold any exponent.
+        let exponent = self.exponent.saturating_add(finer);
         Self { max_weight, exponent, ..self }
     }
 
@@ -83,9 +87,26 @@ fn ceil_log2(value: u64) -> i32 {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExactSum {
     scale: Scale,
-    tensors: Vec<(String, Vec<usize>, Vec<i64>)>,
+    sums: IntegerSet,
     weight: u128,
-    terms: usize,
+    terms: u64,
+}
+
+/// Why partial sums cannot be added.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MergeError {
+    /// They were begun for different rounds, models or settings.
+    #[error("the partial sums are of different rounds or models: {of}")]
+    Different {
+        /// What differs: the scale, a tensor, or another part.
+        of: String,
+    },
+    /// Together they have more than the round's scale has room for, so one of them holds what no checked updates sum up to.
+    #[error("the partial sums of tensor `{tensor}` exceed the scale of the round")]
+    Overflow {
+        /// The tensor.
+        tensor: String,
+    },
 }
 
 /// The mean of nothing was asked for.
@@ -97,11 +118,8 @@ impl ExactSum {
     /// The empty sum for parameter sets shaped like `template`.
     #[must_use]
     pub fn new(template: &Template, scale: Scale) -> Self {
-        let tensors = template
-            .iter()
-            .map(|(name, shape)| (name.to_owned(), shape.to_vec(), vec![0; shape.iter().product()]))
-            .collect();
-        Self { scale, tensors, weight: 0, terms: 0 }
+        let sums = template.iter().map(|(name, shape)| (name.to_owned(), Integers::zeros(shape))).collect();
+        Self { scale, sums, weight: 0, terms: 0 }
     }
 
     /// Adds `weight * params`.
@@ -120,7 +138,8 @@ impl ExactSum {
     pub(super) fn add_scaled(&mut self, params: &ParamSet, weight: u64, factor: impl Fn(&str) -> f64) {
         assert!(weight <= self.scale.max_weight, "weights are checked before folding");
         let unit = weight as f64 * f64::from(self.scale.exponent).exp2();
-        for (name, _, sum) in &mut self.tensors {
+        for (name, sum) in &mut self.sums {
+            let sum = sum.values_mut();
             let values = params.get(name).expect("layout is checked before folding").values();
             assert_eq!(values.len(), sum.len(), "shape of {name} is checked before folding");
             add_rounded(sum, values, unit * factor(name));
@@ -131,22 +150,39 @@ impl ExactSum {
 
     /// Adds another partial sum of the same round.
     ///
-    /// # Panics
-    /// If `other` was begun for another round (another template or scale): our bug.
-    pub fn merge(&mut self, other: &Self) {
-        assert_eq!(self.scale, other.scale, "partial sums of one round share its scale");
-        for ((_, _, into), (_, _, from)) in self.tensors.iter_mut().zip(&other.tensors) {
-            for (a, b) in into.iter_mut().zip(from) {
-                *a += b;
+    /// # Errors
+    /// [`MergeError`] if the two do not belong together. The sum must not be used any more after [`MergeError::Overflow`].
+    pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
+        if self.scale != other.scale {
+            return Err(MergeError::Different { of: "the fixed-point scale".to_owned() });
+        }
+        self.check_same_layout(other)?;
+        for ((tensor, into), from) in self.sums.iter_mut().zip(other.sums.values()) {
+            if add_checked(into.values_mut(), from.values()) {
+                return Err(MergeError::Overflow { tensor: tensor.clone() });
             }
         }
-        self.weight += other.weight;
-        self.terms += other.terms;
+        self.weight = self.weight.saturating_add(other.weight);
+        self.terms = self.terms.saturating_add(other.terms);
+        Ok(())
+    }
+
+    /// Whether both have the same tensors.
+    pub(super) fn check_same_layout(&self, other: &Self) -> Result<(), MergeError> {
+        let layout = |sums: &IntegerSet| -> Vec<(String, Vec<usize>)> {
+            sums.iter().map(|(name, sum)| (name.clone(), sum.shape().to_vec())).collect()
+        };
+        let (own, others) = (layout(&self.sums), layout(&other.sums));
+        let differs = own.iter().zip(&others).find(|(own, other)| own != other).map(|(own, _)| own);
+        match differs.or_else(|| own.get(others.len())).or_else(|| others.get(own.len())) {
+            None => Ok(()),
+            Some((tensor, _)) => Err(MergeError::Different { of: format!("tensor `{tensor}`") }),
+        }
     }
 
     /// Number of contributions.
     #[must_use]
-    pub fn terms(&self) -> usize {
+    pub fn terms(&self) -> u64 {
         self.terms
     }
 
@@ -156,8 +192,8 @@ impl ExactSum {
     pub fn each_mean(self, mut visit: impl FnMut(&str, usize, &[f32])) -> Result<(), EmptySum> {
         let unit = self.unit()?;
         let mut mean = Vec::with_capacity(CHUNK);
-        for (name, _, sum) in self.tensors {
-            for (index, totals) in sum.chunks(CHUNK).enumerate() {
+        for (name, sum) in self.sums {
+            for (index, totals) in sum.values().chunks(CHUNK).enumerate() {
                 mean.clear();
                 mean.extend(totals.iter().map(|&total| (total as f64 * unit) as f32));
                 visit(&name, index * CHUNK, &mean);
@@ -167,22 +203,20 @@ impl ExactSum {
     }
 
     /// What the sum and `others`, of the same template, are tensor by tensor.
-    pub(super) fn beside(self, others: Vec<Self>) -> impl Iterator<Item = (String, Vec<i64>, Vec<Vec<i64>>)> {
-        let mut others: Vec<_> = others.into_iter().map(|other| other.tensors.into_iter()).collect();
-        self.tensors.into_iter().map(move |(name, _, sum)| {
-            let next = |other: &mut std::vec::IntoIter<_>| -> (String, Vec<usize>, Vec<i64>) {
-                other.next().expect("sums of one template have as many tensors")
-            };
-            (name, sum, others.iter_mut().map(|other| next(other).2).collect())
+    pub(super) fn beside(self, others: Vec<Self>) -> impl Iterator<Item = (String, Integers, Vec<Integers>)> {
+        let mut others: Vec<_> = others.into_iter().map(|other| other.sums.into_values()).collect();
+        self.sums.into_iter().map(move |(name, sum)| {
+            let next = others
+                .iter_mut()
+                .map(|other| other.next().expect("sums of one template have as many tensors"));
+            (name, sum, next.collect())
         })
     }
 
     /// The empty sum of the same template in another scale.
     pub(super) fn emptied(&self, scale: Scale) -> Self {
-        let empty = |(name, shape, sum): &(String, Vec<usize>, Vec<i64>)| {
-            (name.clone(), shape.clone(), vec![0; sum.len()])
-        };
-        Self { scale, tensors: self.tensors.iter().map(empty).collect(), weight: 0, terms: 0 }
+        let empty = |(name, sum): (&String, &Integers)| (name.clone(), Integers::zeros(sum.shape()));
+        Self { scale, sums: self.sums.iter().map(empty).collect(), weight: 0, terms: 0 }
     }
 
     /// The sum of the weights.
@@ -213,12 +247,47 @@ impl ExactSum {
     pub fn mean(self) -> Result<ParamSet, EmptySum> {
         let unit = self.unit()?;
         let mut mean = ParamSet::new();
-        for (name, shape, sum) in self.tensors {
+        for (name, sum) in self.sums {
+            let (shape, sum) = sum.into_parts();
             let values = sum.iter().map(|&total| (total as f64 * unit) as f32).collect();
             mean.insert(&name, Array::new(shape, values).expect("the sum has the template's shape"));
         }
         Ok(mean)
     }
+}
+
+/// The accumulators under their tensors' names; scale, weight and number of terms as scalars.
+impl ToRecord for ExactSum {
+    fn into_record(self) -> Record {
+        let Self { scale, sums, weight, terms } = self;
+        Record { integers: sums, ..Record::with_scalars(ParamSet::new(), &(scale, weight, terms)) }
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        const EXPECTED: &str = "an exact sum";
+        let (scale, weight, terms) = record.scalars(EXPECTED)?;
+        if !record.tensors.is_empty() {
+            return Err(RecordError::Incomplete { expected: EXPECTED });
+        }
+        Ok(Self { scale, sums: record.integers, weight, terms })
+    }
+}
+
+/// `into[i] += from[i]`; says whether any sum has overflowed.
+fn add_checked(into: &mut [i64], from: &[i64]) -> bool {
+    vectorised(
+        #[inline(always)]
+        || {
+            // The sign bit of this is set where both terms have a sign that their sum does not have.
+            let mut overflow = 0;
+            for (into, &from) in into.iter_mut().zip(from) {
+                let sum = into.wrapping_add(from);
+                overflow |= (sum ^ *into) & (sum ^ from);
+                *into = sum;
+            }
+            overflow < 0
+        },
+    )
 }
 
 /// `sum[i] += round(values[i] * factor)`, the aggregator's one hot loop.
@@ -287,6 +356,27 @@ mod tests {
     }
 
     #[test]
+    fn sums_that_do_not_belong_together_are_not_merged() {
+        let scale = Scale::agree(1.0, 1, 4);
+        let different = |of: &str| Err(MergeError::Different { of: of.to_owned() });
+        assert_eq!(empty(1, scale).merge(&empty(2, scale)), different("tensor `w`"));
+        assert_eq!(
+            empty(1, scale).merge(&empty(1, Scale::agree(2.0, 1, 4))),
+            different("the fixed-point scale")
+        );
+        let other = ExactSum { sums: IntegerSet::new(), ..empty(1, scale) };
+        assert_eq!(empty(1, scale).merge(&other), different("tensor `w`"));
+        assert_eq!(other.clone().merge(&empty(1, scale)), different("tensor `w`"));
+        for extreme in [i64::MAX, i64::MIN] {
+            let mut sum = empty(3, scale);
+            sum.sums.get_mut("w").expect("its tensor").values_mut()[1] = extreme;
+            assert_eq!(sum.clone().merge(&empty(3, scale)), Ok(()));
+            let overflow = MergeError::Overflow { tensor: "w".to_owned() };
+            assert_eq!(sum.clone().merge(&sum), Err(overflow));
+        }
+    }
+
+    #[test]
     fn extreme_terms_do_not_overflow() {
         let terms = 5000;
         let scale = Scale::agree(1024.0, 1 << 20, terms);
@@ -320,7 +410,7 @@ mod tests {
             for (values, weight) in right {
                 other.add(&set(values), *weight);
             }
-            merged.merge(&other);
+            merged.merge(&other).expect("sums of one round");
             prop_assert_eq!(&merged, &forward);
         }
 

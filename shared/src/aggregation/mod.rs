@@ -38,7 +38,8 @@ use serde::{Deserialize, Serialize};
 
 pub use buffers::Buffers;
 pub use chain::{Chain, NotAChain};
-pub use exact_sum::{EmptySum, ExactSum, Scale};
+pub use clipping::Clip;
+pub use exact_sum::{EmptySum, ExactSum, MergeError, Scale};
 pub(crate) use matching::Matching;
 pub use mixture::{Mixture, NotAMixture};
 pub use optimizer::{Adagrad, Adam, ServerOptimizer, ServerSgd, Yogi};

@@ -6,8 +6,9 @@ use models::params::ParamSet;
 
 use super::Template;
 use super::clipping::Clip;
-use super::exact_sum::{CHUNK, EmptySum, ExactSum, Scale};
+use super::exact_sum::{CHUNK, EmptySum, ExactSum, MergeError, Scale};
 use super::weights::{MAX_LOSS, SMALL_LOSS, Weights, whole_loss};
+use crate::record::{Record, RecordError, ToRecord};
 
 /// What the updates of a round fold into, whatever their weights: mergeable, and free of their order.
 ///
@@ -27,8 +28,6 @@ pub struct WeightedSum {
     terms: ExactSum,
     /// `sum l_k psi_k`, if weights are by loss, by the largest `l_k` that a part has room for.
     by_loss: Option<BTreeMap<u64, ExactSum>>,
-    /// What becomes of an update before it is added.
-    clip: Option<Clip>,
 }
 
 impl WeightedSum {
@@ -36,14 +35,7 @@ impl WeightedSum {
     #[must_use]
     pub fn new(template: &Template, scale: Scale, weights: Weights) -> Self {
         let by_loss = matches!(weights, Weights::Loss).then(BTreeMap::new);
-        Self { terms: ExactSum::new(template, scale), by_loss, clip: None }
-    }
-
-    /// The same, of updates that are no longer than `bound`: longer ones are shortened when they are added
-    /// ([`Rule::ClippedMean`](super::Rule::ClippedMean)).
-    #[must_use]
-    pub fn clipped(self, template: &Template, bound: f64) -> Self {
-        Self { clip: Some(Clip::new(bound, template)), ..self }
+        Self { terms: ExactSum::new(template, scale), by_loss }
     }
 
     /// Adds an update with its weight ([`Weights::of`]) and its training loss. Says whether it counts: under weights by
@@ -52,18 +44,33 @@ impl WeightedSum {
     /// # Panics
     /// As [`ExactSum::add`].
     pub fn add(&mut self, params: &ParamSet, weight: u64, loss: f64) -> bool {
-        let clip = self.clip.as_ref().map(|clip| (clip, clip.factor(params)));
-        let factor = |tensor: &str| match clip {
-            Some((clip, factor)) if clip.is_about(tensor) => factor,
-            _ => 1.0,
-        };
+        self.add_scaled(params, weight, loss, |_| 1.0)
+    }
+
+    /// [`add`](Self::add) of an update that is shortened to the bound if it is longer
+    /// ([`Rule::ClippedMean`](super::Rule::ClippedMean)).
+    ///
+    /// # Panics
+    /// As [`ExactSum::add`].
+    pub fn add_clipped(&mut self, params: &ParamSet, weight: u64, loss: f64, clip: Clip<'_>) -> bool {
+        let factor = clip.factor(params);
+        self.add_scaled(params, weight, loss, |tensor| if clip.clips(tensor) { factor } else { 1.0 })
+    }
+
+    fn add_scaled(
+        &mut self,
+        params: &ParamSet,
+        weight: u64,
+        loss: f64,
+        factor: impl Fn(&str) -> f64,
+    ) -> bool {
         if let Some(by_loss) = &mut self.by_loss {
             let Some(loss) = whole_loss(loss) else { return false };
             let room = if loss <= SMALL_LOSS { SMALL_LOSS } else { MAX_LOSS };
             let empty = || self.terms.emptied(self.terms.scale().with_max_weight(room));
             // Nothing times anything is nothing.
             if loss > 0 {
-                by_loss.entry(room).or_insert_with(empty).add_scaled(params, loss, factor);
+                by_loss.entry(room).or_insert_with(empty).add_scaled(params, loss, &factor);
             }
         }
         self.terms.add_scaled(params, weight, factor);
@@ -72,15 +79,20 @@ impl WeightedSum {
 
     /// Adds another partial sum of the same round.
     ///
-    /// # Panics
-    /// As [`ExactSum::merge`].
-    pub fn merge(&mut self, other: &Self) {
-        self.terms.merge(&other.terms);
-        if let (Some(into), Some(other)) = (&mut self.by_loss, &other.by_loss) {
-            for (&room, other) in other {
-                into.entry(room).and_modify(|into| into.merge(other)).or_insert_with(|| other.clone());
+    /// # Errors
+    /// As [`ExactSum::merge`], and if one of them has weights by loss and the other has not.
+    pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
+        match (&mut self.by_loss, &other.by_loss) {
+            (None, None) => {}
+            (Some(into), Some(other)) => {
+                for (&room, other) in other {
+                    let empty = || self.terms.emptied(self.terms.scale().with_max_weight(room));
+                    into.entry(room).or_insert_with(empty).merge(other)?;
+                }
             }
+            _ => return Err(MergeError::Different { of: "the weights".to_owned() }),
         }
+        self.terms.merge(&other.terms)
     }
 
     /// Gives the weighted mean to `visit`, as [`ExactSum::each_mean`] does.
@@ -96,12 +108,12 @@ impl WeightedSum {
         let loss_units: Vec<f64> = by_loss.iter().map(|part| part.resolution() / losses as f64).collect();
         let (mut sums, mut mean) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
         for (name, sum, by_loss) in self.terms.beside(by_loss) {
-            for (index, sum) in sum.chunks(CHUNK).enumerate() {
+            for (index, sum) in sum.values().chunks(CHUNK).enumerate() {
                 let offset = index * CHUNK;
                 sums.clear();
                 sums.extend(sum.iter().map(|&sum| sum as f64 * unit));
                 for (part, loss_unit) in by_loss.iter().zip(&loss_units) {
-                    let part = &part[offset..];
+                    let part = &part.values()[offset..];
                     sums.iter_mut().zip(part).for_each(|(sum, &part)| *sum -= part as f64 * loss_unit);
                 }
                 mean.clear();
@@ -110,6 +122,40 @@ impl WeightedSum {
             }
         }
         Ok(())
+    }
+}
+
+/// The prefix of the terms in a record.
+const TERMS: &str = "terms.";
+/// The prefix of a part by loss, before the largest loss that it has room for.
+const BY_LOSS: &str = "by-loss-";
+
+impl ToRecord for WeightedSum {
+    fn into_record(self) -> Record {
+        let by_loss = self.by_loss.is_some();
+        let parts = self.by_loss.into_iter().flatten().map(|(room, sum)| (format!("{BY_LOSS}{room}."), sum));
+        let parts = parts.chain([(TERMS.to_owned(), self.terms)]);
+        Record::join(&by_loss, parts.map(|(prefix, sum)| (prefix, sum.into_record())))
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        const EXPECTED: &str = "a weighted sum";
+        let incomplete = || RecordError::Incomplete { expected: EXPECTED };
+        let (by_loss, mut parts): (bool, _) = record.split(EXPECTED)?;
+        let terms = ExactSum::from_record(parts.remove(TERMS).ok_or_else(incomplete)?)?;
+        let mut sums = BTreeMap::new();
+        for room in [SMALL_LOSS, MAX_LOSS] {
+            let Some(part) = parts.remove(&format!("{BY_LOSS}{room}.")) else { continue };
+            let part = ExactSum::from_record(part)?;
+            let fits = part.scale() == terms.scale().with_max_weight(room);
+            part.check_same_layout(&terms).ok().filter(|()| by_loss && fits).ok_or_else(incomplete)?;
+            sums.insert(room, part);
+        }
+        if parts.is_empty() {
+            Ok(Self { terms, by_loss: by_loss.then_some(sums) })
+        } else {
+            Err(incomplete())
+        }
     }
 }
 
@@ -227,8 +273,9 @@ mod tests {
                 sum
             });
             let [merged, other] = &mut parts;
-            merged.merge(other);
-            prop_assert_eq!(&*merged, &forward);
+            merged.merge(other).expect("sums of one round");
+            let merged = WeightedSum::from_record(merged.clone().into_record()).expect("its own record");
+            prop_assert_eq!(&merged, &forward);
         }
     }
 }

@@ -12,11 +12,10 @@ use super::{
     AggregateError, Algorithm, Answering, Client, Conflict, Contribution, Round, Settings, TrainError,
     combinations,
 };
-use crate::aggregation::StoredUpdates;
-use crate::id::ClientId;
-use crate::message::{Rejection, TrainReport, reason};
+use crate::aggregation::{MergeError, StoredUpdates};
+use crate::message::{Rejection, reason};
 use crate::record::{Record, RecordError, ToRecord};
-use crate::spec::{DataSpec, RunSpec, Training};
+use crate::spec::{DataSpec, Training};
 
 /// An algorithm's server state.
 pub struct Global(Box<dyn Any + Send>);
@@ -32,11 +31,17 @@ pub struct Trained {
     pub local: Option<Record>,
 }
 
+/// [`Supervised::take_in`](super::Supervised::take_in), and the check that the model is finite.
+pub type TakeIn<'a> = Box<dyn Fn(&mut Global, ParamSet) -> Result<(), AggregateError> + 'a>;
+
+/// [`Personal::deployed`](super::Personal::deployed).
+pub type Deployed<'a> = Box<dyn Fn(&Global, Checked) -> Option<ParamSet> + 'a>;
+
 /// [`Algorithm`] without its types. Implemented for every algorithm, by hand for none.
 pub trait ErasedAlgorithm: Send + Sync {
     /// [`Algorithm::NAME`].
     fn name(&self) -> &'static str;
-    /// What of these makes no sense with it ([`Algorithm::INCOMPATIBLE`]).
+    /// The settings among these that it does not go with ([`Algorithm::INCOMPATIBLE`]).
     fn conflicts(&self, settings: &Settings<'_>) -> Vec<Conflict>;
     /// [`Algorithm::check_data`].
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
@@ -48,8 +53,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn restore(&self, checkpoint: Record) -> Result<Global, RecordError>;
     /// The server state as a checkpoint.
     fn store(&self, global: Global) -> Record;
-    /// [`Algorithm::published`].
-    fn published<'a>(&self, global: &'a Global) -> &'a ParamSet;
+    /// [`Algorithm::current_model`].
+    fn current_model<'a>(&self, global: &'a Global) -> &'a ParamSet;
     /// [`Algorithm::broadcast`].
     fn broadcast(&self, global: &Global) -> Record;
     /// [`Algorithm::train`]. `local` is what the client's previous round left.
@@ -59,53 +64,48 @@ pub trait ErasedAlgorithm: Send + Sync {
         received: Record,
         local: Option<Record>,
     ) -> Result<Trained, TrainError>;
-    /// [`Algorithm::used`], with the buffers that stay on the device.
-    fn used(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError>;
+    /// [`Algorithm::eval_model`], with the buffers that stay on the device.
+    fn eval_model(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError>;
     /// Decodes an update and runs [`Algorithm::check`]; believes nothing else.
     fn check(&self, round: &Round<'_>, update: Record) -> Result<Checked, Rejection>;
     /// [`Algorithm::begin`].
-    fn begin(&self, round: &Round<'_>) -> Partial;
+    ///
+    /// # Errors
+    /// [`AggregateError::NeedsEveryUpdate`] under a rule that has no partial results.
+    fn begin(&self, round: &Round<'_>) -> Result<Partial, AggregateError>;
     /// [`Algorithm::fold`].
-    fn fold(
-        &self,
-        partial: &mut Partial,
-        client: ClientId,
-        weight: u64,
-        report: TrainReport,
-        update: Checked,
-    );
+    fn fold(&self, partial: &mut Partial, contribution: Contribution<Checked>, round: &Round<'_>);
     /// [`Algorithm::merge`].
-    fn merge(&self, into: &mut Partial, other: Partial);
-    /// [`Algorithm::ensemble`].
-    fn ensemble(&self) -> Option<Answering>;
-    /// [`Algorithm::is_personal`].
-    fn is_personal(&self) -> bool;
-    /// [`Algorithm::deployed`].
-    fn deployed(&self, global: &Global, update: Checked) -> Option<ParamSet>;
+    fn merge(&self, into: &mut Partial, other: Partial) -> Result<(), MergeError>;
+    /// A partial result as it travels.
+    fn encode_partial(&self, partial: Partial) -> Record;
+    /// A partial result that has travelled. It may be of any round: it is [merged](Self::merge) into one that was begun here, which
+    /// finds out, and is not used before.
+    fn decode_partial(&self, record: Record) -> Result<Partial, RecordError>;
     /// [`Algorithm::close`], and the check that the new model is finite.
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
-    /// [`Algorithm::close_void`].
-    fn close_void(
+    /// [`Algorithm::close_failed`].
+    fn close_failed(
         &self,
         global: &mut Global,
         partial: Partial,
         round: &Round<'_>,
     ) -> Result<(), AggregateError>;
-    /// [`Algorithm::mixed`].
-    fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
-    /// [`Algorithm::SUPERVISED`].
-    fn is_supervised(&self) -> bool;
-    /// [`Algorithm::supervised`], and the check that the model is finite.
-    fn supervised(&self, global: &mut Global, trained: ParamSet) -> Result<(), AggregateError>;
-    /// [`Algorithm::needs_every_update`].
-    fn needs_every_update(&self, spec: &RunSpec) -> bool;
-    /// [`Algorithm::close_stored`], and the check that the new model is finite.
+    /// [`Stored::close_stored`](super::Stored::close_stored), and the check that the new model is finite.
     fn close_stored(
         &self,
         global: &mut Global,
         updates: &mut dyn StoredUpdates,
         round: &Round<'_>,
     ) -> Result<(), AggregateError>;
+    /// [`Algorithm::mixable`].
+    fn mixable<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
+    /// [`Algorithm::supervised`].
+    fn supervised(&self) -> Option<TakeIn<'_>>;
+    /// [`Algorithm::personal`].
+    fn personal(&self) -> Option<Deployed<'_>>;
+    /// [`Algorithm::ensemble`].
+    fn ensemble(&self) -> Option<Answering>;
 }
 
 /// An update that was checked and may be folded.
@@ -116,11 +116,7 @@ const BUFFERS: &str = "client.buffers.";
 
 const FOREIGN: &str = "boxes are opened only by the algorithm that made them";
 
-impl<A> ErasedAlgorithm for A
-where
-    A: Algorithm,
-    A::Update: Send + 'static,
-{
+impl<A: Algorithm> ErasedAlgorithm for A {
     fn name(&self) -> &'static str {
         A::NAME
     }
@@ -149,8 +145,8 @@ where
         global.0.downcast::<A::Global>().expect(FOREIGN).into_record()
     }
 
-    fn published<'a>(&self, global: &'a Global) -> &'a ParamSet {
-        Algorithm::published(self, global.0.downcast_ref().expect(FOREIGN))
+    fn current_model<'a>(&self, global: &'a Global) -> &'a ParamSet {
+        Algorithm::current_model(self, global.0.downcast_ref().expect(FOREIGN))
     }
 
     fn broadcast(&self, global: &Global) -> Record {
@@ -163,8 +159,8 @@ where
         received: Record,
         local: Option<Record>,
     ) -> Result<Trained, TrainError> {
-        let received = unpack_broadcast::<A>(received)?;
-        let (mut state, buffers) = unpack_local::<A>(local)?;
+        let received = decode_broadcast::<A>(received)?;
+        let (mut state, buffers) = decode_local::<A>(local)?;
         client.restore_buffers(buffers);
         let update = Algorithm::train(self, client, received, &mut state)?.into_record();
         let mut local = state.into_record();
@@ -173,10 +169,10 @@ where
         Ok(Trained { update, local })
     }
 
-    fn used(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError> {
-        let received = unpack_broadcast::<A>(received)?;
-        let (state, buffers) = unpack_local::<A>(local)?;
-        let mut model = Algorithm::used(self, &received, &state).ok_or(TrainError::NoModel)?.clone();
+    fn eval_model(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError> {
+        let received = decode_broadcast::<A>(received)?;
+        let (state, buffers) = decode_local::<A>(local)?;
+        let mut model = Algorithm::eval_model(self, &received, &state).ok_or(TrainError::NoModel)?.clone();
         model.insert_under("", buffers);
         Ok(model)
     }
@@ -188,74 +184,74 @@ where
         Ok(Checked(Box::new(update)))
     }
 
-    fn begin(&self, round: &Round<'_>) -> Partial {
-        Partial(Box::new(Algorithm::begin(self, round)))
+    fn begin(&self, round: &Round<'_>) -> Result<Partial, AggregateError> {
+        let rule = round.spec.aggregation.rule;
+        if rule.needs_every_update() {
+            return Err(AggregateError::NeedsEveryUpdate { rule: rule.name() });
+        }
+        Ok(Partial(Box::new(Algorithm::begin(self, round))))
     }
 
-    fn fold(
-        &self,
-        partial: &mut Partial,
-        client: ClientId,
-        weight: u64,
-        report: TrainReport,
-        update: Checked,
-    ) {
+    fn fold(&self, partial: &mut Partial, contribution: Contribution<Checked>, round: &Round<'_>) {
+        let Contribution { client, weight, report, update } = contribution;
         let update = *update.0.downcast::<A::Update>().expect(FOREIGN);
         let partial = partial.0.downcast_mut().expect(FOREIGN);
-        Algorithm::fold(self, partial, Contribution { client, weight, report, update });
+        Algorithm::fold(self, partial, Contribution { client, weight, report, update }, round);
     }
 
-    fn merge(&self, into: &mut Partial, other: Partial) {
+    fn merge(&self, into: &mut Partial, other: Partial) -> Result<(), MergeError> {
         let other = *other.0.downcast::<A::Partial>().expect(FOREIGN);
-        Algorithm::merge(self, into.0.downcast_mut().expect(FOREIGN), other);
+        Algorithm::merge(self, into.0.downcast_mut().expect(FOREIGN), other)
+    }
+
+    fn encode_partial(&self, partial: Partial) -> Record {
+        partial.0.downcast::<A::Partial>().expect(FOREIGN).into_record()
+    }
+
+    fn decode_partial(&self, record: Record) -> Result<Partial, RecordError> {
+        Ok(Partial(Box::new(A::Partial::from_record(record)?)))
     }
 
     fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError> {
         let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::close(self, state, partial, round)?;
-        finite(Algorithm::published(self, state))
+        finite(Algorithm::current_model(self, state))
     }
 
-    fn close_void(
+    fn close_failed(
         &self,
         global: &mut Global,
         partial: Partial,
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
         let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
-        Algorithm::close_void(self, global.0.downcast_mut().expect(FOREIGN), partial, round)
+        Algorithm::close_failed(self, global.0.downcast_mut().expect(FOREIGN), partial, round)
     }
 
-    fn mixed<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {
-        Algorithm::mixed(self, global.0.downcast_mut().expect(FOREIGN))
+    fn mixable<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {
+        Algorithm::mixable(self, global.0.downcast_mut().expect(FOREIGN))
     }
 
-    fn is_supervised(&self) -> bool {
-        A::SUPERVISED
+    fn supervised(&self) -> Option<TakeIn<'_>> {
+        let supervised = Algorithm::supervised(self)?;
+        Some(Box::new(|global, trained| {
+            let state = global.0.downcast_mut().expect(FOREIGN);
+            supervised.take_in(state, trained)?;
+            finite(Algorithm::current_model(self, state))
+        }))
     }
 
-    fn supervised(&self, global: &mut Global, trained: ParamSet) -> Result<(), AggregateError> {
-        let state = global.0.downcast_mut().expect(FOREIGN);
-        Algorithm::supervised(self, state, trained)?;
-        finite(Algorithm::published(self, state))
+    fn personal(&self) -> Option<Deployed<'_>> {
+        let personal = Algorithm::personal(self)?;
+        Some(Box::new(|global, update| {
+            let update = *update.0.downcast::<A::Update>().expect(FOREIGN);
+            personal.deployed(global.0.downcast_ref().expect(FOREIGN), update)
+        }))
     }
 
     fn ensemble(&self) -> Option<Answering> {
         Algorithm::ensemble(self)
-    }
-
-    fn is_personal(&self) -> bool {
-        Algorithm::is_personal(self)
-    }
-
-    fn deployed(&self, global: &Global, update: Checked) -> Option<ParamSet> {
-        let update = *update.0.downcast::<A::Update>().expect(FOREIGN);
-        Algorithm::deployed(self, global.0.downcast_ref().expect(FOREIGN), update)
-    }
-
-    fn needs_every_update(&self, spec: &RunSpec) -> bool {
-        Algorithm::needs_every_update(self, spec)
     }
 
     fn close_stored(
@@ -265,17 +261,17 @@ where
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
         let state = global.0.downcast_mut().expect(FOREIGN);
-        Algorithm::close_stored(self, state, updates, round)?;
-        finite(Algorithm::published(self, state))
+        Algorithm::stored(self).ok_or(AggregateError::Folded)?.close_stored(state, updates, round)?;
+        finite(Algorithm::current_model(self, state))
     }
 }
 
-fn unpack_broadcast<A: Algorithm>(received: Record) -> Result<A::Broadcast, TrainError> {
+fn decode_broadcast<A: Algorithm>(received: Record) -> Result<A::Broadcast, TrainError> {
     A::Broadcast::from_record(received).map_err(|error| TrainError::Broadcast(error.to_string()))
 }
 
 /// What the algorithm keeps on the client, and the client's own buffers.
-fn unpack_local<A: Algorithm>(local: Option<Record>) -> Result<(A::Local, ParamSet), TrainError> {
+fn decode_local<A: Algorithm>(local: Option<Record>) -> Result<(A::Local, ParamSet), TrainError> {
     let mut kept = local.unwrap_or_default();
     let buffers = kept.tensors.take_under(BUFFERS);
     if kept == Record::default() {

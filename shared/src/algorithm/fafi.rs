@@ -21,14 +21,14 @@
 //! with clients that came late, extends the ensemble. The loss that is reported is the cross-entropy.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 use serde::{Deserialize, Serialize};
 
+use super::ensemble::{Answering, Fusion, prototypes_of};
 use super::{AggregateError, Algorithm, Client, Contribution, Incompatible, Round, Setting, TrainError};
-use crate::aggregation::EmptySum;
+use crate::aggregation::{EmptySum, MergeError};
 use crate::id::ClientId;
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
@@ -53,53 +53,6 @@ impl Default for Fafi {
     fn default() -> Self {
         Self { classify: 2.0, contrast: 1.0, separate: 1.0, temperature: 0.07, fusion: Fusion::default() }
     }
-}
-
-/// How the members of an ensemble become one answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Fusion {
-    /// Features, each member's by how far it is from what the member makes of noise.
-    #[default]
-    Informative,
-    /// Features, by the members' numbers of samples.
-    Size,
-    /// Features, all alike.
-    Uniform,
-    /// The members' own answers, by their numbers of samples: the usual ensemble.
-    Logits,
-}
-
-impl Fusion {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Informative, Self::Size, Self::Uniform, Self::Logits];
-
-    /// Its name in a configuration.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Informative => "informative",
-            Self::Size => "size",
-            Self::Uniform => "uniform",
-            Self::Logits => "logits",
-        }
-    }
-}
-
-impl fmt::Display for Fusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How an algorithm's ensemble answers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Answering {
-    /// How members become one answer, unless something else is asked for.
-    pub fusion: Fusion,
-    /// What cosines are divided by before they become probabilities.
-    pub temperature: f64,
 }
 
 /// `F_0` and `P_0`, and whose models are there.
@@ -137,8 +90,8 @@ const OLD: &[u8] = b"member";
 impl ToRecord for Membership {
     fn into_record(self) -> Record {
         match self {
-            Self::New(tensors) => Record { tensors, scalars: Vec::new() },
-            Self::Old => Record { tensors: ParamSet::new(), scalars: OLD.to_vec() },
+            Self::New(tensors) => tensors.into_record(),
+            Self::Old => Record { scalars: OLD.to_vec(), ..Record::default() },
         }
     }
 
@@ -152,10 +105,21 @@ impl ToRecord for Membership {
 }
 
 /// Who has sent what in a round.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Joined {
     new: BTreeSet<ClientId>,
-    answers: usize,
+    answers: u64,
+}
+
+impl ToRecord for Joined {
+    fn into_record(self) -> Record {
+        Record::with_scalars(ParamSet::new(), &(self.new, self.answers))
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        let (new, answers) = record.scalars("new members of an ensemble")?;
+        Ok(Self { new, answers })
+    }
 }
 
 const SIDE_BY_SIDE: &str =
@@ -236,7 +200,7 @@ impl Algorithm for Fafi {
     }
 
     /// The start, which is nobody's answer: what is in use is the ensemble.
-    fn published<'a>(&self, global: &'a Invitation) -> &'a ParamSet {
+    fn current_model<'a>(&self, global: &'a Invitation) -> &'a ParamSet {
         &global.start
     }
 
@@ -301,16 +265,17 @@ impl Algorithm for Fafi {
         Joined::default()
     }
 
-    fn fold(&self, partial: &mut Joined, contribution: Contribution<Membership>) {
+    fn fold(&self, partial: &mut Joined, contribution: Contribution<Membership>, _round: &Round<'_>) {
         partial.answers += 1;
         if let Membership::New(_) = contribution.update {
             partial.new.insert(contribution.client);
         }
     }
 
-    fn merge(&self, into: &mut Joined, other: Joined) {
-        into.answers += other.answers;
+    fn merge(&self, into: &mut Joined, other: Joined) -> Result<(), MergeError> {
+        into.answers = into.answers.saturating_add(other.answers);
         into.new.extend(other.new);
+        Ok(())
     }
 
     fn close(
@@ -328,15 +293,6 @@ impl Algorithm for Fafi {
 
     fn ensemble(&self) -> Option<Answering> {
         Some(Answering { fusion: self.fusion, temperature: self.temperature })
-    }
-}
-
-/// The name of the tensor that holds the prototypes of a network whose last layer is linear and has no bias.
-#[must_use]
-pub fn prototypes_of(network: &Architecture) -> Option<String> {
-    match network.head.as_slice() {
-        [Layer::Linear { name, bias: false, .. }] => Some(format!("head.{name}.weight")),
-        _ => None,
     }
 }
 
@@ -382,16 +338,8 @@ mod tests {
         for sent in [Membership::New(tensors.clone()), Membership::Old] {
             assert_eq!(Membership::from_record(sent.clone().into_record()).unwrap(), sent);
         }
-        let both = Record { tensors, scalars: OLD.to_vec() };
+        let both = Record { tensors, scalars: OLD.to_vec(), ..Record::default() };
         assert!(Membership::from_record(both).is_err());
         assert!(Membership::from_record(Record { scalars: vec![1], ..Record::default() }).is_err());
-    }
-
-    #[test]
-    fn the_names_are_those_of_the_configuration() {
-        for fusion in Fusion::ALL {
-            let value = toml::Value::try_from(fusion).unwrap();
-            assert_eq!(value.as_str(), Some(fusion.name()));
-        }
     }
 }

@@ -18,12 +18,15 @@ use serde::{Deserialize, Serialize};
 use super::{
     AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Setting, TrainError,
 };
-use crate::aggregation::{Template, WeightedSum};
+use crate::aggregation::{MergeError, WeightedSum};
 use crate::message::Rejection;
-use crate::spec::Training;
+use crate::record::{Record, RecordError, ToRecord};
 
 /// Units of a whole-numbered `a_k`: 2^-20 of a step.
 const UNIT: f64 = 1_048_576.0;
+
+/// Prefix of the sum in a record.
+const NORMALISED: &str = "normalised.";
 
 /// Federated averaging of normalised updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,10 +34,8 @@ const UNIT: f64 = 1_048_576.0;
 pub struct FedNova {}
 
 /// What the updates of a round fold into. Whole numbers, so that their order does not matter.
+#[derive(Debug, PartialEq)]
 pub struct Sums {
-    training: Training,
-    /// The tensors that are normalised; buffers are averaged as they are.
-    learned: Template,
     /// `sum n_k (w_k - w_t) / a_k`.
     normalised: WeightedSum,
     /// `sum n_k a_k`, in units, and `sum n_k`.
@@ -70,7 +71,7 @@ impl Algorithm for FedNova {
         ServerModel::new(params)
     }
 
-    fn published<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
+    fn current_model<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
         &server.w
     }
 
@@ -83,7 +84,7 @@ impl Algorithm for FedNova {
         client.delta(w_k, &w_t)
     }
 
-    fn used<'a>(&self, w_t: &'a ParamSet, (): &'a ()) -> Option<&'a ParamSet> {
+    fn eval_model<'a>(&self, w_t: &'a ParamSet, (): &'a ()) -> Option<&'a ParamSet> {
         Some(w_t)
     }
 
@@ -92,36 +93,32 @@ impl Algorithm for FedNova {
     }
 
     fn begin(&self, round: &Round<'_>) -> Sums {
-        Sums {
-            training: round.spec.training,
-            learned: round.template.without_buffers(),
-            normalised: round.sum(),
-            steps: 0,
-            weight: 0,
-        }
+        Sums { normalised: round.sum(), steps: 0, weight: 0 }
     }
 
-    fn fold(&self, partial: &mut Sums, contribution: Contribution<ParamSet>) {
+    fn fold(&self, partial: &mut Sums, contribution: Contribution<ParamSet>, round: &Round<'_>) {
         let Contribution { weight, report, mut update, .. } = contribution;
-        let steps = normaliser(partial.training.steps(report.samples), partial.training.sgd.momentum);
+        let training = &round.spec.training;
+        let steps = normaliser(training.steps(report.samples), training.sgd.momentum);
         for (name, array) in update.iter_mut() {
-            // Without steps there is no difference to normalise.
-            if steps > 0.0 && partial.learned.contains(name) {
+            // Without steps there is no difference to normalise, and buffers are averaged as they are.
+            if steps > 0.0 && !round.template.is_buffer(name) {
                 array.values_mut().iter_mut().for_each(|value| *value /= steps as f32);
             }
         }
-        partial.normalised.add(&update, weight, report.loss);
+        round.add(&mut partial.normalised, &update, weight, report.loss);
         partial.steps += u128::from(weight) * (steps * UNIT).round() as u128;
         partial.weight += u128::from(weight);
     }
 
-    fn merge(&self, into: &mut Sums, other: Sums) {
-        into.normalised.merge(&other.normalised);
-        into.steps += other.steps;
-        into.weight += other.weight;
+    fn merge(&self, into: &mut Sums, other: Sums) -> Result<(), MergeError> {
+        into.normalised.merge(&other.normalised)?;
+        into.steps = into.steps.saturating_add(other.steps);
+        into.weight = into.weight.saturating_add(other.weight);
+        Ok(())
     }
 
-    fn mixed<'a>(&self, server: &'a mut ServerModel) -> Option<&'a mut ParamSet> {
+    fn mixable<'a>(&self, server: &'a mut ServerModel) -> Option<&'a mut ParamSet> {
         Some(&mut server.w)
     }
 
@@ -134,6 +131,21 @@ impl Algorithm for FedNova {
         // No updates have no steps, and the sum says that there are none.
         let effective = partial.steps as f64 / UNIT / partial.weight.max(1) as f64;
         server.step(partial.normalised, effective as f32, round)
+    }
+}
+
+/// The normalised sum under its prefix, the whole numbers as scalars.
+impl ToRecord for Sums {
+    fn into_record(self) -> Record {
+        let parts = [(NORMALISED.to_owned(), self.normalised.into_record())];
+        Record::join(&(self.steps, self.weight), parts)
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        const EXPECTED: &str = "sums of normalised updates";
+        let ((steps, weight), mut parts) = record.split(EXPECTED)?;
+        let part = parts.remove(NORMALISED).ok_or(RecordError::Incomplete { expected: EXPECTED })?;
+        Ok(Self { normalised: WeightedSum::from_record(part)?, steps, weight })
     }
 }
 

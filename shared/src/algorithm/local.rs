@@ -10,8 +10,10 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{AggregateError, Algorithm, Client, Contribution, Incompatible, Round, Setting, TrainError};
-use crate::aggregation::EmptySum;
+use super::{
+    AggregateError, Algorithm, Client, Contribution, Incompatible, Personal, Round, Setting, TrainError,
+};
+use crate::aggregation::{EmptySum, MergeError};
 use crate::message::Rejection;
 
 /// No federation at all.
@@ -50,13 +52,13 @@ impl Algorithm for Local {
     /// `w_k - w_0`.
     type Update = ParamSet;
     /// How many there were.
-    type Partial = usize;
+    type Partial = u64;
 
     fn init(&self, params: ParamSet) -> ParamSet {
         params
     }
 
-    fn published<'a>(&self, w_0: &'a ParamSet) -> &'a ParamSet {
+    fn current_model<'a>(&self, w_0: &'a ParamSet) -> &'a ParamSet {
         w_0
     }
 
@@ -79,30 +81,33 @@ impl Algorithm for Local {
         round.check(delta)
     }
 
-    fn begin(&self, _round: &Round<'_>) -> usize {
+    fn begin(&self, _round: &Round<'_>) -> u64 {
         0
     }
 
-    fn fold(&self, partial: &mut usize, _contribution: Contribution<ParamSet>) {
+    fn fold(&self, partial: &mut u64, _contribution: Contribution<ParamSet>, _round: &Round<'_>) {
         *partial += 1;
     }
 
-    fn merge(&self, into: &mut usize, other: usize) {
-        *into += other;
+    fn merge(&self, into: &mut u64, other: u64) -> Result<(), MergeError> {
+        *into = into.saturating_add(other);
+        Ok(())
     }
 
-    fn close(&self, _w_0: &mut ParamSet, partial: usize, _round: &Round<'_>) -> Result<(), AggregateError> {
+    fn close(&self, _w_0: &mut ParamSet, partial: u64, _round: &Round<'_>) -> Result<(), AggregateError> {
         if partial == 0 { Err(EmptySum.into()) } else { Ok(()) }
     }
 
-    fn used<'a>(&self, w_0: &'a ParamSet, w_k: &'a ParamSet) -> Option<&'a ParamSet> {
+    fn eval_model<'a>(&self, w_0: &'a ParamSet, w_k: &'a ParamSet) -> Option<&'a ParamSet> {
         Some(if w_k.is_empty() { w_0 } else { w_k })
     }
 
-    fn is_personal(&self) -> bool {
-        true
+    fn personal(&self) -> Option<&dyn Personal<ParamSet, ParamSet>> {
+        Some(self)
     }
+}
 
+impl Personal<ParamSet, ParamSet> for Local {
     fn deployed(&self, w_0: &ParamSet, delta: ParamSet) -> Option<ParamSet> {
         let mut w_k = delta;
         // Updates are checked before they are believed, so it fits.

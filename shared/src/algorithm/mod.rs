@@ -1,12 +1,38 @@
 //! Federated algorithms as values.
 //!
-//! An algorithm's hyper-parameters are its fields, its two halves are the methods of [`Algorithm`] in the
-//! order in which one round runs them, and everything that crosses the network or survives a round is one of
-//! its associated types. Adding an algorithm is one file with both halves and one line in the
-//! [registry](registry::ALGORITHMS); the registry's tests then cover it.
+//! An algorithm's hyper-parameters are its fields, its two halves are the methods of [`Algorithm`] in the order in which one
+//! round runs them, and everything that crosses the network or survives a round is one of its associated types. What one
+//! algorithm alone needs is a [capability] that it returns, not a method of all.
 //!
-//! Most algorithms differ from federated averaging at the client alone. Such a one is an [`Objective`]: one method. Its
+//! Most algorithms differ from federated averaging at the client alone. Such an algorithm is an [`Objective`]: one method. Its
 //! server half is that of [`aggregation`](crate::aggregation), whose settings it combines with as [`combinations`] says.
+//!
+//! # Adding an algorithm
+//!
+//! 1. A file in this folder with both halves, its citation and its update equation.
+//! 2. A `mod` line and an entry in [`ALGORITHMS`], both in this file.
+//! 3. A row in `combinations.md`: which settings it goes with. A test holds the row against
+//!    [`INCOMPATIBLE`](Algorithm::INCOMPATIBLE).
+//!
+//! The tests that walk through the registry then cover it: wire formats, cancelled training, hostile updates, partial results
+//! that travel, whole runs with crashes.
+//!
+//! # Where further kinds of algorithms go
+//!
+//! *Local adaptive optimisers* (Adam on the device). The optimiser of the local steps belongs to the run, not to an algorithm:
+//! an alternative beside `training.optimizer.sgd`, by which [`Client::epochs`] makes its learner. An algorithm that assumes
+//! plain SGD, as SCAFFOLD's control variates do, names a new [`Setting`] as incompatible; all others train with it unchanged.
+//! Moments that survive a round are client state and rest beside `Local`, where the device's own buffers are (`erased.rs`).
+//!
+//! *Several passes over the clients in one round* (Mime's full gradient before the local steps). Passes are a capability: the
+//! algorithm returns their number and, for each but the last, what the server makes of the partial result of that pass. A pass
+//! is broadcast, train, fold and merge with the same associated types, so that `Broadcast` and `Update` of such an algorithm
+//! are enums with a variant for each pass. The task message names the pass; without the capability there is one.
+//!
+//! *Control of what is sent* (a mask, top-k, a low-rank factor, a quantised update). A codec that the run chooses stands between
+//! `Update` and the record that travels, after [`Algorithm::train`] and before [`Algorithm::check`]: in `erased.rs`, which all
+//! records pass. An algorithm that never sends some tensors leaves them out of its update, as buffers that stay on the device
+//! are left out today ([`Client::delta`]), and [`Round::template`] says what the server expects.
 //!
 //! # A complete algorithm
 //!
@@ -16,7 +42,7 @@
 //! ```
 //! use models::params::{Array, ParamSet};
 //! use serde::{Deserialize, Serialize};
-//! use shared::aggregation::ExactSum;
+//! use shared::aggregation::{ExactSum, MergeError};
 //! use shared::algorithm::{AggregateError, Algorithm, Client, Contribution, Round, TrainError};
 //! use shared::message::Rejection;
 //!
@@ -34,7 +60,7 @@
 //!     fn init(&self, params: ParamSet) -> ParamSet {
 //!         params
 //!     }
-//!     fn published<'a>(&self, global: &'a ParamSet) -> &'a ParamSet {
+//!     fn current_model<'a>(&self, global: &'a ParamSet) -> &'a ParamSet {
 //!         global
 //!     }
 //!     fn broadcast(&self, _global: &ParamSet) {}
@@ -51,11 +77,11 @@
 //!     fn begin(&self, round: &Round<'_>) -> ExactSum {
 //!         ExactSum::new(round.template, round.scale)
 //!     }
-//!     fn fold(&self, partial: &mut ExactSum, contribution: Contribution<ParamSet>) {
+//!     fn fold(&self, partial: &mut ExactSum, contribution: Contribution<ParamSet>, _round: &Round<'_>) {
 //!         partial.add(&contribution.update, contribution.weight);
 //!     }
-//!     fn merge(&self, into: &mut ExactSum, other: ExactSum) {
-//!         into.merge(&other);
+//!     fn merge(&self, into: &mut ExactSum, other: ExactSum) -> Result<(), MergeError> {
+//!         into.merge(&other)
 //!     }
 //!     fn close(&self, global: &mut ParamSet, partial: ExactSum, _round: &Round<'_>) -> Result<(), AggregateError> {
 //!         *global = partial.mean()?;
@@ -77,264 +103,68 @@
 //! for (weight, value) in [(3, 8.0), (1, 4.0)] {
 //! #   let client = ClientId::virtual_client(0, &spec.root_seed());
 //! #   let report = TrainReport::default();
-//!     MeanLabel {}.fold(&mut partial, Contribution { client, weight, report, update: one(value) });
+//!     MeanLabel {}.fold(&mut partial, Contribution { client, weight, report, update: one(value) }, &round);
 //! }
 //! MeanLabel {}.close(&mut global, partial, &round).unwrap();
 //! assert_eq!(global, one(7.0));
 //! ```
 
+mod aggregate_error;
+pub mod capability;
 mod client;
 pub mod combinations;
+pub mod ensemble;
 mod erased;
-pub mod fafi;
-mod fedavg;
-mod fedmatch;
-mod fedmix;
-mod fednova;
-mod fedprox;
-mod fedsgd;
-mod local;
+mod interface;
 mod measure;
-mod moon;
 mod objective;
 pub mod registry;
 mod round;
-mod scaffold;
 mod server_model;
 mod train_error;
 mod unlabelled;
 
-use models::Architecture;
-use models::params::{Mismatch, ParamSet};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+pub mod fafi;
+pub mod fedavg;
+pub mod fedmatch;
+pub mod fedmix;
+pub mod fednova;
+pub mod fedprox;
+pub mod fedsgd;
+pub mod local;
+pub mod moon;
+pub mod scaffold;
 
-use crate::aggregation::{EmptySum, NotAChain, StoredError, StoredUpdates};
-use crate::message::Rejection;
-use crate::record::ToRecord;
-use crate::spec::{DataSpec, LabelsAt, RunSpec, Training};
+use registry::{Entry, entry};
 
+pub use aggregate_error::AggregateError;
+pub use capability::{Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
 pub use combinations::{Conflict, Incompatible, Setting, Settings};
-pub use erased::{Checked, ErasedAlgorithm, Global, Partial, Trained};
-pub use fafi::{Answering, Fafi, Fusion};
-pub use fedavg::FedAvg;
-pub use fedmatch::FedMatch;
-pub use fedmix::{FedMix, Perturbation};
-pub use fednova::FedNova;
-pub use fedprox::FedProx;
-pub use fedsgd::FedSgd;
-pub use local::Local;
-pub use moon::Moon;
+pub use ensemble::{Answering, Fusion};
+pub use erased::{Checked, Deployed, ErasedAlgorithm, Global, Partial, TakeIn, Trained};
+pub use interface::Algorithm;
 pub use objective::Objective;
 pub use round::{Contribution, Round};
-pub use scaffold::Scaffold;
 pub use server_model::ServerModel;
 pub use train_error::TrainError;
 
-/// A federated algorithm: both halves of it.
-///
-/// The server's half never sees a clock, a socket or a file, the client's half sees the device through
-/// [`Client`] alone. Methods stand in the order in which one round runs them.
-pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Its name in the configuration: `[algorithm.NAME]`.
-    const NAME: &'static str;
-    /// What it makes no sense with.
-    const INCOMPATIBLE: &'static [Incompatible] = &[];
-
-    /// Whether the server's own training on labelled samples is a step of it, in place of something that is mixed in: before
-    /// the first round and at the end of each, from [`published`](Self::published).
-    const SUPERVISED: bool = false;
-
-    /// Kept by the server between rounds; checkpointed.
-    type Global: ToRecord + Send + 'static;
-    /// Kept by the client between rounds; never leaves the device.
-    type Local: ToRecord + Default;
-    /// Server to client, the same for the whole cohort: it is encoded once, however many clients there are.
-    type Broadcast: ToRecord;
-    /// Client to server.
-    type Update: ToRecord;
-    /// What a set of updates folds into: mergeable, and free of their order.
-    type Partial: Send + 'static;
-
-    /// Refuses hyper-parameters that make no sense, with the name of the parameter and what is accepted.
-    fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// Refuses samples that clients cannot learn from under it, with the reason and what to do instead. Most algorithms learn
-    /// from labels, which a device does not have whose labels are at the server.
-    fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        needs_labels(Self::NAME, data, training)
-    }
-
-    /// The network that it learns if this one is configured, or why it cannot.
-    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
-        Ok(configured)
-    }
-
-    /// The server's state before the first round. The server alone initialises parameters.
-    fn init(&self, params: ParamSet) -> Self::Global;
-
-    /// The model that the server would publish now: what is evaluated and saved.
-    fn published<'a>(&self, global: &'a Self::Global) -> &'a ParamSet;
-
-    /// What the cohort is sent when a round opens.
-    fn broadcast(&self, global: &Self::Global) -> Self::Broadcast;
-
-    /// The client's work: from the broadcast to the update.
-    fn train(
-        &self,
-        client: &mut Client<'_>,
-        received: Self::Broadcast,
-        local: &mut Self::Local,
-    ) -> Result<Self::Update, TrainError>;
-
-    /// Is the update believable? Asked before anything of it is used.
-    fn check(&self, round: &Round<'_>, update: &Self::Update) -> Result<(), Rejection>;
-
-    /// The partial result of no updates.
-    fn begin(&self, round: &Round<'_>) -> Self::Partial;
-
-    /// Folds one checked update in.
-    fn fold(&self, partial: &mut Self::Partial, contribution: Contribution<Self::Update>);
-
-    /// Folds another partial result of the same round in.
-    fn merge(&self, into: &mut Self::Partial, other: Self::Partial);
-
-    /// Takes in what accepted updates say that holds although their round came to nothing for want of others: their clients were
-    /// told that they count, and what these keep has changed with them. The [model](Self::published) stays. By default there is
-    /// nothing of the kind.
-    fn close_void(
-        &self,
-        global: &mut Self::Global,
-        partial: Self::Partial,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
-        let _ = (global, partial, round);
-        Ok(())
-    }
-
-    /// The model that clients are to go on from, if it may be mixed with others: the mean of what they have learned and not,
-    /// for example, one of several tensors that belong together. `None` if nothing can be mixed with it.
-    fn mixed<'a>(&self, global: &'a mut Self::Global) -> Option<&'a mut ParamSet> {
-        let _ = global;
-        None
-    }
-
-    /// Takes in what the server's own training has made of [`published`](Self::published), if it is
-    /// [a step](Self::SUPERVISED) of this algorithm.
-    fn supervised(&self, global: &mut Self::Global, trained: ParamSet) -> Result<(), AggregateError> {
-        let _ = (global, trained);
-        Err(AggregateError::NotSupervised)
-    }
-
-    /// Ends the round: the folded updates become the new state.
-    fn close(
-        &self,
-        global: &mut Self::Global,
-        partial: Self::Partial,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError>;
-
-    /// Whether nothing can be made of an update before all are there. Then none is folded: they are kept on disk, and
-    /// the round ends with [`close_stored`](Self::close_stored) in place of [`close`](Self::close).
-    fn needs_every_update(&self, spec: &RunSpec) -> bool {
-        let _ = spec;
-        false
-    }
-
-    /// Ends the round: the stored updates, at least one, become the new state.
-    fn close_stored(
-        &self,
-        global: &mut Self::Global,
-        updates: &mut dyn StoredUpdates,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
-        let _ = (global, updates, round);
-        Err(AggregateError::Folded)
-    }
-
-    /// The model that a client uses that was sent this and keeps that: what it tests on its own data. `None` if clients are
-    /// sent no model.
-    fn used<'a>(&self, received: &'a Self::Broadcast, local: &'a Self::Local) -> Option<&'a ParamSet> {
-        let _ = (received, local);
-        None
-    }
-
-    /// Whether clients deploy models of their own, so that these are tested in place of the global one.
-    fn is_personal(&self) -> bool {
-        false
-    }
-
-    /// How its result answers, if that is no model but those of the clients side by side. Then the server's state is not
-    /// tested, and every update that has tensors is the difference to what [`published`](Self::published) gives of a member
-    /// of the ensemble.
-    fn ensemble(&self) -> Option<Answering> {
-        None
-    }
-
-    /// The model that the client with this update would deploy, if it is not the global one.
-    fn deployed(&self, global: &Self::Global, update: Self::Update) -> Option<ParamSet> {
-        let _ = (global, update);
-        None
-    }
-}
-
-/// Whether devices have the labels that are learned from, if anything is learned there.
-fn needs_labels(name: &str, data: &DataSpec, training: &Training) -> Result<(), String> {
-    if data.labels == LabelsAt::Device || training.epochs == 0 {
-        return Ok(());
-    }
-    Err(format!(
-        "clients learn from their labels under {name}, and devices without labels have none; use fedmix, or set \
-         training.epochs = 0 so that the server alone learns"
-    ))
-}
-
-/// Why a round could not be closed. Updates were checked, so a mismatch here is our bug.
-#[derive(Debug, thiserror::Error)]
-pub enum AggregateError {
-    /// Nothing was folded.
-    #[error(transparent)]
-    Empty(#[from] EmptySum),
-    /// The folded result does not fit the server's state.
-    #[error("internal error: the folded update does not fit the server's state: {0}")]
-    Mismatch(#[from] Mismatch),
-    /// Stored updates were given to an algorithm that folds them: our bug.
-    #[error("internal error: this algorithm folds updates and was given stored ones; please report this")]
-    Folded,
-    /// Fewer updates than the rule needs. A configuration is refused under which a round may close with so few, so this
-    /// is our bug.
-    #[error(
-        "internal error: {found} updates were accepted, and the rule {rule} needs at least {least}: this configuration \
-         should have been refused; raise round.count.min"
-    )]
-    TooFew {
-        /// The rule's name.
-        rule: &'static str,
-        /// How many it needs.
-        least: usize,
-        /// How many there are.
-        found: usize,
-    },
-    /// What clients have learned is to be mixed, and this algorithm has no model to mix. A configuration that asks for it is
-    /// refused, so this is our bug.
-    #[error("internal error: this algorithm has no model to mix: the configuration should have been refused")]
-    NoMixture,
-    /// The server's own training was given to an algorithm of which it is no step: our bug.
-    #[error("internal error: the server's own training is no step of this algorithm; please report this")]
-    NotSupervised,
-    /// The units of this network cannot be matched. A configuration with it is refused, so this is our bug.
-    #[error("internal error: {0}: this configuration should have been refused; use another aggregation.rule")]
-    NotAChain(#[from] NotAChain),
-    /// An update that was stored cannot be read again.
-    #[error(transparent)]
-    Stored(#[from] StoredError),
-    /// The new state holds a value that is not finite.
-    #[error("tensor `{tensor}` of the new global model is not finite: lower the learning rate")]
-    NotFinite {
-        /// The tensor.
-        tensor: String,
-    },
-}
+/// All algorithms of this build.
+pub const ALGORITHMS: &[Entry] = &[
+    entry::<fedavg::FedAvg>(
+        "federated averaging: local epochs, then the weighted mean (McMahan et al. 2017)",
+    ),
+    entry::<fedsgd::FedSgd>("one full-batch gradient step per round (McMahan et al. 2017)"),
+    entry::<fedprox::FedProx>("local training pulled back to the global model (Li et al. 2020)"),
+    entry::<scaffold::Scaffold>("control variates against client drift (Karimireddy et al. 2020)"),
+    entry::<fednova::FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
+    entry::<moon::Moon>("representations held near the global model's (Li et al. 2021)"),
+    entry::<fedmix::FedMix>(
+        "pseudo-labels for devices without labels; the server has some (Wang et al. 2022)",
+    ),
+    entry::<fedmatch::FedMatch>(
+        "one part for the server's labels, one for devices without, which help each other (Jeong et al. 2021)",
+    ),
+    entry::<fafi::Fafi>("one round, whose models are kept side by side and fused in use (Zeng et al. 2025)"),
+    entry::<local::Local>("every client alone, the baseline without a federation"),
+];

@@ -4,14 +4,14 @@ use models::params::ParamSet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::interface::needs_labels;
 use super::{
-    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, TrainError,
-    needs_labels,
+    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Stored, TrainError,
 };
-use crate::aggregation::{StoredUpdates, WeightedSum};
+use crate::aggregation::{MergeError, StoredUpdates, WeightedSum};
 use crate::message::Rejection;
 use crate::record::ToRecord;
-use crate::spec::{DataSpec, RunSpec, Training};
+use crate::spec::{DataSpec, Training};
 
 /// What a client learns for: the client's half of an algorithm whose server averages.
 ///
@@ -84,7 +84,7 @@ impl<O: Objective> Algorithm for O {
         ServerModel::new(params)
     }
 
-    fn published<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
+    fn current_model<'a>(&self, server: &'a ServerModel) -> &'a ParamSet {
         &server.w
     }
 
@@ -109,15 +109,16 @@ impl<O: Objective> Algorithm for O {
         round.sum()
     }
 
-    fn fold(&self, partial: &mut WeightedSum, contribution: Contribution<ParamSet>) {
-        partial.add(&contribution.update, contribution.weight, contribution.report.loss);
+    fn fold(&self, partial: &mut WeightedSum, contribution: Contribution<ParamSet>, round: &Round<'_>) {
+        let Contribution { weight, report, update, .. } = contribution;
+        round.add(partial, &update, weight, report.loss);
     }
 
-    fn merge(&self, into: &mut WeightedSum, other: WeightedSum) {
-        into.merge(&other);
+    fn merge(&self, into: &mut WeightedSum, other: WeightedSum) -> Result<(), MergeError> {
+        into.merge(&other)
     }
 
-    fn mixed<'a>(&self, server: &'a mut ServerModel) -> Option<&'a mut ParamSet> {
+    fn mixable<'a>(&self, server: &'a mut ServerModel) -> Option<&'a mut ParamSet> {
         Some(&mut server.w)
     }
 
@@ -131,14 +132,16 @@ impl<O: Objective> Algorithm for O {
         server.step(partial, factor, round)
     }
 
-    fn used<'a>(&self, w_t: &'a ParamSet, _local: &'a O::Local) -> Option<&'a ParamSet> {
+    fn eval_model<'a>(&self, w_t: &'a ParamSet, _local: &'a O::Local) -> Option<&'a ParamSet> {
         Some(w_t)
     }
 
-    fn needs_every_update(&self, spec: &RunSpec) -> bool {
-        spec.aggregation.rule.needs_every_update()
+    fn stored(&self) -> Option<&dyn Stored<ServerModel>> {
+        Some(self)
     }
+}
 
+impl<O: Objective> Stored<ServerModel> for O {
     fn close_stored(
         &self,
         server: &mut ServerModel,

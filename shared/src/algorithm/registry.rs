@@ -1,13 +1,12 @@
-//! The registered algorithms: one line each.
+//! The registry: algorithms by their names in the configuration.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{
-    Algorithm, ErasedAlgorithm, Fafi, FedAvg, FedMatch, FedMix, FedNova, FedProx, FedSgd, Local, Moon,
-    Scaffold,
-};
+use super::{Algorithm, ErasedAlgorithm};
 use crate::spec::AlgorithmSpec;
+
+pub use super::ALGORITHMS;
 
 /// A registered algorithm.
 pub struct Entry {
@@ -15,28 +14,10 @@ pub struct Entry {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
-    /// [`Algorithm::SUPERVISED`].
-    pub supervised: bool,
     from_toml: fn(toml::Table) -> Result<Vec<u8>, String>,
     complete: fn(toml::Table) -> Result<toml::Table, String>,
     from_spec: fn(&[u8]) -> Option<Box<dyn ErasedAlgorithm>>,
 }
-
-/// All algorithms of this build.
-pub const ALGORITHMS: &[Entry] = &[
-    entry::<FedAvg>("federated averaging: local epochs, then the weighted mean (McMahan et al. 2017)"),
-    entry::<FedSgd>("one full-batch gradient step per round (McMahan et al. 2017)"),
-    entry::<FedProx>("local training pulled back to the global model (Li et al. 2020)"),
-    entry::<Scaffold>("control variates against client drift (Karimireddy et al. 2020)"),
-    entry::<FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
-    entry::<Moon>("representations held near the global model's (Li et al. 2021)"),
-    entry::<FedMix>("pseudo-labels for devices without labels; the server has some (Wang et al. 2022)"),
-    entry::<FedMatch>(
-        "one part for the server's labels, one for devices without, which help each other (Jeong et al. 2021)",
-    ),
-    entry::<Fafi>("one round, whose models are kept side by side and fused in use (Zeng et al. 2025)"),
-    entry::<Local>("every client alone, the baseline without a federation"),
-];
 
 /// Why an algorithm could not be had.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -65,14 +46,10 @@ pub enum RegistryError {
     },
 }
 
-const fn entry<A: Algorithm + Serialize + DeserializeOwned>(summary: &'static str) -> Entry
-where
-    A::Update: Send + 'static,
-{
+pub(super) const fn entry<A: Algorithm>(summary: &'static str) -> Entry {
     Entry {
         name: A::NAME,
         summary,
-        supervised: A::SUPERVISED,
         from_toml: |table| {
             let algorithm: A = read(table)?;
             algorithm.validate()?;
@@ -100,10 +77,9 @@ pub fn names() -> Vec<&'static str> {
     ALGORITHMS.iter().map(|entry| entry.name).collect()
 }
 
-/// [`Algorithm::SUPERVISED`] of the algorithm of this name, if there is one.
-#[must_use]
-pub fn is_supervised(name: &str) -> bool {
-    find(name).is_ok_and(|entry| entry.supervised)
+/// The algorithm of this name with its default hyper-parameters: which capabilities it has does not depend on them.
+pub fn by_default(name: &str) -> Result<Box<dyn ErasedAlgorithm>, RegistryError> {
+    build(&specify(name, toml::Table::new())?)
 }
 
 fn find(name: &str) -> Result<&'static Entry, RegistryError> {
@@ -136,8 +112,7 @@ mod tests {
     #[test]
     fn every_entry_builds_from_its_defaults_and_survives_the_wire() {
         for entry in ALGORITHMS {
-            let spec = specify(entry.name, toml::Table::new()).expect(entry.name);
-            assert_eq!(build(&spec).expect(entry.name).name(), entry.name);
+            assert_eq!(by_default(entry.name).expect(entry.name).name(), entry.name);
             assert!(!entry.summary.is_empty() && entry.name == entry.name.to_lowercase());
         }
     }

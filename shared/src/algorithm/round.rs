@@ -1,9 +1,9 @@
-//! What an algorithm's server half is told about the round.
+//! A round and an update's part in it, as the server's half of an algorithm sees them.
 
 use models::params::ParamSet;
 use models::vectorised;
 
-use crate::aggregation::{Rule, Scale, Template, WeightedSum};
+use crate::aggregation::{Clip, Rule, Scale, Template, WeightedSum};
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
 use crate::spec::RunSpec;
@@ -24,13 +24,23 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// The empty sum of this round's updates under the run's weights, clipped if its rule says so.
+    /// The empty sum of this round's updates under the run's weights.
     #[must_use]
     pub fn sum(&self) -> WeightedSum {
-        let sum = WeightedSum::new(self.template, self.scale, self.spec.aggregation.weights);
+        WeightedSum::new(self.template, self.scale, self.spec.aggregation.weights)
+    }
+
+    /// Adds an update that was checked to [such a sum](Self::sum), clipped if the run's rule says so. Says whether it counts, as
+    /// [`WeightedSum::add`] does.
+    ///
+    /// # Panics
+    /// As [`WeightedSum::add`].
+    pub fn add(&self, sum: &mut WeightedSum, update: &ParamSet, weight: u64, loss: f64) -> bool {
         match self.spec.aggregation.rule {
-            Rule::ClippedMean { bound } => sum.clipped(self.template, bound),
-            _ => sum,
+            Rule::ClippedMean { bound } => {
+                sum.add_clipped(update, weight, loss, Clip { bound, template: self.template })
+            }
+            _ => sum.add(update, weight, loss),
         }
     }
 

@@ -24,12 +24,14 @@ use serde::{Deserialize, Serialize};
 use super::{
     AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Setting, TrainError,
 };
-use crate::aggregation::{ExactSum, Template, WeightedSum};
+use crate::aggregation::{ExactSum, MergeError, Template, WeightedSum};
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
 
 /// Prefix of the names of control variates, where they stand beside a model. No part of a model begins so.
 const CONTROL: &str = "control.";
+/// Prefix of the sums of models, beside those of control variates.
+const MODELS: &str = "model.";
 
 /// Federated averaging with control variates. The server's rate is `aggregation.server.sgd.rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +55,7 @@ pub struct Centre {
 }
 
 /// What the updates of a round fold into.
+#[derive(Debug, PartialEq)]
 pub struct Sums {
     models: WeightedSum,
     /// `sum (c_k+ - c_k)`.
@@ -109,7 +112,7 @@ impl Algorithm for Scaffold {
         Centre { at, clients: 0 }
     }
 
-    fn published<'a>(&self, server: &'a Self::Global) -> &'a ParamSet {
+    fn current_model<'a>(&self, server: &'a Self::Global) -> &'a ParamSet {
         &server.at.model.w
     }
 
@@ -152,7 +155,7 @@ impl Algorithm for Scaffold {
         Ok(Controlled { model: delta, control })
     }
 
-    fn used<'a>(&self, received: &'a Self::Broadcast, _c_k: &'a ParamSet) -> Option<&'a ParamSet> {
+    fn eval_model<'a>(&self, received: &'a Self::Broadcast, _c_k: &'a ParamSet) -> Option<&'a ParamSet> {
         Some(&received.model)
     }
 
@@ -168,16 +171,16 @@ impl Algorithm for Scaffold {
         Sums { models: round.sum(), controls }
     }
 
-    fn fold(&self, partial: &mut Sums, contribution: Contribution<Self::Update>) {
+    fn fold(&self, partial: &mut Sums, contribution: Contribution<Self::Update>, round: &Round<'_>) {
         let Contribution { weight, report, update, .. } = contribution;
-        if partial.models.add(&update.model, weight, report.loss) {
+        if round.add(&mut partial.models, &update.model, weight, report.loss) {
             partial.controls.add(&update.control, 1);
         }
     }
 
-    fn merge(&self, into: &mut Sums, other: Sums) {
-        into.models.merge(&other.models);
-        into.controls.merge(&other.controls);
+    fn merge(&self, into: &mut Sums, other: Sums) -> Result<(), MergeError> {
+        into.models.merge(&other.models)?;
+        into.controls.merge(&other.controls)
     }
 
     fn close(
@@ -190,7 +193,7 @@ impl Algorithm for Scaffold {
         server.take_in(partial.controls, round)
     }
 
-    fn close_void(
+    fn close_failed(
         &self,
         server: &mut Self::Global,
         partial: Sums,
@@ -248,12 +251,30 @@ impl<T: ToRecord> ToRecord for Controlled<T> {
     }
 }
 
+/// Both sums, each under its prefix.
+impl ToRecord for Sums {
+    fn into_record(self) -> Record {
+        let (models, controls) = (self.models.into_record(), self.controls.into_record());
+        Record::join(&(), [(MODELS.to_owned(), models), (CONTROL.to_owned(), controls)])
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        const EXPECTED: &str = "sums of models and control variates";
+        let ((), mut parts) = record.split(EXPECTED)?;
+        let mut part = |prefix| parts.remove(prefix).ok_or(RecordError::Incomplete { expected: EXPECTED });
+        Ok(Self {
+            models: WeightedSum::from_record(part(MODELS)?)?,
+            controls: ExactSum::from_record(part(CONTROL)?)?,
+        })
+    }
+}
+
 /// As `at`, and K as a scalar once there is one.
 impl ToRecord for Centre {
     fn into_record(self) -> Record {
         let tensors = self.at.into_record().tensors;
         match self.clients {
-            0 => Record { tensors, scalars: Vec::new() },
+            0 => Record { tensors, ..Record::default() },
             clients => Record::with_scalars(tensors, &clients),
         }
     }
@@ -261,7 +282,7 @@ impl ToRecord for Centre {
     fn from_record(record: Record) -> Result<Self, RecordError> {
         const EXPECTED: &str = "the number of clients that a control variate is a mean over";
         let clients = if record.scalars.is_empty() { 0 } else { record.scalars(EXPECTED)? };
-        let at = Controlled::from_record(Record { tensors: record.tensors, scalars: Vec::new() })?;
+        let at = Controlled::from_record(Record { tensors: record.tensors, ..Record::default() })?;
         Ok(Self { at, clients })
     }
 }

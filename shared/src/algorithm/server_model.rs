@@ -126,7 +126,7 @@ impl ToRecord for ServerModel {
         let mut tensors = self.w;
         tensors.insert_under(FIRST, self.first);
         tensors.insert_under(SECOND, self.second);
-        Record { tensors, scalars: Vec::new() }
+        Record { tensors, ..Record::default() }
     }
 
     fn from_record(record: Record) -> Result<Self, RecordError> {

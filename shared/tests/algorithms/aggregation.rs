@@ -78,12 +78,16 @@ fn fedavg_of_several_clients_is_the_weighted_mean_of_their_models() {
     assert!(apart(&means[0], &means[1]) > 1e-3, "samples and uniform weights differ on these clients");
 }
 
+/// A round's updates go to three partial results, which are sent to another process, or not, and merged in any order.
 #[test]
-fn no_order_of_folding_and_merging_changes_a_bit() {
+fn partial_results_that_travel_and_merge_in_any_order_give_the_same_bytes() {
+    let rules = [Rule::Mean {}, Rule::ClippedMean { bound: 0.1 }];
+    let every_weight = [Weights::Samples, Weights::Uniform, Weights::Loss];
     for name in registry::names() {
-        for weights in [Weights::Samples, Weights::Uniform, Weights::Loss] {
+        for (weights, rule) in every_weight.into_iter().flat_map(|weights| rules.map(|rule| (weights, rule)))
+        {
             let shares: Vec<View> = (0..7).map(|k| view(1 + 4 * k, k)).collect();
-            let aggregation = Aggregation { weights, ..Aggregation::default() };
+            let aggregation = Aggregation { weights, rule, ..Aggregation::default() };
             let spec = RunSpec { aggregation, ..spec(name) };
             let mut federation = Federation::new(&spec, &shares);
             let updates = federation.updates();
@@ -93,26 +97,68 @@ fn no_order_of_folding_and_merging_changes_a_bit() {
                 let mut rng = Seed::root(attempt).rng();
                 let mut order: Vec<usize> = (0..updates.len()).collect();
                 shuffle(&mut order, &mut rng);
-                // Each update goes to one of three partial sums, one of which may stay empty.
-                let begin = || server.algorithm.begin(&server.round(1));
+                // One of the three may stay empty.
+                let begin = || server.algorithm.begin(&server.round(1)).unwrap();
                 let mut partials = [begin(), begin(), begin()];
                 for k in order {
                     let (update, report) = &updates[k];
-                    server.fold(&mut partials[shared::seed::below(3, &mut rng)], k, update, *report);
+                    let partial = &mut partials[shared::seed::below(3, &mut rng)];
+                    server.fold(partial, k, update, *report, &server.round(1));
                 }
-                let [mut first, mut second, third] = partials;
+                let travels = attempt % 3 > 0;
+                let [mut first, mut second, third] =
+                    partials.map(|partial| if travels { server.sent(partial) } else { partial });
                 if attempt % 2 == 0 {
-                    server.algorithm.merge(&mut second, third);
-                    server.algorithm.merge(&mut first, second);
+                    server.algorithm.merge(&mut second, third).unwrap();
+                    server.algorithm.merge(&mut first, second).unwrap();
                 } else {
-                    server.algorithm.merge(&mut first, third);
-                    server.algorithm.merge(&mut first, second);
+                    server.algorithm.merge(&mut first, third).unwrap();
+                    server.algorithm.merge(&mut first, second).unwrap();
                 }
+                let mut whole = begin();
+                server.algorithm.merge(&mut whole, first).unwrap();
                 let mut global = server.algorithm.restore(state.clone()).unwrap();
-                server.algorithm.close(&mut global, first, &server.round(1)).unwrap();
+                server.algorithm.close(&mut global, whole, &server.round(1)).unwrap();
                 let found = server.algorithm.store(global).to_bytes(Precision::F32);
-                assert_eq!(found, expected, "{name}, {weights:?}, attempt {attempt}");
+                assert_eq!(found, expected, "{name}, {weights:?}, {rule:?}, attempt {attempt}");
             }
+        }
+    }
+}
+
+#[test]
+fn rules_that_need_every_update_say_that_they_have_no_partial_results() {
+    for name in registry::names() {
+        for rule in Rule::ALL {
+            let aggregation = Aggregation { rule, ..Aggregation::default() };
+            let spec = RunSpec { aggregation, ..spec(name) };
+            let server = Server::new(&spec, &[view(3, 1)]);
+            match server.algorithm.begin(&server.round(1)) {
+                Ok(_) => assert!(!rule.needs_every_update(), "{name}, {rule:?}"),
+                Err(AggregateError::NeedsEveryUpdate { rule: found }) => {
+                    assert!(rule.needs_every_update() && found == rule.name(), "{name}, {rule:?}");
+                }
+                Err(other) => panic!("{name}, {rule:?}: {other}"),
+            }
+        }
+    }
+}
+
+/// The partial result of another model, or of another round's scale, is an error and no panic.
+#[test]
+fn partial_results_of_another_round_are_not_merged() {
+    for name in registry::names() {
+        let (spec, other) = (spec(name), super::objectives::deep(spec(name)));
+        let server = Server::new(&spec, &[view(3, 1)]);
+        // The others count their clients, whatever the model.
+        let sums = server.algorithm.personal().is_none() && server.algorithm.ensemble().is_none();
+        let shares = [view(3, 1), view(300, 2), view(3, 3)];
+        for (foreign, what) in
+            [(Server::new(&other, &[view(3, 1)]), "model"), (Server::new(&spec, &shares), "scale")]
+        {
+            let mut own = server.algorithm.begin(&server.round(1)).unwrap();
+            let partial = foreign.sent(foreign.algorithm.begin(&foreign.round(1)).unwrap());
+            assert_eq!(server.algorithm.merge(&mut own, partial).is_err(), sums, "{name}, another {what}");
         }
     }
 }
@@ -143,8 +189,8 @@ fn a_round_without_updates_is_an_error_and_leaves_the_model() {
         let spec = spec(name);
         let server = Server::new(&spec, &[view(3, 1)]);
         let mut global = server.algorithm.init(initial(&spec));
-        let empty = server.algorithm.begin(&server.round(1));
+        let empty = server.algorithm.begin(&server.round(1)).unwrap();
         assert!(server.algorithm.close(&mut global, empty, &server.round(1)).is_err(), "{name}");
-        assert_eq!(server.algorithm.published(&global), &initial(&spec), "{name}");
+        assert_eq!(server.algorithm.current_model(&global), &initial(&spec), "{name}");
     }
 }

@@ -61,8 +61,8 @@ fn moments_survive_the_round_in_the_checkpoint() {
                 Federation { locals: federation.locals.clone(), ..Federation::new(&adaptive, &shares) };
             (copy.state, copy.number) = (federation.state.clone(), federation.number);
             let updates = copy.updates();
-            let state = Record { tensors: w.clone(), scalars: Vec::new() };
-            let delta = plain.published(&plain.close(&state, &updates, number)).difference(&w).unwrap();
+            let state = Record { tensors: w.clone(), ..Record::default() };
+            let delta = plain.current_model(&plain.close(&state, &updates, number)).difference(&w).unwrap();
             let moments = first.iter_mut().zip(&mut second);
             for (((_, w), (_, delta)), (first, second)) in w.iter_mut().zip(&delta).zip(moments) {
                 optimizer.step(w.values_mut(), delta.values(), first, second);
@@ -123,7 +123,7 @@ fn the_median_of_updates_is_that_of_each_value() {
     // One client lies; the median of five does not care how much.
     updates[2].0.tensors.scale(-1e3);
     let Federation { server, state, .. } = &federation;
-    let found = server.published(&server.close(state, &updates, 1)).difference(&initial(&spec)).unwrap();
+    let found = server.current_model(&server.close(state, &updates, 1)).difference(&initial(&spec)).unwrap();
     for (name, array) in &found {
         for (index, value) in array.values().iter().enumerate() {
             let mut column: Vec<f32> =
@@ -207,7 +207,7 @@ fn local_buffers_stay_on_the_device_and_go_on_there() {
                 assert!((second / first - 1.9).abs() < 1e-4, "{algorithm}: {first} {second}");
             }
         }
-        let model = federation.server.published(&federation.state);
+        let model = federation.server.current_model(&federation.state);
         assert_eq!(model.get(MEAN), initial(&spec).get(MEAN), "the global model's stay as they began");
     }
 }

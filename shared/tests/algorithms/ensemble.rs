@@ -126,10 +126,10 @@ fn members_are_not_trained_again_and_others_join_them() {
         assert_eq!(report.steps > 0, is_new);
     }
     assert!(again[0].0.to_bytes(Precision::F32).len() < 100, "a word, and no model");
-    let start = federation.server.published(&federation.state);
+    let start = federation.server.current_model(&federation.state);
     federation.state = federation.server.close(&federation.state, &again, 2);
     assert_eq!(members(&federation.state).len(), 3);
-    assert_eq!(federation.server.published(&federation.state), start, "everybody starts from the same");
+    assert_eq!(federation.server.current_model(&federation.state), start, "everybody starts from the same");
 }
 
 #[test]

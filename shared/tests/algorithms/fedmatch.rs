@@ -43,7 +43,7 @@ fn sum(a: &ParamSet, b: &ParamSet) -> ParamSet {
 fn supervise(federation: &mut Federation<'_>, trained: &ParamSet) {
     let algorithm = &federation.server.algorithm;
     let mut global = algorithm.restore(federation.state.clone()).unwrap();
-    algorithm.supervised(&mut global, trained.clone()).unwrap();
+    algorithm.supervised().unwrap()(&mut global, trained.clone()).unwrap();
     federation.state = algorithm.store(global);
 }
 
@@ -132,7 +132,7 @@ fn clients_move_psi_and_the_server_moves_sigma() {
     let mut fresh = Federation::new(&spec, &shares);
     supervise(&mut fresh, &trained);
     assert_eq!(parts(&fresh.state).0, trained);
-    assert_eq!(fresh.server.published(&fresh.state), trained);
+    assert_eq!(fresh.server.current_model(&fresh.state), trained);
 }
 
 /// One image of Gaussian noise, and what a model gives for it.
@@ -227,7 +227,7 @@ fn two_helpers_outvote_a_client() {
     for (name, value) in &own {
         federation.state.tensors.insert(format!("psi.{name}"), value.clone());
     }
-    let theta = federation.server.published(&federation.state);
+    let theta = federation.server.current_model(&federation.state);
     let mut expected = Learner::new(&spec.architecture, &theta, Sgd::plain(0.5), &Backend::cpu()).unwrap();
     let (mut x, mut y) = (Vec::new(), Vec::new());
     data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);

@@ -163,7 +163,7 @@ fn views_are_drawn_from_the_seed_of_the_client_and_the_round() {
         let mut monitor = |_| std::ops::ControlFlow::Continue(());
         let (backend, seed) = (Backend::cpu(), client_seed(spec, 1, client_id(0)));
         let mut client = shared::algorithm::Client::new(spec, 1, seed, &data, &backend, &mut monitor);
-        let record = shared::record::Record { tensors: start.clone(), scalars: Vec::new() };
+        let record = shared::record::Record { tensors: start.clone(), ..shared::record::Record::default() };
         registry::build(&spec.algorithm).unwrap().train(&mut client, record, None).unwrap().update
     };
     assert_ne!(of(&spec), of(&other));
@@ -183,8 +183,8 @@ fn whatever_does_not_refuse_a_mixture_has_a_model_to_mix() {
         };
         let refused = algorithm.conflicts(&settings).iter().any(|conflict| conflict.key == "server.mix");
         let mut global = algorithm.init(initial(&spec));
-        let published = algorithm.published(&global).clone();
-        let mixed = algorithm.mixed(&mut global).map(std::mem::take);
+        let published = algorithm.current_model(&global).clone();
+        let mixed = algorithm.mixable(&mut global).map(std::mem::take);
         assert_eq!(mixed, (!refused).then_some(published), "{name}");
     }
 }

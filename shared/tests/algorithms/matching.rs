@@ -81,10 +81,10 @@ fn average(spec: &RunSpec, models: &[(ParamSet, u64)]) -> ParamSet {
         .map(|(model, samples)| {
             let tensors = model.clone().difference(&w).unwrap();
             let report = TrainReport { samples: *samples, ..TrainReport::default() };
-            (Record { tensors, scalars: Vec::new() }, report)
+            (Record { tensors, ..Record::default() }, report)
         })
         .collect();
-    server.published(&server.close(&server.algorithm.store(server.algorithm.init(w)), &updates, 1))
+    server.current_model(&server.close(&server.algorithm.store(server.algorithm.init(w)), &updates, 1))
 }
 
 #[test]

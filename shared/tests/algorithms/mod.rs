@@ -24,7 +24,10 @@ use shared::aggregation::{
     Adagrad, Adam, Aggregation, Buffers, Chunk, Contributor, Rule, Scale, ServerOptimizer, ServerSgd,
     StoredError, StoredUpdates, Template, Weights, Yogi,
 };
-use shared::algorithm::{Checked, Client, ErasedAlgorithm, Partial, Round, TrainError, Trained, registry};
+use shared::algorithm::{
+    AggregateError, Checked, Client, Contribution, ErasedAlgorithm, Partial, Round, TrainError, Trained,
+    registry,
+};
 use shared::data::{Dataset, View};
 use shared::frame;
 use shared::id::ClientId;
@@ -43,14 +46,13 @@ fn spec(algorithm: &str) -> RunSpec {
 /// The same with these hyper-parameters.
 fn specified(algorithm: &str, table: &str) -> RunSpec {
     let mut table: toml::Table = table.parse().unwrap();
-    if algorithm == "fedmix" {
-        // Images of two pixels a side cannot be moved by more.
-        table.entry("shift").or_insert(1.into());
-    }
-    if algorithm == "fedmatch" {
-        table.entry("shift").or_insert(1.into());
-        // As fast as these tests learn, the published pull would overshoot.
-        table.entry("lambda-l2").or_insert(0.1.into());
+    let known = registry::complete(algorithm, toml::Table::new()).unwrap();
+    // Images of two pixels a side cannot be moved by more; and as fast as these tests learn, the published pull of lambda-l2 would
+    // overshoot.
+    for (key, small) in [("shift", toml::Value::from(1)), ("lambda-l2", toml::Value::from(0.1))] {
+        if known.contains_key(key) {
+            table.entry(key).or_insert(small);
+        }
     }
     let specified = registry::specify(algorithm, table).unwrap();
     fitted(RunSpec { algorithm: specified, ..RunSpec::example(algorithm) })
@@ -148,42 +150,57 @@ impl<'a> Server<'a> {
         self.algorithm.check(&self.round(1), update.clone())
     }
 
-    fn fold(&self, partial: &mut Partial, index: usize, update: &Record, report: TrainReport) {
+    fn fold(
+        &self,
+        partial: &mut Partial,
+        index: usize,
+        update: &Record,
+        report: TrainReport,
+        round: &Round<'_>,
+    ) {
         let weight = self.spec.aggregation.weights.of(report.samples);
-        self.algorithm.fold(partial, client_id(index), weight, report, self.check(update).unwrap());
+        let (client, update) = (client_id(index), self.check(update).unwrap());
+        self.algorithm.fold(partial, Contribution { client, weight, report, update }, round);
+    }
+
+    /// What is left of a partial result that was sent to another process.
+    fn sent(&self, partial: Partial) -> Partial {
+        let sent = self.algorithm.encode_partial(partial).to_bytes(Precision::F32);
+        let arrived = Record::read_with_integers(&mut sent.as_slice(), Limits::default()).unwrap();
+        self.algorithm.decode_partial(arrived).unwrap()
     }
 
     /// The state after a round of these updates, in this order.
     fn close(&self, state: &Record, updates: &[(Record, TrainReport)], number: u32) -> Record {
         let round = self.round(number);
         let mut global = self.algorithm.restore(state.clone()).unwrap();
-        if self.algorithm.needs_every_update(self.spec) {
+        if self.spec.aggregation.rule.needs_every_update() {
             let mut stored = InMemory::new(self.spec, updates);
             self.algorithm.close_stored(&mut global, &mut stored, &round).unwrap();
         } else {
-            let mut partial = self.algorithm.begin(&round);
+            let mut partial = self.algorithm.begin(&round).unwrap();
             for (index, (update, report)) in updates.iter().enumerate() {
-                self.fold(&mut partial, index, update, *report);
+                self.fold(&mut partial, index, update, *report, &round);
             }
             self.algorithm.close(&mut global, partial, &round).unwrap();
         }
         self.algorithm.store(global)
     }
 
-    /// The state after a round that came to nothing although these updates were accepted.
-    fn close_void(&self, state: &Record, updates: &[(Record, TrainReport)], number: u32) -> Record {
+    /// The state after a round that failed although these updates were accepted.
+    fn close_failed(&self, state: &Record, updates: &[(Record, TrainReport)], number: u32) -> Record {
         let round = self.round(number);
         let mut global = self.algorithm.restore(state.clone()).unwrap();
-        let mut partial = self.algorithm.begin(&round);
+        let mut partial = self.algorithm.begin(&round).unwrap();
         for (index, (update, report)) in updates.iter().enumerate() {
-            self.fold(&mut partial, index, update, *report);
+            self.fold(&mut partial, index, update, *report, &round);
         }
-        self.algorithm.close_void(&mut global, partial, &round).unwrap();
+        self.algorithm.close_failed(&mut global, partial, &round).unwrap();
         self.algorithm.store(global)
     }
 
-    fn published(&self, state: &Record) -> ParamSet {
-        self.algorithm.published(&self.algorithm.restore(state.clone()).unwrap()).clone()
+    fn current_model(&self, state: &Record) -> ParamSet {
+        self.algorithm.current_model(&self.algorithm.restore(state.clone()).unwrap()).clone()
     }
 }
 
@@ -271,7 +288,7 @@ impl<'a> Federation<'a> {
         let updates = self.updates();
         self.number += 1;
         self.state = wire(&self.server.close(&self.state, &updates, self.number), Precision::F32);
-        self.server.published(&self.state)
+        self.server.current_model(&self.state)
     }
 }
 

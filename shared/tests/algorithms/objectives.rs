@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use models::Network;
+use shared::aggregation::Mixture;
+use shared::algorithm::Settings;
 use shared::message::Metric;
 use shared::schedule::Schedule;
-use shared::spec::Measures;
+use shared::spec::{DataSpec, LabelsAt, Measures};
 
 use super::*;
 
@@ -93,7 +95,7 @@ fn who_comes_later_is_corrected_by_the_servers_control_variate_alone() {
     assert!(c.max_abs() > 1e-3);
     // One step: w - eta (g + c), and FedAvg's from there is w - eta g.
     let mut fedavg = Federation::new(&plain, &shares);
-    (fedavg.state, fedavg.number) = (Record { tensors: w, scalars: Vec::new() }, 1);
+    (fedavg.state, fedavg.number) = (Record { tensors: w, ..Record::default() }, 1);
     let mut expected = fedavg.train(1).0.tensors;
     expected.add_scaled(-settings.sgd.rate as f32, &c).unwrap();
     let found = federation.train(1).0.tensors.select("head.");
@@ -227,14 +229,29 @@ pub(super) fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
 #[test]
 fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
     // What is measured is the second round, in which an ensemble learns nothing.
-    for algorithm in registry::names().into_iter().filter(|name| !["fedsgd", "fafi"].contains(name)) {
+    for algorithm in registry::names() {
+        let built = registry::by_default(algorithm).unwrap();
+        let measurable = Training { measure: Measures { alignment: true, drift: true }, ..training(1, 0) };
+        let settings = Settings {
+            training: &measurable,
+            aggregation: &Aggregation::default(),
+            architecture: None,
+            mixture: Mixture::CLIENTS,
+            late: false,
+        };
+        if built.ensemble().is_some() || !built.conflicts(&settings).is_empty() {
+            continue;
+        }
+        let data = DataSpec { labels: LabelsAt::Server, ..RunSpec::example(algorithm).data };
+        let specified = registry::build(&spec(algorithm).algorithm).unwrap();
+        let pseudo = specified.check_data(&data, &training(1, 0)).is_ok();
         let names = |alignment, drift| {
             let measure = Measures { alignment, drift };
             let found = measured(&deep(with(&spec(algorithm), Training { measure, ..training(2, 4) })));
             // Those of pseudo-labels are told in every round of it.
             let always = ["class-coverage", "coverage", "entropy"];
             let (told, asked): (Vec<_>, Vec<_>) = found.into_keys().partition(|name| always.contains(name));
-            assert_eq!(told.len(), if ["fedmix", "fedmatch"].contains(&algorithm) { 3 } else { 0 });
+            assert_eq!(told.len(), if pseudo { 3 } else { 0 }, "{algorithm}");
             asked
         };
         assert!(names(false, false).is_empty(), "{algorithm}");
@@ -249,7 +266,7 @@ fn what_is_measured_is_the_length_of_the_update_and_the_cosine_of_representation
     let spec = deep(with(&spec("fedavg"), Training { measure, ..training(4, 4) }));
     let shares = shares();
     let mut federation = Federation::new(&spec, &shares);
-    let w_t = federation.server.published(&federation.state).clone();
+    let w_t = federation.server.current_model(&federation.state).clone();
     for ((update, report), share) in federation.updates().iter().zip(&shares) {
         let positions: Vec<usize> = (0..share.len()).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
@@ -302,12 +319,12 @@ fn local_clients_go_on_from_their_own_models_and_the_server_changes_nothing() {
             alone[k] = learner.params().unwrap();
             let checked = federation.server.check(update).unwrap();
             let global = federation.server.algorithm.restore(federation.state.clone()).unwrap();
-            let deployed = federation.server.algorithm.deployed(&global, checked).unwrap();
+            let deployed = federation.server.algorithm.personal().unwrap()(&global, checked).unwrap();
             assert!(apart(&deployed, &alone[k]) < 1e-6, "round {number}, client {k}");
         }
         federation.state = federation.server.close(&federation.state, &updates, number);
         federation.number = number;
-        assert_eq!(federation.server.published(&federation.state), w_0);
+        assert_eq!(federation.server.current_model(&federation.state), w_0);
     }
 }
 
@@ -335,7 +352,7 @@ fn the_rate_follows_its_schedule_from_round_to_round() {
         let spec = with(&spec(algorithm), Training { schedule, ..training(1, 0) });
         let mut federation = Federation::new(&spec, std::slice::from_ref(&data));
         for number in 1..=3u32 {
-            let before = federation.server.published(&federation.state);
+            let before = federation.server.current_model(&federation.state);
             let after = federation.round();
             let mut learner =
                 Learner::new(&spec.architecture, &before, spec.training.sgd, &Backend::cpu()).unwrap();

@@ -2,7 +2,7 @@
 #![expect(clippy::float_cmp, reason = "what is worked out by hand is exact")]
 
 use proptest::prelude::*;
-use shared::aggregation::WeightedSum;
+use shared::aggregation::{Clip, WeightedSum};
 
 use super::axes::{MEAN, normalised};
 use super::*;
@@ -18,7 +18,7 @@ fn vector(values: &[f32]) -> ParamSet {
 fn outcome(rule: Rule, vectors: &[Vec<f32>]) -> Vec<f32> {
     let updates: Vec<(Record, TrainReport)> = vectors
         .iter()
-        .map(|values| (Record { tensors: vector(values), scalars: Vec::new() }, TrainReport::default()))
+        .map(|values| (Record { tensors: vector(values), ..Record::default() }, TrainReport::default()))
         .collect();
     let mut stored = InMemory::new(&RunSpec::example("fedavg"), &updates);
     let template = Template::of(&updates[0].0.tensors);
@@ -129,7 +129,7 @@ fn a_liar_among_seven_moves_no_value_beyond_the_honest_ones() {
             let step = if algorithm == "fedsgd" { -training.sgd.rate as f32 } else { 1.0 };
             updates[2].0.tensors.scale(-1e3);
             let Federation { server, state, .. } = &federation;
-            let found = server.published(&server.close(state, &updates, 1));
+            let found = server.current_model(&server.close(state, &updates, 1));
             let found = found.difference(&initial(&spec)).unwrap();
             updates.remove(2);
             for (name, array) in &found {
@@ -175,9 +175,9 @@ fn rules_that_withstand_nobody_with_so_few_do_not_close() {
 fn clipped(bound: f64, terms: &[(&[f32], u64)]) -> Vec<f32> {
     let template = Template::of(&vector(terms[0].0));
     let scale = Scale::agree(MAX_ABS, 3, terms.len());
-    let mut sum = WeightedSum::new(&template, scale, Weights::Samples).clipped(&template, bound);
+    let mut sum = WeightedSum::new(&template, scale, Weights::Samples);
     for (values, weight) in terms {
-        sum.add(&vector(values), *weight, 1.0);
+        sum.add_clipped(&vector(values), *weight, 1.0, Clip { bound, template: &template });
     }
     let mut mean = Vec::new();
     sum.each_mean(|_, _, values| mean.extend_from_slice(values)).unwrap();
@@ -223,8 +223,7 @@ fn statistics_of_normalisation_layers_are_neither_measured_nor_clipped() {
     };
     assert!(template.is_buffer(MEAN));
     let mut sum = WeightedSum::new(&template, Scale::agree(MAX_ABS, 1, 1), Weights::Uniform);
-    sum = sum.clipped(&template, 1e-3);
-    sum.add(&update(5.0, 900.0), 1, 0.0);
+    sum.add_clipped(&update(5.0, 900.0), 1, 0.0, Clip { bound: 1e-3, template: &template });
     sum.each_mean(|tensor, _, values| {
         let kept = values.iter().all(|&value| value == 900.0);
         let short = values.iter().all(|&value| (0.0..1e-3).contains(&value));
@@ -236,7 +235,7 @@ fn statistics_of_normalisation_layers_are_neither_measured_nor_clipped() {
     let updates: Vec<(Record, TrainReport)> = [(0.0, 1.0), (1.0, 900.0), (1.5, 1.0), (3.0, 1.0), (50.0, 1.0)]
         .iter()
         .map(|&(value, statistic)| {
-            (Record { tensors: update(value, statistic), scalars: Vec::new() }, TrainReport::default())
+            (Record { tensors: update(value, statistic), ..Record::default() }, TrainReport::default())
         })
         .collect();
     let mut stored = InMemory::new(&RunSpec::example("fedavg"), &updates);

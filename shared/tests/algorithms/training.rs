@@ -7,7 +7,7 @@ fn steps(training: Training) -> (Vec<(u64, u64)>, Vec<u8>) {
     let spec = with(&spec("fedavg"), training);
     let data = view(10, 1);
     let mut heard = Vec::new();
-    let broadcast = Record { tensors: initial(&spec), scalars: Vec::new() };
+    let broadcast = Record { tensors: initial(&spec), ..Record::default() };
     let mut monitor = |progress: Progress| {
         assert_eq!(progress.round, Some(1));
         heard.push((progress.done, progress.total));
@@ -41,7 +41,7 @@ fn the_last_batch_of_an_epoch_may_be_smaller() {
 fn the_same_seed_gives_the_same_bytes_and_any_other_another_shuffle() {
     let spec = with(&spec("fedavg"), training(1, 1));
     let data = view(10, 1);
-    let broadcast = Record { tensors: initial(&spec), scalars: Vec::new() };
+    let broadcast = Record { tensors: initial(&spec), ..Record::default() };
     let update = |spec: &RunSpec, round, index| {
         let mut monitor = |_| ControlFlow::Continue(());
         let trained = train_monitored(spec, round, index, &data, broadcast.clone(), None, &mut monitor);
@@ -58,7 +58,7 @@ fn the_same_seed_gives_the_same_bytes_and_any_other_another_shuffle() {
 fn a_monitor_that_breaks_cancels_at_that_step() {
     for (name, last) in [("fedavg", 3), ("fedavg", 1), ("fedsgd", 1)] {
         let spec = with(&spec(name), training(5, 4));
-        let broadcast = Record { tensors: initial(&spec), scalars: Vec::new() };
+        let broadcast = Record { tensors: initial(&spec), ..Record::default() };
         let mut calls = 0;
         let mut monitor = |_| {
             calls += 1;
@@ -75,7 +75,7 @@ fn a_broadcast_that_does_not_fit_is_the_servers_fault() {
     for name in registry::names() {
         let spec = spec(name);
         let mut monitor = |_| ControlFlow::Continue(());
-        let scalars = Record { tensors: initial(&spec), scalars: vec![1] };
+        let scalars = Record { tensors: initial(&spec), scalars: vec![1], ..Record::default() };
         let result = train_monitored(&spec, 1, 0, &view(3, 1), scalars, None, &mut monitor);
         assert!(matches!(result.err(), Some(TrainError::Broadcast(_))), "{name}");
         let result = train_monitored(&spec, 1, 0, &view(3, 1), Record::default(), None, &mut monitor);

@@ -78,9 +78,9 @@ fn it_is_their_mean_though_a_round_came_to_nothing() {
     let mut federation = Federation::new(&spec, &shares);
     for number in 1..=4 {
         let updates: Vec<_> = (0..2).map(|index| federation.train(index)).collect();
-        let before = federation.server.published(&federation.state);
-        federation.state = federation.server.close_void(&federation.state, &updates, number);
-        assert_eq!(federation.server.published(&federation.state), before, "the model stays");
+        let before = federation.server.current_model(&federation.state);
+        federation.state = federation.server.close_failed(&federation.state, &updates, number);
+        assert_eq!(federation.server.current_model(&federation.state), before, "the model stays");
         let (off, longest) = off(&federation, 3);
         assert!(off < 1e-6 && longest > 1e-4, "{off} off {longest}");
     }

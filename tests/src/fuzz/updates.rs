@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use models::{Limits, Precision};
 use shared::aggregation::{Scale, Template};
 use shared::algorithm::registry::{self, ALGORITHMS};
-use shared::algorithm::{ErasedAlgorithm, Round};
+use shared::algorithm::{Contribution, ErasedAlgorithm, Round};
 use shared::id::ClientId;
 use shared::message::TrainReport;
 use shared::record::Record;
@@ -83,11 +83,13 @@ pub fn run(bytes: &[u8]) -> Seen {
         Ok(checked) => checked,
         Err(rejection) => return Seen::of(&rejection),
     };
-    let mut partial = algorithm.begin(&round);
+    let begin = || algorithm.begin(&round).expect("a rule with partial results");
+    let mut partial = begin();
     let report = TrainReport { samples: 10, steps: 3, loss: 0.5, ..TrainReport::default() };
-    algorithm.fold(&mut partial, ClientId::from_bytes([1; 16]), 10, report, checked);
-    let mut merged = algorithm.begin(&round);
-    algorithm.merge(&mut merged, partial);
+    let client = ClientId::from_bytes([1; 16]);
+    algorithm.fold(&mut partial, Contribution { client, weight: 10, report, update: checked }, &round);
+    let mut merged = begin();
+    algorithm.merge(&mut merged, partial).expect("partial results of one round");
     let mut global = algorithm.restore(federation.state.clone()).expect("an own checkpoint");
     Seen::of(&algorithm.close(&mut global, merged, &round))
 }
@@ -102,7 +104,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let seed = |first: u8, record: &Record| [&[first][..], &record.to_bytes(Precision::F32)].concat();
         seeds.push(seed(number << 1 | 1, state));
         seeds.push(seed(number << 1, &algorithm.broadcast(&global)));
-        let bare = Record { tensors: algorithm.published(&global).clone(), scalars: Vec::new() };
+        let bare = Record { tensors: algorithm.current_model(&global).clone(), ..Record::default() };
         seeds.push(seed(number << 1, &bare));
     }
     seeds

@@ -52,8 +52,8 @@ impl Simulator {
     #[must_use]
     pub fn model(&self) -> ParamSet {
         let model = match &self.server {
-            Some(server) => server.run().published(),
-            None => self.read_back().published(),
+            Some(server) => server.run().current_model(),
+            None => self.read_back().current_model(),
         };
         model.expect("the checkpoint can be read")
     }

@@ -165,7 +165,7 @@ fn nothing(broadcast: &Record) -> ParamSet {
 }
 
 fn bytes(tensors: ParamSet) -> Vec<u8> {
-    Record { tensors, scalars: Vec::new() }.to_bytes(Precision::F32)
+    Record { tensors, ..Record::default() }.to_bytes(Precision::F32)
 }
 
 const WEIGHT: &str = "head.fc.weight";

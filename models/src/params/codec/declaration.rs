@@ -7,24 +7,24 @@ use std::io::Read;
 use safetensors::tensor::TensorInfo;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
-use super::decode::fill;
-use super::{DecodeError, Limits, METADATA_KEY};
+use super::number::Number;
+use super::{DecodeError, Limits, METADATA_KEY, fill};
 use crate::params::{Precision, element_count};
 
 /// Reads all that stands before the data: the tensors, checked and in the order of their data, and the metadata.
-pub(super) fn declarations(
+pub(super) fn declarations<N: Number>(
     input: &mut dyn Read,
     limits: Limits,
-) -> Result<(Vec<Declared>, BTreeMap<String, String>), DecodeError> {
+) -> Result<(Vec<Declared<N>>, BTreeMap<String, String>), DecodeError> {
     let (header, header_bytes) = read_header(input, limits)?;
     let metadata = unique(header.metadata)?;
     Ok((check_tensors(header.tensors, header_bytes, limits)?, metadata))
 }
 
 /// A tensor whose declaration has been checked.
-pub(super) struct Declared {
+pub(super) struct Declared<N = Precision> {
     pub(super) name: String,
-    pub(super) precision: Precision,
+    pub(super) number: N,
     pub(super) shape: Vec<usize>,
     pub(super) count: usize,
 }
@@ -50,11 +50,11 @@ fn read_header(input: &mut dyn Read, limits: Limits) -> Result<(Header, u64), De
 }
 
 /// Checks all declarations against each other and the limits, and puts them in the order of their data.
-fn check_tensors(
+fn check_tensors<N: Number>(
     mut tensors: Vec<(String, TensorInfo)>,
     header_bytes: u64,
     limits: Limits,
-) -> Result<Vec<Declared>, DecodeError> {
+) -> Result<Vec<Declared<N>>, DecodeError> {
     if tensors.len() > limits.max_tensors {
         return Err(DecodeError::TooManyTensors { count: tensors.len(), limit: limits.max_tensors });
     }
@@ -69,11 +69,11 @@ fn check_tensors(
         if start != position || end < start {
             return Err(DecodeError::Offsets { tensor: name, start, end, expected: position });
         }
-        let Some(precision) = Precision::from_dtype(info.dtype) else {
+        let Some(number) = N::from_dtype(info.dtype) else {
             return Err(DecodeError::UnsupportedType { tensor: name, dtype: info.dtype });
         };
         let count = element_count(&info.shape).filter(|&count| {
-            count.checked_mul(precision.bytes()).map(|bytes| bytes as u64) == Some(end - start)
+            count.checked_mul(number.bytes()).map(|bytes| bytes as u64) == Some(end - start)
         });
         let Some(count) = count else {
             return Err(DecodeError::Size {
@@ -84,7 +84,7 @@ fn check_tensors(
             });
         };
         position = end;
-        checked.push(Declared { name, precision, shape: info.shape, count });
+        checked.push(Declared { name, number, shape: info.shape, count });
     }
     let declared = header_bytes.saturating_add(position);
     if declared > limits.max_bytes {

@@ -8,8 +8,9 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::declaration::{Declared, declarations};
-use super::{CHUNK, DecodeError, Limits};
-use crate::params::{Array, ParamSet, Precision};
+use super::number::{AnyNumber, Number};
+use super::{CHUNK, DecodeError, Limits, fill};
+use crate::params::{Array, IntegerSet, Integers, ParamSet, Precision};
 
 /// Reads a parameter set and its metadata from safetensors bytes, up to the end of `input`.
 ///
@@ -24,6 +25,35 @@ pub fn read(
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
     let mut buffer = Vec::new();
     read_with(input, limits, |input, tensor| read_array(input, tensor, &mut buffer))
+}
+
+/// [`read`] of bytes that may hold integer tensors (`I64`) as well.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_integers(
+    input: &mut dyn Read,
+    limits: Limits,
+) -> Result<(ParamSet, IntegerSet, BTreeMap<String, String>), DecodeError> {
+    let (mut params, mut integers, mut buffer) = (ParamSet::new(), IntegerSet::new(), Vec::new());
+    let metadata = read_each(input, limits, |input, tensor: Declared<AnyNumber>| {
+        let Declared { name, number, shape, count } = tensor;
+        match number {
+            AnyNumber::Float(number) => {
+                let tensor = Declared { name, number, shape, count };
+                let array = read_array(input, &tensor, &mut buffer)?;
+                params.insert(tensor.name, array);
+            }
+            AnyNumber::Integer => {
+                let values = read_integers(input, &name, count)?;
+                let tensor =
+                    Integers::new(shape, values).expect("as many values were read as the shape needs");
+                integers.insert(name, tensor);
+            }
+        }
+        Ok(())
+    })?;
+    Ok((params, integers, metadata))
 }
 
 /// [`read`] from a message in memory, without a copy of it: an `F32` tensor that can be read where it lies stays there, and
@@ -49,7 +79,7 @@ pub fn from_pieces(
     let mut buffer = Vec::new();
     let pieces = Pieces { later: pieces.iter(), piece: None };
     read_with(pieces, limits, |pieces, tensor| {
-        let lent = (tensor.precision == Precision::F32)
+        let lent = (tensor.number == Precision::F32)
             .then(|| pieces.take(tensor.count * Precision::F32.bytes()))
             .flatten()
             .and_then(|(data, rest)| Some((Array::lent(&tensor.shape, data)?, rest)));
@@ -100,21 +130,32 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// Reads all of `input`, each tensor as `take` does.
+/// Reads all of `input` as floating-point tensors, each as `take` does.
 fn read_with<R: Read>(
-    mut input: R,
+    input: R,
     limits: Limits,
     mut take: impl FnMut(&mut R, &Declared) -> Result<Array, DecodeError>,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    let (tensors, metadata) = declarations(&mut input, limits)?;
     let mut params = ParamSet::new();
-    for tensor in tensors {
-        let array = take(&mut input, &tensor)?;
+    let metadata = read_each(input, limits, |input, tensor: Declared| {
+        let array = take(input, &tensor)?;
         params.insert(tensor.name, array);
-    }
+        Ok(())
+    })?;
+    Ok((params, metadata))
+}
+
+/// Reads all of `input`, each tensor as `take` does; gives the metadata.
+fn read_each<R: Read, N: Number>(
+    mut input: R,
+    limits: Limits,
+    mut take: impl FnMut(&mut R, Declared<N>) -> Result<(), DecodeError>,
+) -> Result<BTreeMap<String, String>, DecodeError> {
+    let (tensors, metadata) = declarations(&mut input, limits)?;
+    tensors.into_iter().try_for_each(|tensor| take(&mut input, tensor))?;
     match input.read_exact(&mut [0]) {
         Ok(()) => Err(DecodeError::TrailingBytes),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((params, metadata)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(metadata),
         Err(error) => Err(DecodeError::Io(error)),
     }
 }
@@ -125,7 +166,7 @@ const BELIEVED: usize = 4 << 20;
 
 /// Reads and converts the data of one tensor.
 fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
-    let at_once = CHUNK / tensor.precision.bytes();
+    let at_once = CHUNK / tensor.number.bytes();
     let mut values: Vec<f32> = Vec::new();
     while values.len() < tensor.count {
         let wanted = (tensor.count - values.len()).min(at_once);
@@ -139,6 +180,23 @@ fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut Vec<u8>) -> 
     Ok(Array::new(tensor.shape.clone(), values).expect("as many values were read as the shape needs"))
 }
 
+/// Reads the data of an integer tensor. Memory grows with what has arrived, as in [`read_array`].
+fn read_integers(input: &mut dyn Read, name: &str, count: usize) -> Result<Vec<i64>, DecodeError> {
+    let mut values: Vec<i64> = Vec::new();
+    while values.len() < count {
+        let before = values.len();
+        let wanted = (count - before).min(CHUNK / 8);
+        if values.capacity() - before < wanted {
+            values.reserve_exact((count - before).min(before.max(BELIEVED / 2)));
+        }
+        values.resize(before + wanted, 0);
+        let values = &mut values[before..];
+        fill(input, bytemuck::cast_slice_mut(values), || format!("data of tensor `{name}`"))?;
+        values.iter_mut().for_each(|value| *value = i64::from_le(*value));
+    }
+    Ok(values)
+}
+
 /// Reads the next `count` values of a tensor and appends them to `values`. `buffer` is there for those that have to be
 /// converted.
 pub(super) fn read_values(
@@ -149,7 +207,7 @@ pub(super) fn read_values(
     values: &mut Vec<f32>,
 ) -> Result<(), DecodeError> {
     let within = || format!("data of tensor `{}`", tensor.name);
-    match tensor.precision {
+    match tensor.number {
         // Without a detour: this is what most of a federation's bytes are.
         Precision::F32 => {
             let before = values.len();
@@ -181,18 +239,6 @@ pub(super) fn read_values(
         }
     }
     Ok(())
-}
-
-/// Fills the buffer or says what ended early.
-pub(super) fn fill(
-    input: &mut dyn Read,
-    buffer: &mut [u8],
-    within: impl Fn() -> String,
-) -> Result<(), DecodeError> {
-    input.read_exact(buffer).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => DecodeError::Truncated { within: within() },
-        _ => DecodeError::Io(error),
-    })
 }
 
 #[cfg(test)]

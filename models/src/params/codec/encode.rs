@@ -9,14 +9,27 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde_json::Value;
 
+use super::number::{AnyNumber, Number};
 use super::{ALIGNMENT, CHUNK, METADATA_KEY, to_bytes};
-use crate::params::{ParamSet, Precision};
+use crate::params::{IntegerSet, ParamSet, Precision};
 
 /// The exact number of bytes that [`write()`] writes for these arguments.
 #[must_use]
 pub fn encoded_len(params: &ParamSet, precision: Precision, metadata: &BTreeMap<String, String>) -> u64 {
-    let header = header(shapes(params), precision, metadata).len() as u64;
-    8 + header + params.parameters() as u64 * precision.bytes() as u64
+    encoded_len_with_integers(params, precision, &IntegerSet::new(), metadata)
+}
+
+/// The exact number of bytes that [`write_with_integers`] writes for these arguments.
+#[must_use]
+pub fn encoded_len_with_integers(
+    params: &ParamSet,
+    precision: Precision,
+    integers: &IntegerSet,
+    metadata: &BTreeMap<String, String>,
+) -> u64 {
+    let header = header(contents(params, precision, integers), metadata).len() as u64;
+    let integers: usize = integers.values().map(|tensor| tensor.values().len()).sum();
+    8 + header + 8 * integers as u64 + params.parameters() as u64 * precision.bytes() as u64
 }
 
 /// Writes a parameter set as safetensors.
@@ -32,11 +45,24 @@ pub fn write(
     metadata: &BTreeMap<String, String>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    check_names(params)?;
-    let header = header(shapes(params), precision, metadata);
-    out.write_all(&(header.len() as u64).to_le_bytes())?;
-    out.write_all(header.as_bytes())?;
+    write_with_integers(params, precision, &IntegerSet::new(), metadata, out)
+}
 
+/// [`write()`] of floating-point tensors and integer tensors together. The integers come first and are exact, so that they are
+/// aligned; no name may stand in both sets.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_with_integers(
+    params: &ParamSet,
+    precision: Precision,
+    integers: &IntegerSet,
+    metadata: &BTreeMap<String, String>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    check_names(params)?;
+    write_head(&header(contents(params, precision, integers), metadata), out)?;
+    integers.values().try_for_each(|tensor| write_integers(tensor.values(), out))?;
     match precision {
         Precision::F32 => params.iter().try_for_each(|(_, array)| write_values(array.values(), out)),
         Precision::F16 => write_halves(params, f16::ZERO, f16::to_le_bytes, out),
@@ -80,7 +106,10 @@ pub fn write_header<'a>(
     metadata: &BTreeMap<String, String>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let header = header(tensors, Precision::F32, metadata);
+    write_head(&header(tensors.map(|(name, shape)| (name, shape, Precision::F32)), metadata), out)
+}
+
+fn write_head(header: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())
 }
@@ -103,6 +132,24 @@ pub fn write_values(values: &[f32], out: &mut dyn Write) -> io::Result<()> {
         out.write_all(bytes)?;
     }
     Ok(())
+}
+
+/// Writes integers as they stand in a file.
+fn write_integers(values: &[i64], out: &mut dyn Write) -> io::Result<()> {
+    if cfg!(target_endian = "little") {
+        return out.write_all(bytemuck::cast_slice(values));
+    }
+    values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
+}
+
+/// Name, shape and number format of all tensors, in the order of their data.
+fn contents<'a>(
+    params: &'a ParamSet,
+    precision: Precision,
+    integers: &'a IntegerSet,
+) -> impl Iterator<Item = (&'a str, &'a [usize], AnyNumber)> {
+    let integers = integers.iter().map(|(name, tensor)| (name.as_str(), tensor.shape(), AnyNumber::Integer));
+    integers.chain(shapes(params).map(move |(name, shape)| (name, shape, AnyNumber::Float(precision))))
 }
 
 fn shapes(params: &ParamSet) -> impl Iterator<Item = (&str, &[usize])> {
@@ -136,9 +183,8 @@ where
 }
 
 /// The JSON header, padded. Written by hand because `safetensors` keeps metadata in a `HashMap`, whose order varies.
-fn header<'a>(
-    tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
-    precision: Precision,
+fn header<'a, N: Number>(
+    tensors: impl Iterator<Item = (&'a str, &'a [usize], N)>,
     metadata: &BTreeMap<String, String>,
 ) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
@@ -149,10 +195,10 @@ fn header<'a>(
         entries.push(format!("\"{METADATA_KEY}\":{{{}}}", pairs.join(",")));
     }
     let mut start = 0u64;
-    for (name, shape) in tensors {
-        let end = start + (shape.iter().product::<usize>() * precision.bytes()) as u64;
+    for (name, shape, number) in tensors {
+        let end = start + (shape.iter().product::<usize>() * number.bytes()) as u64;
         let shape: Vec<_> = shape.iter().map(usize::to_string).collect();
-        let (name, dtype, shape) = (quoted(name), precision.dtype(), shape.join(","));
+        let (name, dtype, shape) = (quoted(name), number.dtype(), shape.join(","));
         entries.push(format!(
             "{name}:{{\"dtype\":\"{dtype}\",\"shape\":[{shape}],\"data_offsets\":[{start},{end}]}}"
         ));
@@ -168,8 +214,9 @@ fn header<'a>(
 mod tests {
     use safetensors::{Dtype, SafeTensors};
 
+    use super::super::{DecodeError, Limits, from_bytes, read_with_integers};
     use super::*;
-    use crate::params::Array;
+    use crate::params::{Array, Integers};
 
     fn metadata(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -245,6 +292,31 @@ mod tests {
             let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
             let read: BTreeMap<_, _> = header.metadata().clone().unwrap().into_iter().collect();
             assert_eq!(read, metadata);
+        }
+    }
+
+    #[test]
+    fn integers_stand_beside_floating_point_values_to_the_bit() {
+        let extremes = [i64::MIN, -1, 0, 1, i64::MAX, 1 << 53];
+        let integers = IntegerSet::from([
+            ("sum.w".to_owned(), Integers::new([2, 3], extremes.to_vec()).unwrap()),
+            ("sum.none".to_owned(), Integers::zeros([0])),
+        ]);
+        let metadata = metadata(&[("a", "1")]);
+        let mut bytes = Vec::new();
+        write_with_integers(&tiny(), Precision::F32, &integers, &metadata, &mut bytes).unwrap();
+        let length = encoded_len_with_integers(&tiny(), Precision::F32, &integers, &metadata);
+        assert_eq!(bytes.len() as u64, length);
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let view = tensors.tensor("sum.w").unwrap();
+        assert_eq!((view.dtype(), view.shape()), (Dtype::I64, &[2, 3][..]));
+        assert!(view.data().iter().copied().eq(extremes.iter().flat_map(|value| value.to_le_bytes())));
+        let read = read_with_integers(&mut bytes.as_slice(), Limits::default()).unwrap();
+        assert_eq!(read, (tiny(), integers, metadata));
+        assert!(matches!(from_bytes(&bytes, Limits::default()), Err(DecodeError::UnsupportedType { .. })));
+        for cut in [bytes.len() - 1, bytes.len() - 30] {
+            let cut = read_with_integers(&mut &bytes[..cut], Limits::default());
+            assert!(matches!(cut, Err(DecodeError::Truncated { .. })), "{cut:?}");
         }
     }
 

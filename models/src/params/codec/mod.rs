@@ -11,13 +11,17 @@ mod declaration;
 mod decode;
 mod decode_error;
 mod encode;
+mod number;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 
-pub use decode::{from_pieces, from_shared, read};
+pub use decode::{from_pieces, from_shared, read, read_with_integers};
 pub use decode_error::DecodeError;
-pub use encode::{encoded_len, to_pieces, write, write_header, write_values};
+pub use encode::{
+    encoded_len, encoded_len_with_integers, to_pieces, write, write_header, write_values, write_with_integers,
+};
 pub use stream::{TensorCursor, TensorStream};
 
 use super::{ParamSet, Precision};
@@ -58,7 +62,7 @@ pub fn to_bytes(
     params: &ParamSet,
     precision: Precision,
     metadata: &BTreeMap<String, String>,
-) -> std::io::Result<Vec<u8>> {
+) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(encoded_len(params, precision, metadata) as usize);
     write(params, precision, metadata, &mut bytes)?;
     Ok(bytes)
@@ -73,4 +77,12 @@ pub fn from_bytes(
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
     read(&mut bytes, limits)
+}
+
+/// Fills the buffer or says what ended early.
+fn fill(input: &mut dyn Read, buffer: &mut [u8], within: impl Fn() -> String) -> Result<(), DecodeError> {
+    input.read_exact(buffer).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => DecodeError::Truncated { within: within() },
+        _ => DecodeError::Io(error),
+    })
 }

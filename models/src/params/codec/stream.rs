@@ -68,7 +68,7 @@ impl<R: Read> TensorStream<R> {
     /// Names, shapes and number formats in the order of their data.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], Precision)> {
         let tensors = self.cursor.tensors.iter();
-        tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.precision))
+        tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.number))
     }
 
     /// The input and the place in it.
@@ -105,7 +105,7 @@ impl TensorCursor {
         let rest = self.tensors.get(index..).unwrap_or_default();
         let bytes = |(number, tensor): (usize, &Declared)| {
             let read = if number == 0 { offset } else { 0 };
-            ((tensor.count - read) * tensor.precision.bytes()) as u64
+            ((tensor.count - read) * tensor.number.bytes()) as u64
         };
         rest.iter().enumerate().map(bytes).sum()
     }

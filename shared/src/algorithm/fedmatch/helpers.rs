@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use models::params::ParamSet;
 use models::{Batch, Mode, ModelError, Network, pseudo_label};
 
-use crate::algorithm::{Client, TrainError};
+use crate::algorithm::{Client, Round, TrainError};
 use crate::id::ClientId;
 use crate::record::{Record, RecordError, ToRecord};
 use crate::seed::{Seed, standard_normal};
@@ -73,37 +73,34 @@ fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
 }
 
-/// Who may be in the next bank, of those whose updates have come: the clients with the smallest tags, whatever the order.
-pub(super) struct Candidates {
-    round: u32,
-    tags: Seed,
-    most: usize,
-    deltas: BTreeMap<Tag, ParamSet>,
+/// What stands for a client in this round.
+pub(super) fn tag_of(round: &Round<'_>, client: ClientId) -> Tag {
+    tag(&tags(round.spec, round.number), client)
 }
 
+/// Who may be in the next bank, of those whose updates have come: the clients with the smallest tags, whatever the order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Candidates(BTreeMap<Tag, ParamSet>);
+
 impl Candidates {
-    pub(super) fn of(spec: &RunSpec, round: u32, most: usize) -> Self {
-        Self { round, tags: tags(spec, round), most, deltas: BTreeMap::new() }
+    pub(super) fn add(&mut self, client: Tag, delta: ParamSet, most: u32) {
+        self.0.insert(client, delta);
+        self.shorten(most);
     }
 
-    pub(super) fn add(&mut self, client: ClientId, delta: ParamSet) {
-        self.deltas.insert(tag(&self.tags, client), delta);
-        self.shorten();
+    pub(super) fn merge(&mut self, other: Self, most: u32) {
+        self.0.extend(other.0);
+        self.shorten(most);
     }
 
-    pub(super) fn merge(&mut self, other: Self) {
-        self.deltas.extend(other.deltas);
-        self.shorten();
-    }
-
-    fn shorten(&mut self) {
-        while self.deltas.len() > self.most {
-            self.deltas.pop_last();
+    fn shorten(&mut self, most: u32) {
+        while self.0.len() > most as usize {
+            self.0.pop_last();
         }
     }
 
     /// The bank of what they have trained from this `psi` on. Buffers that they have kept to themselves stay as in `psi`.
-    pub(super) fn trained_from(self, psi: &ParamSet) -> Bank {
+    pub(super) fn trained_from(self, psi: &ParamSet, round: u32) -> Bank {
         let sum = |(tag, delta): (Tag, ParamSet)| {
             let mut psi_k = psi.clone();
             for (name, array) in psi_k.iter_mut() {
@@ -112,36 +109,55 @@ impl Candidates {
             }
             (tag, psi_k)
         };
-        Bank { round: self.round, psi: self.deltas.into_iter().map(sum).collect() }
+        Bank { round, psi: self.0.into_iter().map(sum).collect() }
     }
 }
 
 /// The helpers' tensors under their tags, and the round.
 impl ToRecord for Bank {
     fn into_record(self) -> Record {
-        let mut tensors = ParamSet::new();
-        for (tag, psi) in self.psi {
-            tensors.insert_under(&format!("{HELPER}{tag:016x}."), psi);
-        }
+        let tensors = under_tags(self.psi);
         if tensors.is_empty() { Record::default() } else { Record::with_scalars(tensors, &self.round) }
     }
 
     fn from_record(record: Record) -> Result<Self, RecordError> {
-        const EXPECTED: &str = "a bank of helpers";
         if record == Record::default() {
             return Ok(Self::default());
         }
-        let round = record.scalars(EXPECTED)?;
-        let (mut tensors, mut psi) = (record.tensors, BTreeMap::new());
-        while !tensors.is_empty() {
-            let first = tensors.names().next().and_then(|name| name.get(..HELPER.len() + 17));
-            let prefix = first.unwrap_or_default().to_owned();
-            let digits = prefix.strip_prefix(HELPER).and_then(|rest| rest.strip_suffix('.'));
-            let tag = digits.and_then(|digits| Tag::from_str_radix(digits, 16).ok());
-            psi.insert(tag.ok_or(RecordError::Scalars { expected: EXPECTED })?, tensors.take_under(&prefix));
-        }
-        Ok(Self { round, psi })
+        Ok(Self { round: record.scalars("a bank of helpers")?, psi: by_tag(record.tensors)? })
     }
+}
+
+/// The updates' tensors under their tags.
+impl ToRecord for Candidates {
+    fn into_record(self) -> Record {
+        under_tags(self.0).into_record()
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        Ok(Self(by_tag(ParamSet::from_record(record)?)?))
+    }
+}
+
+fn under_tags(sets: BTreeMap<Tag, ParamSet>) -> ParamSet {
+    let mut tensors = ParamSet::new();
+    for (tag, set) in sets {
+        tensors.insert_under(&format!("{HELPER}{tag:016x}."), set);
+    }
+    tensors
+}
+
+fn by_tag(mut tensors: ParamSet) -> Result<BTreeMap<Tag, ParamSet>, RecordError> {
+    let mut sets = BTreeMap::new();
+    while !tensors.is_empty() {
+        let first = tensors.names().next().and_then(|name| name.get(..HELPER.len() + 17));
+        let prefix = first.unwrap_or_default().to_owned();
+        let digits = prefix.strip_prefix(HELPER).and_then(|rest| rest.strip_suffix('.'));
+        let tag = digits.and_then(|digits| Tag::from_str_radix(digits, 16).ok());
+        let tag = tag.ok_or(RecordError::Incomplete { expected: "a set of helpers" })?;
+        sets.insert(tag, tensors.take_under(&prefix));
+    }
+    Ok(sets)
 }
 
 /// One image of Gaussian noise, the same for everybody in a run: models that see the same in it are taken to be alike.
@@ -180,32 +196,28 @@ mod tests {
     #[test]
     fn a_bank_is_the_same_sample_of_the_cohort_in_any_order_and_however_it_is_merged() {
         let spec = RunSpec::example("fedmatch");
-        let client = |number: u8| ClientId::from_bytes([number; 16]);
-        let of = |numbers: &mut dyn Iterator<Item = u8>, most| {
-            let mut candidates = Candidates::of(&spec, 11, most);
-            numbers.for_each(|number| candidates.add(client(number), set(f32::from(number))));
+        let tag = |number: u8, round| tag(&tags(&spec, round), ClientId::from_bytes([number; 16]));
+        let of = |numbers: &mut dyn Iterator<Item = u8>, most, round| {
+            let mut candidates = Candidates::default();
+            numbers.for_each(|number| candidates.add(tag(number, round), set(f32::from(number)), most));
             candidates
         };
-        let bank = |candidates: Candidates| candidates.trained_from(&set(100.0));
-        let all = bank(of(&mut (0..20), 20));
-        let chosen = bank(of(&mut (0..20), 3));
+        let bank = |candidates: Candidates| candidates.trained_from(&set(100.0), 11);
+        let all = bank(of(&mut (0..20), 20, 11));
+        let chosen = bank(of(&mut (0..20), 3, 11));
         assert_eq!((all.psi.len(), chosen.psi.len(), chosen.round), (20, 3, 11));
         assert!(chosen.psi.iter().eq(all.psi.iter().take(3)));
-        assert_eq!(bank(of(&mut (0..20).rev(), 3)), chosen);
+        assert_eq!(bank(of(&mut (0..20).rev(), 3, 11)), chosen);
         for split in 0..20 {
-            let mut halves = of(&mut (0..split), 3);
-            halves.merge(of(&mut (split..20), 3));
+            let mut halves = of(&mut (0..split), 3, 11);
+            let other = of(&mut (split..20), 3, 11).into_record();
+            halves.merge(Candidates::from_record(other).expect("its own record"), 3);
             assert_eq!(bank(halves), chosen);
         }
-        for (number, psi) in (0..20).map(|number| (number, &all.psi[&tag(&tags(&spec, 11), client(number))]))
-        {
+        for (number, psi) in (0..20).map(|number| (number, &all.psi[&tag(number, 11)])) {
             assert_eq!(psi, &set(100.0 + f32::from(number)), "what this client has trained");
         }
-        let others = Candidates { tags: tags(&spec, 21), ..of(&mut (0..0), 3) };
-        let later = (0..20).fold(others, |mut others, number| {
-            others.add(client(number), set(f32::from(number)));
-            others
-        });
+        let later = of(&mut (0..20), 3, 21);
         assert_ne!(bank(later).psi, chosen.psi, "others in another round");
     }
 
@@ -219,7 +231,7 @@ mod tests {
             let mut tensors = ParamSet::new();
             tensors.insert(name, Array::zeros([1]));
             assert!(Bank::from_record(Record::with_scalars(tensors.clone(), &3_u32)).is_err(), "{name}");
-            assert!(Bank::from_record(Record { tensors, scalars: Vec::new() }).is_err(), "{name}");
+            assert!(Bank::from_record(Record { tensors, ..Record::default() }).is_err(), "{name}");
         }
     }
 }

@@ -49,13 +49,14 @@ use serde::{Deserialize, Serialize};
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
     AggregateError, Algorithm, Client, Contribution, Drawn, Incompatible, Round, ServerModel, Setting,
-    TrainError,
+    Supervised, TrainError,
 };
-use crate::aggregation::WeightedSum;
+use crate::aggregation::{MergeError, WeightedSum};
 use crate::data::Preparation;
 use crate::message::Rejection;
+use crate::record::{Record, RecordError, ToRecord};
 use crate::spec::{DataSpec, Training};
-use helpers::{Bank, Candidates, FixedImage};
+use helpers::{Bank, Candidates, FixedImage, tag_of};
 use opinion::Opinion;
 use parts::Parts;
 
@@ -106,10 +107,30 @@ impl Default for FedMatch {
 }
 
 /// What the updates of a round fold into.
+#[derive(Debug, PartialEq)]
 pub struct Folded {
     sum: WeightedSum,
     /// Whose models the next rounds' helpers are, if it is time for others.
     candidates: Option<Candidates>,
+}
+
+/// Prefixes of the two in a record.
+const SUM: &str = "sum.";
+const CANDIDATES: &str = "candidates.";
+
+impl ToRecord for Folded {
+    fn into_record(self) -> Record {
+        let candidates = self.candidates.map(|candidates| (CANDIDATES.to_owned(), candidates.into_record()));
+        Record::join(&(), [(SUM.to_owned(), self.sum.into_record())].into_iter().chain(candidates))
+    }
+
+    fn from_record(record: Record) -> Result<Self, RecordError> {
+        const EXPECTED: &str = "a sum and candidates for helpers";
+        let ((), mut parts) = record.split(EXPECTED)?;
+        let sum = parts.remove(SUM).ok_or(RecordError::Incomplete { expected: EXPECTED })?;
+        let candidates = parts.remove(CANDIDATES).map(Candidates::from_record).transpose()?;
+        Ok(Self { sum: WeightedSum::from_record(sum)?, candidates })
+    }
 }
 
 impl Algorithm for FedMatch {
@@ -133,8 +154,6 @@ impl Algorithm for FedMatch {
              round.late.keep out",
         ),
     ];
-    const SUPERVISED: bool = true;
-
     type Global = Parts<ServerModel>;
     /// What the client's own last model gives for the fixed image; without tensors before its first round.
     type Local = ParamSet;
@@ -208,7 +227,7 @@ impl Algorithm for FedMatch {
     }
 
     /// theta.
-    fn published<'a>(&self, global: &'a Self::Global) -> &'a ParamSet {
+    fn current_model<'a>(&self, global: &'a Self::Global) -> &'a ParamSet {
         &global.theta
     }
 
@@ -288,7 +307,7 @@ impl Algorithm for FedMatch {
         client.delta(psi_k, &received.theta)
     }
 
-    fn used<'a>(&self, received: &'a Self::Broadcast, _outputs: &'a ParamSet) -> Option<&'a ParamSet> {
+    fn eval_model<'a>(&self, received: &'a Self::Broadcast, _outputs: &'a ParamSet) -> Option<&'a ParamSet> {
         Some(&received.theta)
     }
 
@@ -298,23 +317,24 @@ impl Algorithm for FedMatch {
 
     fn begin(&self, round: &Round<'_>) -> Folded {
         let due = self.helpers > 0 && round.number.saturating_sub(1).is_multiple_of(self.refresh);
-        let candidates = due.then(|| Candidates::of(round.spec, round.number, self.bank as usize));
-        Folded { sum: round.sum(), candidates }
+        Folded { sum: round.sum(), candidates: due.then(Candidates::default) }
     }
 
-    fn fold(&self, partial: &mut Folded, contribution: Contribution<ParamSet>) {
+    fn fold(&self, partial: &mut Folded, contribution: Contribution<ParamSet>, round: &Round<'_>) {
         let Contribution { client, weight, report, update } = contribution;
-        partial.sum.add(&update, weight, report.loss);
+        round.add(&mut partial.sum, &update, weight, report.loss);
         if let Some(candidates) = &mut partial.candidates {
-            candidates.add(client, update);
+            candidates.add(tag_of(round, client), update, self.bank);
         }
     }
 
-    fn merge(&self, into: &mut Folded, other: Folded) {
-        into.sum.merge(&other.sum);
-        if let (Some(into), Some(other)) = (&mut into.candidates, other.candidates) {
-            into.merge(other);
+    fn merge(&self, into: &mut Folded, other: Folded) -> Result<(), MergeError> {
+        match (&mut into.candidates, other.candidates) {
+            (None, None) => {}
+            (Some(into), Some(other)) => into.merge(other, self.bank),
+            _ => return Err(MergeError::Different { of: "the candidates for helpers".to_owned() }),
         }
+        into.sum.merge(&other.sum)
     }
 
     fn close(
@@ -324,14 +344,20 @@ impl Algorithm for FedMatch {
         round: &Round<'_>,
     ) -> Result<(), AggregateError> {
         if let Some(candidates) = partial.candidates {
-            global.bank = candidates.trained_from(&global.psi.w);
+            global.bank = candidates.trained_from(&global.psi.w, round.number);
         }
         global.psi.step(partial.sum, 1.0, round)?;
         Ok(global.join()?)
     }
 
+    fn supervised(&self) -> Option<&dyn Supervised<Self::Global>> {
+        Some(self)
+    }
+}
+
+impl Supervised<Parts<ServerModel>> for FedMatch {
     /// sigma is what the server has made of theta, without psi.
-    fn supervised(&self, global: &mut Self::Global, trained: ParamSet) -> Result<(), AggregateError> {
+    fn take_in(&self, global: &mut Parts<ServerModel>, trained: ParamSet) -> Result<(), AggregateError> {
         global.sigma = trained.difference(&global.psi.w)?;
         Ok(global.join()?)
     }

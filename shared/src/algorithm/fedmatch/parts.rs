@@ -59,7 +59,7 @@ impl<T: ToRecord + Held> ToRecord for Parts<T> {
 
     fn from_record(mut record: Record) -> Result<Self, RecordError> {
         let sigma = record.tensors.take_under(SIGMA);
-        let psi = T::from_record(Record { tensors: record.tensors.take_under(PSI), scalars: Vec::new() })?;
+        let psi = T::from_record(Record { tensors: record.tensors.take_under(PSI), ..Record::default() })?;
         let mut parts = Self { sigma, psi, theta: ParamSet::new(), bank: Bank::from_record(record)? };
         parts.join()?;
         Ok(parts)

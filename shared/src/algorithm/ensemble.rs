@@ -1,0 +1,75 @@
+//! Ensembles: results that answer with the clients' models side by side.
+
+use std::fmt;
+
+use models::{Architecture, Layer};
+use serde::{Deserialize, Serialize};
+
+/// How the members of an ensemble become one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fusion {
+    /// Features, each member's by how far it is from what the member makes of noise.
+    #[default]
+    Informative,
+    /// Features, by the members' numbers of samples.
+    Size,
+    /// Features, all alike.
+    Uniform,
+    /// The members' own answers, by their numbers of samples: the usual ensemble.
+    Logits,
+}
+
+impl Fusion {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Informative, Self::Size, Self::Uniform, Self::Logits];
+
+    /// Its name in a configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Informative => "informative",
+            Self::Size => "size",
+            Self::Uniform => "uniform",
+            Self::Logits => "logits",
+        }
+    }
+}
+
+impl fmt::Display for Fusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How an algorithm's ensemble answers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Answering {
+    /// How members become one answer, unless something else is asked for.
+    pub fusion: Fusion,
+    /// What cosines are divided by before they become probabilities.
+    pub temperature: f64,
+}
+
+/// The name of the tensor that holds the prototypes of a network whose last layer is linear and has no bias.
+#[must_use]
+pub fn prototypes_of(network: &Architecture) -> Option<String> {
+    match network.head.as_slice() {
+        [Layer::Linear { name, bias: false, .. }] => Some(format!("head.{name}.weight")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_the_configuration() {
+        for fusion in Fusion::ALL {
+            let value = toml::Value::try_from(fusion).unwrap();
+            assert_eq!(value.as_str(), Some(fusion.name()));
+        }
+    }
+}

@@ -24,6 +24,7 @@ pub mod cli;
 pub mod doctor;
 pub mod driver;
 pub mod evaluate;
+pub mod failure;
 pub mod memory;
 pub mod personal;
 pub mod pool;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use edge_client::failure::Failure;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use edge_client::store::{MemoryStore, Store as _};
-use edge_client::task::{self, Task, TaskHandle, TaskOutput, TestSamples};
+use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
 use models::Backend;
 use shared::data::View;
 use shared::id::ClientId;
@@ -30,7 +31,7 @@ pub struct Trained {
     /// Which life of the device trained it.
     pub life: u32,
     held: TaskId,
-    result: Result<TaskOutput, String>,
+    result: Result<TaskOutput, Failure>,
 }
 
 impl Trained {
@@ -179,13 +180,13 @@ impl Device {
                         broadcast: self.task.take().expect("a task comes with its payload"),
                     };
                     self.begun.push((round, task.broadcast.clone(), task.local.clone()));
-                    let result = task::run_task(&task, &TaskHandle::default(), None)
+                    let result = run_task(&task, &TaskHandle::default(), None)
                         .map(|mut result| {
                             // Wall time has no place in a simulation with its own clock.
                             result.report.duration = Duration::ZERO;
                             result
                         })
-                        .map_err(|error| error.to_string());
+                        .map_err(|error| error.failure());
                     effects.push(Effect::Train(Trained { life: self.life, held, result }));
                 }
                 Action::Cancel => self.running = None,

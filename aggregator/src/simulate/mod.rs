@@ -190,6 +190,7 @@ fn spawn<C: Connector + 'static>(
         };
         match take_part(participant, connector, store, left, &mut watch).await {
             Ok(Ended::Refused(refusal)) => warn!("simulated client {} left: {refusal}", client.short()),
+            Ok(Ended::Unfit(failure)) => warn!("simulated client {} left: {failure}", client.short()),
             Ok(_) => {}
             Err(error) => warn!("simulated client {} left: {error}", client.short()),
         }

@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
     show(&findings, &not_looked_at, arguments.json, &mut io::stdout().lock()).map_err(CliError::Output)?;
     match findings.iter().filter(|finding| finding.level == Level::Problem).count() {
         0 => Ok(()),
-        problems => Err(CliError::Unfit { problems }),
+        problems => Err(CliError::DoctorProblems { problems }),
     }
 }
 

@@ -11,8 +11,10 @@ use shared::message::Refusal;
 use shared::ticket::ParseTicketError;
 
 use super::event::printable;
+use super::summary::Setback;
 use crate::bench::BenchError;
 use crate::driver::DriverError;
+use crate::failure::{Blame, Failure};
 use crate::pool::NoThreads;
 use crate::predict::PredictError;
 use crate::store::StoreError;
@@ -24,16 +26,26 @@ use crate::transport::ConnectError;
 pub enum Exit {
     /// Done, or stopped by the user.
     Success = 0,
-    /// Not expected: our bug, or a system without threads.
+    /// Unexpected: a bug, or a system without threads.
     Unexpected = 1,
     /// The arguments make no sense.
     Usage = 2,
-    /// To be mended by this device's user.
+    /// The owner of this device has to act.
     Local = 3,
-    /// The server does not take this client, or is not the one that is trusted.
-    Refused = 4,
-    /// The run is over, and none of this client's rounds brought an update that counts.
-    InVain = 5,
+    /// The operator of the server has to act: it refuses this client, is not the trusted one, or its run fails here.
+    Server = 4,
+    /// The run is over, and the server rejected the updates of this client.
+    Rejected = 5,
+}
+
+impl From<Blame> for Exit {
+    fn from(blame: Blame) -> Self {
+        match blame {
+            Blame::Owner | Blame::Machine => Self::Local,
+            Blame::Server => Self::Server,
+            Blame::Program => Self::Unexpected,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -70,16 +82,16 @@ pub enum CliError {
     /// The server does not take this client.
     #[error("the server refuses this client: {0}")]
     Refused(Refusal),
-    /// The run is over, and this device was of no use in it.
-    #[error(
-        "none of this device's rounds brought an update that the server could use, in {rounds} tried; the last one: \
-         {last}"
-    )]
-    InVain {
+    /// This device can never take part in the run as it is.
+    #[error("this device cannot take part in the run, {}: {}", .0.blame, .0.reason)]
+    Unfit(Failure),
+    /// The run is over, and no update of this device counted.
+    #[error("no update of this device counted in the run, of {rounds} rounds; the last one {last}")]
+    NothingCounted {
         /// Rounds that failed or whose update was rejected.
         rounds: u32,
-        /// Why the last of them was.
-        last: String,
+        /// What happened to the last of them.
+        last: Setback,
     },
     /// Taking part failed.
     #[error(transparent)]
@@ -162,8 +174,8 @@ pub enum CliError {
     #[error(
         "{problems} of what was looked at keeps this device from taking part: what to do stands beside it"
     )]
-    Unfit {
-        /// How much of it.
+    DoctorProblems {
+        /// How many.
         problems: usize,
     },
     /// The user asked twice to stop.
@@ -181,14 +193,17 @@ impl CliError {
                 _ => Exit::Local,
             },
             Self::Driver(DriverError::Connect(error)) => match error {
-                ConnectError::Untrusted { .. } => Exit::Refused,
+                ConnectError::Untrusted { .. } => Exit::Server,
                 ConnectError::Unreachable { .. }
                 | ConnectError::NoCommonProtocol { .. }
                 | ConnectError::Local(_) => Exit::Local,
             },
-            Self::Refused(_) => Exit::Refused,
+            Self::Refused(_) => Exit::Server,
             Self::Architecture(_) | Self::Mistyped(_) | Self::Ticket { .. } => Exit::Usage,
-            Self::InVain { .. } => Exit::InVain,
+            Self::Unfit(failure) | Self::NothingCounted { last: Setback::Failed(failure), .. } => {
+                failure.blame.into()
+            }
+            Self::NothingCounted { last: Setback::Rejected(_), .. } => Exit::Rejected,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_) | PredictError::Personal(_))
             | Self::Bench(_)
             | Self::Measuring { .. }
@@ -203,7 +218,7 @@ impl CliError {
             | Self::NoStateDirectory
             | Self::NoServer { .. }
             | Self::TicketFile { .. }
-            | Self::Unfit { .. }
+            | Self::DoctorProblems { .. }
             | Self::NoCuda(_)
             | Self::Predict(_)
             | Self::Output(_)
@@ -258,10 +273,13 @@ mod tests {
             (CliError::Driver(store_error().into()), Exit::Local),
             (CliError::Driver(StoreError::NothingHeld.into()), Exit::Unexpected),
             (CliError::NoStateDirectory, Exit::Local),
-            (CliError::Unfit { problems: 1 }, Exit::Local),
-            (CliError::Refused(Refusal::NoSamples), Exit::Refused),
-            (CliError::InVain { rounds: 3, last: "no space".to_owned() }, Exit::InVain),
-            (CliError::Driver(DriverError::Connect(untrusted)), Exit::Refused),
+            (CliError::DoctorProblems { problems: 1 }, Exit::Local),
+            (CliError::Refused(Refusal::NoSamples), Exit::Server),
+            (
+                CliError::NothingCounted { rounds: 3, last: Setback::Rejected("diverged".to_owned()) },
+                Exit::Rejected,
+            ),
+            (CliError::Driver(DriverError::Connect(untrusted)), Exit::Server),
             (CliError::Driver(DriverError::Connect(ConnectError::Local(String::new()))), Exit::Local),
             (CliError::Predict(PredictError::NotFinite { sample: 0 }), Exit::Local),
             (CliError::Interrupted, Exit::Unexpected),
@@ -270,8 +288,26 @@ mod tests {
         ] {
             assert_eq!(error.exit(), exit, "{error}");
         }
-        let codes = [Exit::Success, Exit::Unexpected, Exit::Usage, Exit::Local, Exit::Refused, Exit::InVain];
+        let codes = [Exit::Success, Exit::Unexpected, Exit::Usage, Exit::Local, Exit::Server, Exit::Rejected];
         assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn the_exit_code_says_who_can_fix_a_failed_task() {
+        for (blame, exit, says) in [
+            (Blame::Owner, Exit::Local, "data or arguments"),
+            (Blame::Machine, Exit::Local, "machine"),
+            (Blame::Server, Exit::Server, "server or its run"),
+            (Blame::Program, Exit::Unexpected, "bug"),
+        ] {
+            let failure = Failure::new(blame, "the reason");
+            let last = Setback::Failed(failure.clone());
+            for error in [CliError::Unfit(failure), CliError::NothingCounted { rounds: 2, last }] {
+                assert_eq!(error.exit(), exit, "{error}");
+                let text = error.to_string();
+                assert!(text.contains(says) && text.ends_with(": the reason"), "{text}");
+            }
+        }
     }
 
     #[test]

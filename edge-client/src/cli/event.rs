@@ -14,6 +14,7 @@ use shared::message::{Purpose, Verdict};
 use super::status::Status;
 use super::{clock, terminal};
 use crate::driver::Notice;
+use crate::failure::Failure;
 use crate::session::SessionEnd;
 
 /// Something worth a line.
@@ -155,6 +156,9 @@ fn lines(event: &Event) -> Vec<String> {
         Event::Ended(SessionEnd::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
         Event::Ended(SessionEnd::Stopped) => "stopped; the same command joins again".to_owned(),
         Event::Ended(SessionEnd::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
+        Event::Ended(SessionEnd::Unfit(Failure { blame, reason, .. })) => {
+            format!("this device cannot take part in the run, {blame}: {reason}")
+        }
     };
     vec![line]
 }
@@ -223,7 +227,9 @@ fn notice_text(notice: &Notice) -> String {
                 "round {round}: settled, and there is no room to put its state away: {reason}; tried again until there is"
             )
         }
-        Notice::Failed { round, reason } => format!("round {round}: training failed: {reason}"),
+        Notice::Failed { round, failure: Failure { blame, reason, .. } } => {
+            format!("round {round}: training failed, {blame}: {reason}")
+        }
         Notice::Receipt { round, verdict: Verdict::Accepted } => format!("round {round}: update accepted"),
         Notice::Receipt { round, verdict: Verdict::Rejected(reason) } => {
             format!("round {round}: update rejected: {reason}")
@@ -252,6 +258,9 @@ fn object(event: &Event) -> Option<Value> {
         Event::Ended(SessionEnd::Stopped) => json!({ "event": "stopped" }),
         Event::Ended(SessionEnd::Refused(refusal)) => {
             json!({ "event": "refused", "reason": refusal.to_string() })
+        }
+        Event::Ended(SessionEnd::Unfit(Failure { blame, reason, .. })) => {
+            json!({ "event": "unfit", "blame": blame, "reason": reason })
         }
     })
 }
@@ -302,7 +311,9 @@ fn notice_object(notice: &Notice) -> Option<Value> {
         Notice::NoRoom { round, reason } | Notice::NoRoomForState { round, reason } => {
             json!({ "event": "no-room", "round": round, "reason": reason })
         }
-        Notice::Failed { round, reason } => json!({ "event": "failed", "round": round, "reason": reason }),
+        Notice::Failed { round, failure: Failure { blame, reason, .. } } => {
+            json!({ "event": "failed", "round": round, "blame": blame, "reason": reason })
+        }
         Notice::Receipt { round, verdict } => {
             let (verdict, reason) = match verdict {
                 Verdict::Accepted => ("accepted", None),

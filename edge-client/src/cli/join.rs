@@ -90,21 +90,25 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     if result.is_err() {
         terminal::status("");
     }
-    let (outcome, summary) = result?;
-    // For people, a refusal is the error that this command ends with.
-    if matches!(output, Output::Json) || !matches!(outcome, SessionEnd::Refused(_)) {
-        output.show(&Event::Ended(outcome.clone()));
-    } else {
-        terminal::status("");
-    }
-    match outcome {
+    let (end, summary) = result?;
+    let ended = Event::Ended(end.clone());
+    let result = match end {
         SessionEnd::Completed { .. } => match summary.nothing() {
-            Some((rounds, last)) => Err(CliError::InVain { rounds, last }),
+            Some((rounds, last)) => Err(CliError::NothingCounted { rounds, last }),
             None => Ok(()),
         },
         SessionEnd::Stopped => Ok(()),
         SessionEnd::Refused(refusal) => Err(CliError::Refused(refusal)),
+        SessionEnd::Unfit(failure) => Err(CliError::Unfit(failure)),
+    };
+    // People read a refusal in the error that this command ends with.
+    match result {
+        Err(CliError::Refused(_) | CliError::Unfit(_)) if !matches!(output, Output::Json) => {
+            terminal::status("");
+        }
+        _ => output.show(&ended),
     }
+    result
 }
 
 /// The device's training samples, their format, and how they are read.
@@ -168,7 +172,7 @@ async fn take_part(
             if matches!(notice, Notice::Alive) {
                 return;
             }
-            summary.hear(&notice);
+            summary.handle(&notice);
             output.show(&Event::Notice(notice.clone()));
             if let Err(error) = server.hear(&notice) {
                 unpinned = Some(error);

@@ -30,6 +30,7 @@ pub use arguments::{
     PredictArguments, RefreshArguments,
 };
 pub use error::{CliError, Exit};
+pub use summary::Setback;
 
 /// Carries out what the arguments say.
 pub fn run(arguments: &Arguments) -> Result<(), CliError> {

@@ -1,51 +1,62 @@
-//! What came of a client's rounds: whether it was of any use that it took part.
+//! Summary of the rounds that a client took part in: whether any of its updates was of use.
 
 use shared::message::Verdict;
 
 use crate::driver::Notice;
+use crate::failure::Failure;
 
-/// Rounds that brought an update, and rounds that did not.
+/// Why a round brought no update.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Setback {
+    /// The task failed on the device.
+    #[error("failed {}: {}", .0.blame, .0.reason)]
+    Failed(Failure),
+    /// The server rejected the update, for this reason.
+    #[error("was rejected by the server: {0}")]
+    Rejected(String),
+}
+
+/// Counts rounds with and without an update.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Summary {
-    /// Updates whose receipts have not come.
-    open: u32,
-    /// Updates that the server could believe, in time or not.
+    /// Updates without a receipt.
+    pending: u32,
+    /// Updates that the server believed, in time or not.
     believed: u32,
-    rejected: u32,
-    failed: u32,
-    /// Why the last one came to nothing.
-    last: String,
+    setbacks: u32,
+    last: Option<Setback>,
 }
 
 impl Summary {
-    pub(super) fn hear(&mut self, notice: &Notice) {
-        match notice {
-            Notice::Trained { .. } => self.open += 1,
-            Notice::Failed { reason, .. } => {
-                self.failed += 1;
-                self.last.clone_from(reason);
+    pub(super) fn handle(&mut self, notice: &Notice) {
+        let setback = match notice {
+            Notice::Trained { .. } => {
+                self.pending += 1;
+                return;
             }
+            Notice::Failed { failure, .. } => Setback::Failed(failure.clone()),
             Notice::Receipt { verdict, .. } => {
-                // An earlier process may have trained it.
-                self.open = self.open.saturating_sub(1);
+                // An earlier process may have trained the update.
+                self.pending = self.pending.saturating_sub(1);
                 match verdict {
-                    Verdict::Rejected(rejection) => {
-                        self.rejected += 1;
-                        self.last = rejection.to_string();
+                    Verdict::Rejected(rejection) => Setback::Rejected(rejection.to_string()),
+                    Verdict::Accepted | Verdict::Discarded(_) => {
+                        self.believed += 1;
+                        return;
                     }
-                    Verdict::Accepted | Verdict::Discarded(_) => self.believed += 1,
                 }
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.setbacks += 1;
+        self.last = Some(setback);
     }
 
-    /// There were rounds, and none of them brought an update that the server could believe: how many, and why
-    /// the last one did not.
-    pub(super) fn nothing(self) -> Option<(u32, String)> {
-        let in_vain = self.failed + self.rejected;
-        // The receipt of the last round may not have come before the run was over.
-        (in_vain > 0 && self.believed == 0 && self.open == 0).then_some((in_vain, self.last))
+    /// If there were rounds and none of them brought an update that the server believed: how many, and what happened to the last.
+    pub(super) fn nothing(self) -> Option<(u32, Setback)> {
+        // The run may end before the receipt of its last round arrives.
+        let last = self.last.filter(|_| self.believed == 0 && self.pending == 0)?;
+        Some((self.setbacks, last))
     }
 }
 
@@ -54,30 +65,33 @@ mod tests {
     use shared::message::{Discard, Rejection, TaskKind, TrainReport};
 
     use super::*;
+    use crate::failure::Blame;
 
     #[test]
     fn nothing_is_when_every_round_was_in_vain() {
         let trained =
             Notice::Trained { round: 1, work: TaskKind::TRAIN, report: TrainReport::default(), bytes: 1 };
-        let failed = Notice::Failed { round: 1, reason: "no space".to_owned() };
+        let failure = Failure::new(Blame::Machine, "no space");
+        let failed = Notice::Failed { round: 1, failure: failure.clone() };
         let receipt = |verdict| Notice::Receipt { round: 1, verdict };
         let rejected = receipt(Verdict::Rejected(Rejection::NotInCohort { round: 1 }));
         let late = receipt(Verdict::Discarded(Discard::Late));
         let of = |notices: &[&Notice]| {
             let mut summary = Summary::default();
             for notice in notices {
-                summary.hear(notice);
+                summary.handle(notice);
             }
             summary.nothing()
         };
-        let no_space = |rounds| Some((rounds, "no space".to_owned()));
+        let no_space = |rounds| Some((rounds, Setback::Failed(failure.clone())));
+        let not_in_cohort = Setback::Rejected(Rejection::NotInCohort { round: 1 }.to_string());
         assert_eq!(of(&[]), None, "no round, no failure");
         assert_eq!(of(&[&failed]), no_space(1));
         assert_eq!(of(&[&failed, &failed]), no_space(2));
         assert_eq!(of(&[&failed, &trained, &receipt(Verdict::Accepted)]), None);
         assert_eq!(of(&[&trained, &failed]), None, "the update is on its way");
         assert_eq!(of(&[&trained, &late]), None, "late is nobody's fault");
-        assert_eq!(of(&[&trained, &rejected]), Some((1, Rejection::NotInCohort { round: 1 }.to_string())));
+        assert_eq!(of(&[&trained, &rejected]), Some((1, not_in_cohort)));
         assert_eq!(of(&[&trained, &rejected, &failed]), no_space(2));
         assert_eq!(of(&[&trained, &rejected, &trained, &late]), None);
         // An update of an earlier process was rejected.

@@ -1,8 +1,8 @@
-//! The driver: does for the [`Session`] what a state machine may not do itself.
+//! The driver: does the I/O of the [`Session`].
 //!
-//! Training runs in a [`TrainPool`], so the driver's own thread is always free to answer. A finished update is
-//! written to the store first and uploaded at once; that it becomes durable goes on beside the upload, since
-//! until then the worst that a power failure costs is the training, which can be repeated.
+//! Training runs in a [`TrainPool`], so the driver's own thread can always answer. A finished update is saved first and then
+//! uploaded at once; it is synced to the disk beside the upload. Until then a power failure costs at most the training, which
+//! can be repeated.
 
 mod notice;
 mod persist;
@@ -29,96 +29,113 @@ use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use crate::store::{Store, StoreError};
 use crate::task::{Task, TestSamples};
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
-use persist::{Unforgotten, Unsaved, failed};
+use persist::{Unforgotten, Unsaved};
 use training::{Finished, Training};
-use wait::{attempt, pause, receive, rest, tick};
+use wait::{after, at, attempt, receive, tick};
 
 pub use notice::Notice;
 
-/// So long after its last round a client counts as at rest.
-const REST: Duration = Duration::from_secs(1);
+/// Quiet time after a round until the client counts as idle.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// What a client brings to a run.
 #[derive(Clone)]
 pub struct Participant {
-    /// Its identity.
+    /// Its id.
     pub client: ClientId,
-    /// Its data.
+    /// Its training samples.
     pub data: View,
-    /// So many more training samples cannot be used and were left out when its data was read.
+    /// Number of training samples that were skipped as unusable when its data was read.
     pub skipped: u64,
     /// Its test samples, for runs that ask for tests.
     pub tests: TestSamples,
-    /// Whether it is in a state to train.
+    /// Whether the device is eligible to train.
     pub sensors: Sensors,
-    /// Where it trains.
+    /// The processor that it trains on.
     pub backend: Backend,
-    /// Who trains.
+    /// The threads that train.
     pub pool: TrainPool,
-    /// Called once when nothing has been in hand for a while after a round.
+    /// Called once when the client has been idle for a while after a round.
     pub at_rest: fn(),
-    /// How often [`Notice::Progress`] is told while training; never without it.
+    /// Interval of [`Notice::Progress`] while training; without it, there is none.
     pub progress: Option<Duration>,
-    /// How often [`Notice::Alive`] is told as long as the client gets on; never without it.
+    /// Interval of [`Notice::Alive`] while the client makes progress; without it, there is none.
     pub alive: Option<Duration>,
 }
 
-/// Why a client cannot go on. The user's to mend.
+/// Why a client cannot go on. The owner of the device has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// The state directory fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server is not the one that is trusted, which this client has not found yet, or the network cannot be used at all.
+    /// Another server than the trusted one answers, and this process has not met the trusted one; or the network cannot be used.
     #[error(transparent)]
     Connect(ConnectError),
 }
 
-/// Takes part in runs of one server until it says that the run is over, or `stop` turns true.
+/// Where notices go.
+pub type NoticeSink<'a> = &'a mut (dyn FnMut(Notice) + Send);
+
+/// Takes part in the runs of one server until the session ends, or `stop` turns true.
 pub async fn take_part<C: Connector, S: Store>(
     participant: Participant,
     connector: C,
     mut store: S,
     stop: watch::Receiver<bool>,
-    notice: &mut (dyn FnMut(Notice) + Send),
+    notice: NoticeSink<'_>,
 ) -> Result<SessionEnd, DriverError> {
     let started = Instant::now();
-    let device = DeviceProfile::of(participant.client, &participant.data, participant.skipped);
-    let session = Session::new(device, store.pending()?, started.elapsed());
+    let profile = DeviceProfile::of(participant.client, &participant.data, participant.skipped);
+    let session = Session::new(profile, store.pending()?, started.elapsed());
     let (finished, trained) = mpsc::unbounded_channel();
-    let mut driver = Driver::new(participant, session, Training::new(finished));
-    let result = driver.run(started, connector, &mut store, stop, trained, notice).await;
-    driver.leave().await;
+    let mut driver = Driver::new(participant, session, connector, store, Training::new(finished), notice);
+    let result = driver.run(started, stop, trained).await;
+    driver.shut_down().await;
     result
 }
 
-struct Driver {
+struct Driver<'a, C, S> {
     participant: Participant,
     session: Session,
-    link: Option<Channel>,
+    connector: C,
+    store: S,
+    notice: NoticeSink<'a>,
+    channel: Option<Channel>,
     connecting: Option<JoinHandle<Result<Channel, ConnectError>>>,
-    /// Whether the server has taken this client since the process began.
+    /// Whether the server has admitted this client since the process began.
     welcomed: bool,
+    /// The newest task received: its round and its broadcast.
     task: Option<(u32, Bytes)>,
     training: Training,
-    /// To the server this client is still training.
+    /// The server believes that this task is still training.
     unsaved: Option<Unsaved>,
     unforgotten: Option<Unforgotten>,
-    /// What makes the update durable that was kept last.
+    /// Syncs the update that was saved last.
     syncing: Option<JoinHandle<()>>,
-    /// The server whose connection is gone, and why, until that was told.
+    /// The server whose connection was lost and why, until a notice has reported it.
     lost: Option<(String, String)>,
-    /// When the client will count as at rest.
-    rest: Option<tokio::time::Instant>,
-    outcome: Option<SessionEnd>,
+    /// When the client will count as idle.
+    idle_at: Option<tokio::time::Instant>,
+    end: Option<SessionEnd>,
 }
 
-impl Driver {
-    fn new(participant: Participant, session: Session, training: Training) -> Self {
+impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
+    fn new(
+        participant: Participant,
+        session: Session,
+        connector: C,
+        store: S,
+        training: Training,
+        notice: NoticeSink<'a>,
+    ) -> Self {
         Self {
             participant,
             session,
-            link: None,
+            connector,
+            store,
+            notice,
+            channel: None,
             connecting: None,
             welcomed: false,
             task: None,
@@ -127,57 +144,51 @@ impl Driver {
             unforgotten: None,
             syncing: None,
             lost: None,
-            rest: None,
-            outcome: None,
+            idle_at: None,
+            end: None,
         }
     }
 
-    /// Takes part until there is an outcome.
-    async fn run<C: Connector, S: Store>(
+    /// Takes part until the session ends.
+    async fn run(
         &mut self,
         started: Instant,
-        connector: C,
-        store: &mut S,
         mut stop: watch::Receiver<bool>,
         mut trained: mpsc::UnboundedReceiver<Box<Finished>>,
-        notice: &mut (dyn FnMut(Notice) + Send),
     ) -> Result<SessionEnd, DriverError> {
         let mut alive = self.participant.alive.map(tokio::time::interval);
         let mut watchdog = Watchdog::default();
         loop {
-            self.act(started.elapsed(), &connector, store, notice)?;
-            if let Some(outcome) = self.outcome.take() {
-                return Ok(outcome);
+            self.act(started.elapsed())?;
+            if let Some(end) = self.end.take() {
+                return Ok(end);
             }
             let wake = self
                 .session
                 .deadline()
                 .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
             let event = tokio::select! {
-                result = attempt(&mut self.connecting) => self.connected(result, notice)?,
-                incoming = receive(&mut self.link) => self.incoming(incoming, notice),
-                Some(result) = trained.recv() => self.trained(*result, store, notice),
+                result = attempt(&mut self.connecting) => self.connected(result)?,
+                incoming = receive(&mut self.channel) => self.incoming(incoming),
+                Some(result) = trained.recv() => self.trained(*result),
                 () = tokio::time::sleep(wake) => Some(Event::Tick),
-                () = rest(self.unsaved.as_ref().map(|unsaved| unsaved.again)) => {
-                    let unsaved = self.unsaved.take();
-                    unsaved.and_then(|unsaved| self.save(unsaved.held, unsaved.result, true, store, notice))
-                }
-                () = rest(self.unforgotten.as_ref().map(|unforgotten| unforgotten.again)) => {
-                    self.forget_again(store, notice)?;
+                () = at(self.unsaved.as_ref().map(|unsaved| unsaved.retry_at)) => self.retry_save(),
+                () = at(self.unforgotten.as_ref().map(|unforgotten| unforgotten.retry_at)) => {
+                    self.retry_forget()?;
                     None
                 }
-                () = rest(self.rest) => {
-                    self.rest = None;
+                () = at(self.idle_at) => {
+                    self.idle_at = None;
                     (self.participant.at_rest)();
                     None
                 }
-                () = pause(self.training.progress().and(self.participant.progress)) => {
-                    self.training.progress().into_iter().for_each(|progress| notice(Notice::Progress(progress)));
+                () = after(self.training.progress().and(self.participant.progress)) => {
+                    self.training.progress().into_iter().for_each(|progress| (self.notice)(Notice::Progress(progress)));
                     None
                 }
                 () = tick(&mut alive) => {
-                    if watchdog.advanced(self.training.beats()) {
-                        notice(Notice::Alive);
+                    if watchdog.advanced(self.training.steps()) {
+                        (self.notice)(Notice::Alive);
                     }
                     None
                 }
@@ -193,28 +204,23 @@ impl Driver {
                     && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
                 {
                     let retry = next.saturating_sub(started.elapsed());
-                    notice(Notice::Disconnected { server, reason, retry });
+                    (self.notice)(Notice::Disconnected { server, reason, retry });
                 }
             }
         }
     }
 
-    fn act<C: Connector, S: Store>(
-        &mut self,
-        now: Duration,
-        connector: &C,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Result<(), DriverError> {
+    /// Carries out the session's actions.
+    fn act(&mut self, now: Duration) -> Result<(), DriverError> {
         while let Some(action) = self.session.poll() {
             debug!(?action);
             match action {
                 Action::Connect => {
-                    let mut connector = connector.clone();
+                    let mut connector = self.connector.clone();
                     self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
                 }
                 Action::Send(message) => self.send(Outgoing::Message(Box::new(message))),
-                Action::Upload(header) => match store.payload() {
+                Action::Upload(header) => match self.store.payload() {
                     Ok(payload) => self.send(Outgoing::Update(Box::new(header), payload)),
                     Err(error) => {
                         warn!("the finished update of round {} cannot be read: {error}", header.round);
@@ -225,60 +231,56 @@ impl Driver {
                 Action::Train { round, work, spec } => {
                     if let Err(reason) = self.participant.sensors.check(self.session.conditions()) {
                         self.task = None;
-                        notice(Notice::Ineligible { round, reason });
+                        (self.notice)(Notice::Ineligible { round, reason });
                         self.session.handle(now, Event::Ineligible { round, reason });
                         continue;
                     }
-                    self.rest = None;
-                    notice(Notice::Training { round, work });
-                    if let Some(event) = self.train(round, work, spec, store, notice) {
+                    self.idle_at = None;
+                    (self.notice)(Notice::Training { round, work });
+                    if let Some(event) = self.train(round, work, spec) {
                         self.session.handle(now, event);
                     }
                 }
                 Action::Cancel => {
                     self.training.cancel();
-                    let unsaved = self.unsaved.take().filter(|unsaved| unsaved.result.personal.is_some());
-                    if let Some(Unsaved { held, .. }) = unsaved {
-                        warn!("the personal model of round {} is lost: it found no room in time", held.round);
+                    let unsaved = self.unsaved.take().filter(|unsaved| unsaved.output.personal.is_some());
+                    if let Some(Unsaved { id, .. }) = unsaved {
+                        warn!("the personal model of round {} is lost: the disk stayed full", id.round);
                     }
                 }
                 Action::Forget { round, verdict } => {
-                    self.rest = Some(tokio::time::Instant::now() + REST);
-                    self.forget(round, verdict.clone(), store, notice)?;
+                    self.idle_at = Some(tokio::time::Instant::now() + IDLE_AFTER);
+                    self.forget(round, verdict.clone())?;
                     if let Some(verdict) = verdict {
-                        notice(Notice::Receipt { round, verdict });
+                        (self.notice)(Notice::Receipt { round, verdict });
                     }
                 }
-                Action::NotifyVerdict { round, verdict } => notice(Notice::Receipt { round, verdict }),
-                // The loop ends with the outcome that follows, and hangs up.
+                Action::NotifyVerdict { round, verdict } => (self.notice)(Notice::Receipt { round, verdict }),
+                // The session's end follows, and shutting down closes the connection.
                 Action::Disconnect => {}
-                Action::Finish(outcome) => self.outcome = Some(outcome),
+                Action::Finish(end) => self.end = Some(end),
             }
         }
         Ok(())
     }
 
-    /// What is sent into a connection that is gone is moot: the session hears of that next.
+    /// Sends, unless the connection is lost: the session learns of that next.
     fn send(&mut self, outgoing: Outgoing) {
-        if let Some(link) = &self.link {
-            let _ = link.outgoing.send(outgoing);
+        if let Some(channel) = &self.channel {
+            let _ = channel.outgoing.send(outgoing);
         }
     }
 
-    fn connected(
-        &mut self,
-        result: Result<Channel, ConnectError>,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Result<Option<Event>, DriverError> {
+    fn connected(&mut self, result: Result<Channel, ConnectError>) -> Result<Option<Event>, DriverError> {
         match result {
-            Ok(link) => {
-                notice(Notice::Connected { server: link.server.clone() });
-                self.link = Some(link);
+            Ok(channel) => {
+                (self.notice)(Notice::Connected { server: channel.server.clone() });
+                self.channel = Some(channel);
                 self.task = None;
                 Ok(Some(Event::Connected))
             }
             Err(error) => {
-                // Where this client's server was a while ago another one may answer for a while, as after a change of networks.
+                // After a change of networks another server may answer for a while at the trusted server's address.
                 let passes = self.welcomed || !matches!(error, ConnectError::Untrusted { .. });
                 let Some(server) = error.server().filter(|_| passes) else {
                     return Err(DriverError::Connect(error));
@@ -290,56 +292,49 @@ impl Driver {
         }
     }
 
-    fn incoming(&mut self, incoming: Incoming, notice: &mut (dyn FnMut(Notice) + Send)) -> Option<Event> {
+    fn incoming(&mut self, incoming: Incoming) -> Option<Event> {
         Some(match incoming {
             Incoming::Message(message) => {
                 match &message {
                     ToClient::Welcome { spec, .. } => {
                         self.welcomed = true;
-                        notice(Notice::Joined { spec: spec.clone() });
+                        (self.notice)(Notice::Joined { spec: spec.clone() });
                     }
                     ToClient::Refused(refusal) if refusal.may_pass() => {
-                        notice(Notice::TurnedBack { refusal: refusal.clone() });
+                        (self.notice)(Notice::TurnedBack { refusal: refusal.clone() });
                     }
-                    ToClient::ServerKey { key } => notice(Notice::ServerKey { key: *key }),
+                    ToClient::ServerKey { key } => (self.notice)(Notice::ServerKey { key: *key }),
                     _ => {}
                 }
                 Event::Message(message)
             }
             Incoming::Arriving { round, received, total } => {
-                notice(Notice::Receiving { round, received, total });
+                (self.notice)(Notice::Receiving { round, received, total });
                 return None;
             }
             Incoming::Task { round, work, payload } => {
-                // Tasks come on streams of their own: an older one may be overtaken.
+                // Each task comes on a stream of its own, so a newer one may arrive first.
                 if self.task.as_ref().is_none_or(|(newest, _)| *newest <= round) {
                     self.task = Some((round, payload));
                 }
                 Event::Message(ToClient::Task { round, work })
             }
             Incoming::Closed { reason } => {
-                let server = self.link.take().map(|link| link.server).unwrap_or_default();
+                let server = self.channel.take().map(|channel| channel.server).unwrap_or_default();
                 self.lost = Some((server, reason.clone()));
                 Event::Disconnected { reason }
             }
         })
     }
 
-    /// Begins a task, or says why it cannot: of what the algorithm has kept in a run, that run alone depends.
-    fn train<S: Store>(
-        &mut self,
-        round: u32,
-        work: TaskKind,
-        spec: Box<RunSpec>,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Option<Event> {
+    /// Begins a task. Client state that cannot be read fails the task, not the process: it concerns only its run.
+    fn train(&mut self, round: u32, work: TaskKind, spec: Box<RunSpec>) -> Option<Event> {
         let (_, broadcast) = self.task.take().filter(|(of, _)| *of == round)?;
-        let local = match store.client_state(spec.run) {
+        let local = match self.store.client_state(spec.run) {
             Ok(local) => local,
-            Err(error) => return Some(failed(round, error.to_string(), notice)),
+            Err(error) => return Some(self.failed(round, error.failure())),
         };
-        let held = TaskId { run: spec.run, round };
+        let id = TaskId { run: spec.run, round };
         let task = Task {
             local,
             spec,
@@ -351,7 +346,7 @@ impl Driver {
             backend: self.participant.backend.clone(),
             broadcast,
         };
-        self.training.begin(&self.participant.pool, held, task);
+        self.training.begin(&self.participant.pool, id, task);
         None
     }
 }

@@ -1,4 +1,4 @@
-//! What the driver tells whoever watches.
+//! Notices: what the driver reports while it takes part.
 
 use std::time::Duration;
 
@@ -7,105 +7,106 @@ use shared::identity::PublicKey;
 use shared::message::{Progress, Refusal, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
+use crate::failure::Failure;
+
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// A connection was made.
     Connected {
-        /// Where to.
+        /// The server's address.
         server: String,
     },
-    /// There is no connection, or it is gone; the client tries again after `retry`.
+    /// There is no connection, or it was lost; the client tries again after `retry`.
     Disconnected {
-        /// Where to.
+        /// The server's address.
         server: String,
         /// Why.
         reason: String,
-        /// Until the next attempt.
+        /// Time until the next attempt.
         retry: Duration,
     },
-    /// The server does not take the client now, and may later: the client comes again.
+    /// The server does not admit the client yet; the client tries again.
     TurnedBack {
         /// Why.
         refusal: Refusal,
     },
-    /// The server has another key from now on.
+    /// The server has a new key.
     ServerKey {
-        /// The new one.
+        /// The new key.
         key: PublicKey,
     },
-    /// The server takes the client into its run.
+    /// The server admitted the client to its run.
     Joined {
         /// The run's specification.
         spec: Box<RunSpec>,
     },
-    /// A task is coming in.
+    /// A task is being received.
     Receiving {
         /// The round.
         round: u32,
-        /// Bytes of the broadcast that are here.
+        /// Bytes of the broadcast received so far.
         received: u64,
-        /// Bytes that it has.
+        /// Bytes of the whole broadcast.
         total: u64,
     },
-    /// Work on a task begins.
+    /// A task begins.
     Training {
         /// The round.
         round: u32,
-        /// What is to be done.
+        /// What the task asks for.
         work: TaskKind,
     },
-    /// Training goes on; told as often as [`Participant::progress`](super::Participant::progress) says.
+    /// Training advances; reported every [`Participant::progress`](super::Participant::progress).
     Progress(Progress),
-    /// The client gets on: it has nothing to do, or its task has come further since this was told last. Told as often as
-    /// [`Participant::alive`](super::Participant::alive) says.
+    /// The client is idle, or its task has advanced since the last keep-alive; reported every
+    /// [`Participant::alive`](super::Participant::alive).
     Alive,
-    /// Work on a task ended.
+    /// A task is finished.
     Trained {
         /// The round.
         round: u32,
-        /// What was done.
+        /// What the task asked for.
         work: TaskKind,
-        /// How it went.
+        /// How the training went.
         report: TrainReport,
         /// Bytes of the update.
         bytes: usize,
     },
-    /// The device is not in a state to do what it was asked for.
+    /// The device does not meet the run's conditions for training now.
     Ineligible {
         /// The round.
         round: u32,
-        /// What is in the way.
+        /// Which condition is not met.
         reason: Ineligible,
     },
-    /// There is no room on the disk for the finished update, or for the personal model that was made with it: both stay in
-    /// memory, nothing is sent, and it is tried again until there is.
+    /// The disk is full: the finished update, and a personal model made with it, stay in memory. Saving is retried, and
+    /// nothing is sent before it succeeds.
     NoRoom {
         /// The round.
         round: u32,
-        /// What the disk says.
+        /// The disk's error.
         reason: String,
     },
-    /// There is no room on the disk for what the algorithm keeps after a round that is settled: it stays in the outbox, and is
-    /// tried again until there is.
+    /// The disk is full: the client state of an acknowledged round stays in the outbox. Moving it is retried.
     NoRoomForState {
         /// The round.
         round: u32,
-        /// What the disk says.
+        /// The disk's error.
         reason: String,
     },
-    /// Training failed.
+    /// A task failed.
     Failed {
         /// The round.
         round: u32,
-        /// Why.
-        reason: String,
+        /// What went wrong, and who can fix it.
+        failure: Failure,
     },
-    /// The server said what became of the update.
+    /// The server's verdict on an update.
     Receipt {
         /// The round.
         round: u32,
-        /// What it said.
+        /// The verdict.
         verdict: Verdict,
     },
 }

@@ -1,4 +1,4 @@
-//! What was trained is kept in the store before anybody hears of it, until the server has said what became of it.
+//! Saves each update durably before it is announced, and keeps it until the server acknowledges it.
 
 use std::time::Duration;
 
@@ -7,146 +7,125 @@ use tracing::warn;
 
 use super::training::Finished;
 use super::{Driver, Notice};
+use crate::failure::Failure;
 use crate::session::Event;
 use crate::store::{Store, StoreError};
 use crate::task::TaskOutput;
+use crate::transport::Connector;
 
-/// Training that took less is repeated after a power failure rather than synced after every round: memory
-/// cards wear out by it. A crash of the process loses neither. The [store](crate::store) and `edge-client
-/// --help` promise as much.
-const WORTH_A_SYNC: Duration = Duration::from_secs(1);
+/// An update that took less time to train is not synced: after a power failure it is trained again, which wears a memory card
+/// less than a sync in every round. A crash of the process loses neither. The [store](crate::store) and `edge-client --help`
+/// promise this.
+const MIN_SYNCED_TRAINING: Duration = Duration::from_secs(1);
 
-/// How often a full disk is tried again.
-const ROOM_AGAIN: Duration = Duration::from_secs(2);
+/// Interval between attempts to write to a full disk.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What was trained, and finds no room in the store.
+/// A finished task that the store has no room for.
 pub(super) struct Unsaved {
-    pub(super) held: TaskId,
-    pub(super) result: TaskOutput,
-    /// When it is tried again.
-    pub(super) again: tokio::time::Instant,
+    pub(super) id: TaskId,
+    pub(super) output: TaskOutput,
+    pub(super) retry_at: tokio::time::Instant,
 }
 
-/// An update that nobody waits for any more, while there is no room to put away what the algorithm keeps with it.
+/// An acknowledged update whose client state the store has no room for.
 pub(super) struct Unforgotten {
     round: u32,
     verdict: Option<Verdict>,
-    /// When it is tried again.
-    pub(super) again: tokio::time::Instant,
+    pub(super) retry_at: tokio::time::Instant,
 }
 
-impl Driver {
-    pub(super) fn trained<S: Store>(
-        &mut self,
-        finished: Finished,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Option<Event> {
-        let (held, result) = self.training.ended(finished)?;
+fn next_retry() -> tokio::time::Instant {
+    tokio::time::Instant::now() + RETRY_INTERVAL
+}
+
+impl<C: Connector, S: Store> Driver<'_, C, S> {
+    /// Takes a finished task in.
+    pub(super) fn trained(&mut self, finished: Finished) -> Option<Event> {
+        let (id, result) = self.training.finish(finished)?;
         match result {
-            Ok(result) => self.save(held, result, false, store, notice),
-            Err(reason) => Some(failed(held.round, reason, notice)),
+            Ok(output) => self.save(id, output, false),
+            Err(failure) => Some(self.failed(id.round, failure)),
         }
     }
 
-    /// Keeps what was trained, now or, if there is no room, as soon as there is. `again`: it was tried before. The personal model
-    /// comes first: where nothing is trained any more, the server counts how good it is and will not ask for it again.
-    pub(super) fn save<S: Store>(
-        &mut self,
-        held: TaskId,
-        mut result: TaskOutput,
-        again: bool,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Option<Event> {
-        let round = held.round;
-        let kept =
-            result.personal.as_deref().map_or(Ok(()), |personal| store.save_personal(held.run, personal));
-        match kept {
-            // The others have use for what was trained all the same, and another model is made in a later round.
-            Err(error) if result.work.train => warn!("the personal model of round {round} is lost: {error}"),
-            Err(error) if error.is_full() => return self.later(held, result, again, &error, notice),
-            Err(error) => return Some(failed(round, error.to_string(), notice)),
+    /// Saves a finished task, now or as soon as the disk has room. `retry`: this is not the first attempt. The personal model
+    /// comes first: in a round without training the server counts the model's test and never asks for it again.
+    pub(super) fn save(&mut self, id: TaskId, mut output: TaskOutput, retry: bool) -> Option<Event> {
+        let round = id.round;
+        let saved =
+            output.personal.as_deref().map_or(Ok(()), |model| self.store.save_personal(id.run, model));
+        match saved {
+            // The update is of use to the others all the same, and a later round makes another personal model.
+            Err(error) if output.work.train => warn!("the personal model of round {round} is lost: {error}"),
+            Err(error) => return self.unsaved(id, output, retry, &error),
             Ok(()) => {}
         }
-        result.personal = None;
-        match store.save(held, &result.report, &result.update, result.local.as_deref()) {
-            Ok(()) => {
-                // One that was held before was forgotten with that.
-                self.unforgotten = None;
-                if result.report.duration >= WORTH_A_SYNC {
-                    let sync = store.sync_handle();
-                    // One that still runs has nothing left to do that this one does not.
-                    self.syncing = Some(tokio::task::spawn_blocking(move || {
-                        if let Err(error) = sync() {
-                            warn!("the update is kept, but not safe from a power failure: {error}");
-                        }
-                    }));
-                }
-                let (work, bytes) = (result.work, result.update.len());
-                notice(Notice::Trained { round, work, report: result.report, bytes });
-                let keeps = result.local.is_some();
-                Some(Event::Trained { round, outcome: Ok(result.report), keeps })
-            }
-            Err(error) if error.is_full() => self.later(held, result, again, &error, notice),
-            Err(error) => Some(failed(round, error.to_string(), notice)),
+        output.personal = None;
+        let TaskOutput { work, report, update, local, .. } = &output;
+        if let Err(error) = self.store.save(id, report, update, local.as_deref()) {
+            return self.unsaved(id, output, retry, &error);
         }
+        // Saving has dropped the update before this one.
+        self.unforgotten = None;
+        let (report, keeps) = (*report, local.is_some());
+        if report.duration >= MIN_SYNCED_TRAINING {
+            let sync = self.store.sync_handle();
+            // An earlier sync that still runs has nothing left to do.
+            self.syncing = Some(tokio::task::spawn_blocking(move || {
+                if let Err(error) = sync() {
+                    warn!("the update is saved, but a power failure may lose it: {error}");
+                }
+            }));
+        }
+        (self.notice)(Notice::Trained { round, work: *work, report, bytes: update.len() });
+        Some(Event::Trained { round, outcome: Ok(report), keeps })
     }
 
-    /// There was no room.
-    fn later(
-        &mut self,
-        held: TaskId,
-        result: TaskOutput,
-        again: bool,
-        error: &StoreError,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Option<Event> {
-        if !again {
-            notice(Notice::NoRoom { round: held.round, reason: error.to_string() });
+    /// The task's output cannot be saved: retries on a full disk, fails on any other error.
+    fn unsaved(&mut self, id: TaskId, output: TaskOutput, retry: bool, error: &StoreError) -> Option<Event> {
+        if !error.is_full() {
+            return Some(self.failed(id.round, error.failure()));
         }
-        let again = tokio::time::Instant::now() + ROOM_AGAIN;
-        self.unsaved = Some(Unsaved { held, result, again });
+        if !retry {
+            (self.notice)(Notice::NoRoom { round: id.round, reason: error.to_string() });
+        }
+        self.unsaved = Some(Unsaved { id, output, retry_at: next_retry() });
         None
     }
 
-    /// Lets go of the update of this round, of which this became, now or, if there is no room, as soon as there is.
-    pub(super) fn forget<S: Store>(
-        &mut self,
-        round: u32,
-        verdict: Option<Verdict>,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Result<(), StoreError> {
-        let told = self.unforgotten.take();
-        match store.forget(verdict.as_ref()) {
+    /// Saves again what found no room.
+    pub(super) fn retry_save(&mut self) -> Option<Event> {
+        let Unsaved { id, output, .. } = self.unsaved.take()?;
+        self.save(id, output, true)
+    }
+
+    /// Drops the update of `round`, on which this is the verdict, now or as soon as the disk has room for its client state.
+    pub(super) fn forget(&mut self, round: u32, verdict: Option<Verdict>) -> Result<(), StoreError> {
+        let retry = self.unforgotten.take().is_some();
+        match self.store.forget(verdict.as_ref()) {
             Err(error) if error.is_full() => {
-                if told.is_none() {
-                    notice(Notice::NoRoomForState { round, reason: error.to_string() });
+                if !retry {
+                    (self.notice)(Notice::NoRoomForState { round, reason: error.to_string() });
                 }
-                let again = tokio::time::Instant::now() + ROOM_AGAIN;
-                self.unforgotten = Some(Unforgotten { round, verdict, again });
+                self.unforgotten = Some(Unforgotten { round, verdict, retry_at: next_retry() });
                 Ok(())
             }
             done => done,
         }
     }
 
-    /// Tries again what found no room.
-    pub(super) fn forget_again<S: Store>(
-        &mut self,
-        store: &mut S,
-        notice: &mut (dyn FnMut(Notice) + Send),
-    ) -> Result<(), StoreError> {
+    /// Drops again what found no room.
+    pub(super) fn retry_forget(&mut self) -> Result<(), StoreError> {
         match &self.unforgotten {
-            Some(Unforgotten { round, verdict, .. }) => self.forget(*round, verdict.clone(), store, notice),
+            Some(Unforgotten { round, verdict, .. }) => self.forget(*round, verdict.clone()),
             None => Ok(()),
         }
     }
-}
 
-/// A task came to nothing: whoever watches is told, and through the session the server.
-pub(super) fn failed(round: u32, reason: String, notice: &mut (dyn FnMut(Notice) + Send)) -> Event {
-    notice(Notice::Failed { round, reason: reason.clone() });
-    Event::Trained { round, outcome: Err(reason), keeps: false }
+    /// Reports a failed task, through the session also to the server.
+    pub(super) fn failed(&mut self, round: u32, failure: Failure) -> Event {
+        (self.notice)(Notice::Failed { round, failure: failure.clone() });
+        Event::Trained { round, outcome: Err(failure), keeps: false }
+    }
 }

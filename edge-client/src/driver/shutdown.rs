@@ -1,4 +1,4 @@
-//! How a client leaves: the server hears its last words, and what was kept is durable.
+//! Shutdown: delivers the last messages, and waits until the saved update is durable.
 
 use std::time::Duration;
 
@@ -6,21 +6,22 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::Driver;
-use crate::transport::{Channel, Incoming};
+use crate::store::Store;
+use crate::transport::{Channel, Connector, Incoming};
 
-/// So long the last messages may take: they may wait behind an update that the server has no room for.
-const LAST_WORDS: Duration = Duration::from_secs(4);
-/// So long the transport may take to end once nobody listens to it.
-const HANGING_UP: Duration = Duration::from_secs(3);
+/// Time for the last messages, which may queue behind an update that the server has no room for.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time for the transport to end once its receiver is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-impl Driver {
-    /// Ends what is under way, and waits for what is not to be lost by it.
-    pub(super) async fn leave(mut self) {
+impl<C: Connector, S: Store> Driver<'_, C, S> {
+    /// Cancels what is under way and waits for what must not be lost.
+    pub(super) async fn shut_down(mut self) {
         self.training.cancel();
         if let Some(attempt) = self.connecting.take() {
             attempt.abort();
         }
-        if let Some(Channel { outgoing, mut incoming, .. }) = self.link.take() {
+        if let Some(Channel { outgoing, mut incoming, .. }) = self.channel.take() {
             drop(outgoing);
             let closed = async {
                 while let Some(event) = incoming.recv().await {
@@ -29,14 +30,14 @@ impl Driver {
                     }
                 }
             };
-            if timeout(LAST_WORDS, closed).await.is_err() {
-                debug!("the server does not take the last messages: hanging up without them");
+            if timeout(FLUSH_TIMEOUT, closed).await.is_err() {
+                debug!("the server does not take the last messages: closing without them");
                 incoming.close();
-                let _ = timeout(HANGING_UP, async { while incoming.recv().await.is_some() {} }).await;
+                let _ = timeout(CLOSE_TIMEOUT, async { while incoming.recv().await.is_some() {} }).await;
             }
         }
         if let Some(syncing) = self.syncing.take() {
-            // What it has to say it has said.
+            // It has logged its own error.
             let _ = syncing.await;
         }
     }

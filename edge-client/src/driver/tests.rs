@@ -11,6 +11,7 @@ use shared::payload::Payload;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
+use crate::failure::Blame;
 use crate::store::{MemoryStore, SyncHandle};
 use crate::task::tests::{PERSONALISE, personal_run};
 
@@ -232,6 +233,38 @@ async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
     assert_eq!(failed, 2, "{told:?}");
 }
 
+#[tokio::test]
+async fn a_device_whose_classes_are_not_the_runs_ends_and_says_whose_fault_it_is() {
+    let (link, mut server) = connection();
+    let served = async {
+        assert!(matches!(server.message().await, ToServer::Hello(_)));
+        let mut spec = spec();
+        spec.data.shape = vec![1, 2, 2];
+        spec.data.class_names = vec!["cat".to_owned(), "dog".to_owned()];
+        server.says(ToClient::Welcome { spec, wants: None });
+        let task = Incoming::Task { round: 1, work: TaskKind::TRAIN, payload: Bytes::new() };
+        server.incoming.send(task).unwrap();
+        assert!(matches!(server.message().await, ToServer::Failed { round: 1, .. }));
+        assert_eq!(server.message().await, ToServer::Goodbye);
+        drop(server);
+    };
+    let data = Dataset::new(vec![1, 2, 2], vec![0; 8], vec![0_u8, 1], 2).unwrap();
+    let data = View::whole(Arc::new(data.named(vec!["dog".to_owned(), "cat".to_owned()])));
+    let participant = Participant { data, ..participant() };
+    let (attempts, (_stop, stopped)) = (Attempts::new([Ok(link)]), watch::channel(false));
+    let mut told = Vec::new();
+    let mut notice = |notice: Notice| told.push(notice);
+    let takes_part = Box::pin(take_part(participant, attempts, Failing::default(), stopped, &mut notice));
+    let (result, ()) = together(takes_part, served).await;
+    let Ok(SessionEnd::Unfit(failure)) = result else { panic!("{result:?}") };
+    assert_eq!((failure.blame, failure.permanent), (Blame::Owner, true));
+    assert!(failure.reason.contains("--classes"), "{failure}");
+    assert!(
+        told.iter()
+            .any(|notice| matches!(notice, Notice::Failed { round: 1, failure: of } if *of == failure))
+    );
+}
+
 fn stranger() -> ConnectError {
     let key = |byte| shared::identity::SecretKey::from_bytes([byte; 32]).public();
     ConnectError::Untrusted { server: "lab:4433".to_owned(), found: key(2), trusted: key(1) }
@@ -304,19 +337,22 @@ async fn a_server_that_takes_no_last_words_is_left_without_them() {
 async fn a_client_does_not_end_before_its_update_is_durable() {
     let (release, released) = std::sync::mpsc::channel();
     let durable = Arc::new(AtomicBool::new(false));
-    let mut store = Failing { durable: Mutex::new(Some((released, durable.clone()))), ..Failing::default() };
+    let store = Failing { durable: Mutex::new(Some((released, durable.clone()))), ..Failing::default() };
     let device = DeviceProfile::of(participant().client, &participant().data, 0);
     let (finished, _) = unbounded_channel();
     let session = Session::new(device, None, Duration::ZERO);
-    let mut driver = Driver::new(participant(), session, Training::new(finished));
+    let mut notice = |_| ();
+    let connector = Attempts::new([]);
+    let mut driver =
+        Driver::new(participant(), session, connector, store, Training::new(finished), &mut notice);
     let report = TrainReport { duration: Duration::from_secs(3600), ..TrainReport::default() };
     let update = Bytes::from_static(b"update").into();
     let result =
         crate::task::TaskOutput { work: TaskKind::TRAIN, report, update, local: None, personal: None };
     let held = TaskId { run: spec().run, round: 1 };
-    assert!(driver.save(held, result, false, &mut store, &mut |_| {}).is_some());
+    assert!(driver.save(held, result, false).is_some());
     let left = async {
-        driver.leave().await;
+        driver.shut_down().await;
         durable.load(Ordering::SeqCst)
     };
     let (durable, ()) = tokio::join!(left, async { release.send(()).unwrap() });

@@ -1,4 +1,4 @@
-//! The task in training: on the pool's threads, watched and cancelled from here.
+//! The task in training: runs on the pool's threads, is watched and cancelled from the driver.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -8,79 +8,80 @@ use shared::message::{Progress, TaskId};
 use tokio::sync::mpsc;
 use tracing::error;
 
+use crate::failure::{Blame, Failure};
 use crate::pool::TrainPool;
-use crate::task::{self, Task, TaskHandle, TaskOutput};
+use crate::task::{Task, TaskHandle, TaskOutput, run_task};
 
-/// A task that came to its end.
+/// A finished task.
 pub(super) struct Finished {
     handle: Arc<TaskHandle>,
-    result: Result<TaskOutput, String>,
+    result: Result<TaskOutput, Failure>,
 }
 
 struct Running {
-    held: TaskId,
+    id: TaskId,
     handle: Arc<TaskHandle>,
 }
 
-/// At most one task.
+/// At most one running task.
 pub(super) struct Training {
     running: Option<Running>,
-    /// Boxed, since a channel has room for dozens from the start and there is at most one.
+    /// Boxed: a channel reserves room for dozens of messages, and at most one is sent at a time.
     finished: mpsc::UnboundedSender<Box<Finished>>,
 }
 
 impl Training {
-    /// No task. Those that end are sent to `finished`.
+    /// No task. Finished ones are sent to `finished`.
     pub(super) fn new(finished: mpsc::UnboundedSender<Box<Finished>>) -> Self {
         Self { running: None, finished }
     }
 
-    pub(super) fn begin(&mut self, pool: &TrainPool, held: TaskId, task: Task) {
+    pub(super) fn begin(&mut self, pool: &TrainPool, id: TaskId, task: Task) {
         let handle = Arc::new(TaskHandle::default());
-        self.running = Some(Running { held, handle: handle.clone() });
+        self.running = Some(Running { id, handle: handle.clone() });
         let finished = self.finished.clone();
         pool.submit(move |bench| {
-            let work = || task::run_task(&task, &handle, bench).map_err(|error| error.to_string());
-            let result = guarded(work);
+            let result = guarded(|| run_task(&task, &handle, bench).map_err(|error| error.failure()));
             let _ = finished.send(Box::new(Finished { handle, result }));
         });
     }
 
-    /// Asks the task to stop. Nobody waits for its end any more.
+    /// Asks the task to stop. Its result is dropped.
     pub(super) fn cancel(&mut self) {
         if let Some(running) = self.running.take() {
             running.handle.cancel();
         }
     }
 
-    /// How far it is, if there is one.
+    /// The progress of the running task.
     pub(super) fn progress(&self) -> Option<Progress> {
-        self.running.as_ref().map(|running| running.handle.progress(running.held.round))
+        self.running.as_ref().map(|running| running.handle.progress(running.id.round))
     }
 
-    /// A number that changes with every step of the task, if there is one.
-    pub(super) fn beats(&self) -> Option<u64> {
-        self.running.as_ref().map(|running| running.handle.beats())
+    /// A number that changes with every step of the running task.
+    pub(super) fn steps(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.handle.steps())
     }
 
-    /// A task came to its end; `None` if it was cancelled before.
-    pub(super) fn ended(&mut self, finished: Finished) -> Option<(TaskId, Result<TaskOutput, String>)> {
+    /// Takes a finished task in; `None` if it was cancelled before.
+    pub(super) fn finish(&mut self, finished: Finished) -> Option<(TaskId, Result<TaskOutput, Failure>)> {
         let Finished { handle, result } = finished;
         let running = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle))?;
-        Some((running.held, result))
+        Some((running.id, result))
     }
 }
 
-/// Does `work`. A panic in it is our bug, and one failed round: the server hears of it and the client goes
-/// on. What the work had in hand is dropped with it, so that nothing half-done is seen by anybody.
+/// Runs `work` and turns a panic, which is a bug, into a failed round: the server is told and the client goes on. Whatever the
+/// work held is dropped, so nobody sees half-finished data.
 ///
-/// In the `dist` profile a panic ends the process instead, with the message on standard error and a signal
-/// (`SIGABRT`): whoever supervises the program starts it again, and it joins again.
-fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// In the `dist` profile a panic ends the process instead, with its message on standard error and `SIGABRT`; the supervisor
+/// restarts the program, which joins again.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let what = message(&*panic);
         error!("training panicked: {what}");
-        Err(format!("internal error: training panicked ({what}); please report this"))
+        let reason = format!("internal error: training panicked ({what}); please report this");
+        Err(Failure::new(Blame::Program, reason))
     })
 }
 
@@ -95,17 +96,19 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_failed_round_with_its_message() {
-        type Job = fn() -> Result<(), String>;
+        type Job = fn() -> Result<(), Failure>;
         let panics: [(Job, &str); 3] = [
             (|| panic!("a constant"), "a constant"),
             (|| panic!("shape {}", std::hint::black_box(3)), "shape 3"),
             (|| panic::panic_any(7), "without a message"),
         ];
         for (work, said) in panics {
-            let reason = guarded(work).unwrap_err();
-            assert_eq!(reason, format!("internal error: training panicked ({said}); please report this"));
+            let failure = guarded(work).unwrap_err();
+            let reason = format!("internal error: training panicked ({said}); please report this");
+            assert_eq!((failure.reason, failure.blame), (reason, Blame::Program));
         }
-        assert_eq!(guarded(|| Ok::<_, String>(1)), Ok(1));
-        assert_eq!(guarded(|| Err::<(), _>("diverged".to_owned())), Err("diverged".to_owned()));
+        assert_eq!(guarded(|| Ok(1)), Ok(1));
+        let diverged = Failure::new(Blame::Server, "diverged");
+        assert_eq!(guarded(|| Err::<(), _>(diverged.clone())), Err(diverged));
     }
 }

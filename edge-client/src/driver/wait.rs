@@ -1,4 +1,4 @@
-//! What the driver's loop waits for, each of which may not be there: then its turn never comes.
+//! The futures that the driver's loop selects from. One that is not armed never resolves.
 
 use std::time::Duration;
 
@@ -6,33 +6,31 @@ use tokio::task::JoinHandle;
 
 use crate::transport::{Channel, ConnectError, Incoming};
 
-/// Resolves at the moment; never, without one.
-pub(super) async fn rest(moment: Option<tokio::time::Instant>) {
+/// Resolves at `moment`.
+pub(super) async fn at(moment: Option<tokio::time::Instant>) {
     match moment {
         None => std::future::pending().await,
         Some(moment) => tokio::time::sleep_until(moment).await,
     }
 }
 
-/// Resolves after this time; never, without one.
-pub(super) async fn pause(time: Option<Duration>) {
+/// Resolves after `time`.
+pub(super) async fn after(time: Option<Duration>) {
     match time {
         None => std::future::pending().await,
         Some(time) => tokio::time::sleep(time).await,
     }
 }
 
-/// Resolves when the interval says so; never, without one.
+/// Resolves at each tick of the interval.
 pub(super) async fn tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         None => std::future::pending().await,
-        Some(interval) => {
-            interval.tick().await;
-        }
+        Some(interval) => drop(interval.tick().await),
     }
 }
 
-/// The outcome of an attempt to connect; never, without one under way.
+/// The result of the connection attempt under way.
 pub(super) async fn attempt(
     connecting: &mut Option<JoinHandle<Result<Channel, ConnectError>>>,
 ) -> Result<Channel, ConnectError> {
@@ -46,14 +44,11 @@ pub(super) async fn attempt(
     }
 }
 
-/// The next thing from the server; never, without a connection.
-pub(super) async fn receive(link: &mut Option<Channel>) -> Incoming {
-    match link {
+/// The next event from the server.
+pub(super) async fn receive(channel: &mut Option<Channel>) -> Incoming {
+    let closed = || Incoming::Closed { reason: "the connection ended".to_owned() };
+    match channel {
         None => std::future::pending().await,
-        Some(link) => link
-            .incoming
-            .recv()
-            .await
-            .unwrap_or_else(|| Incoming::Closed { reason: "the connection ended".to_owned() }),
+        Some(channel) => channel.incoming.recv().await.unwrap_or_else(closed),
     }
 }

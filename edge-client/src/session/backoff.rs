@@ -1,4 +1,4 @@
-//! How long a client waits before it connects again.
+//! Exponential backoff with jitter, between attempts to connect.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub(super) const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// The longest delay.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// A server that has no room for an update cuts the connection on which it is offered: with a short delay after each welcome, a
-/// client would offer it several times a second. A connection that has lasted so long was cut by something else.
+/// A connection that lasted this long was not cut because of the update that the client offered on it. A server without room for
+/// an update cuts the connection: if each welcome reset the backoff, the client would offer it several times a second.
 pub(super) const LASTING: Duration = Duration::from_secs(5);
 
-/// The delay before the next attempt. It doubles with every attempt, then half of it is drawn at random, so that a fleet that
-/// lost its server does not come back in one instant.
+/// The delay before the next attempt. It doubles with every attempt, and half of it is random, so that a fleet that lost its
+/// server does not come back at once.
 #[derive(Debug)]
 pub(super) struct Backoff {
     attempts: u32,
@@ -27,28 +27,30 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
+    /// The backoff of a client, whose id seeds its jitter.
     pub(super) fn of(client: ClientId) -> Self {
         let jitter = Seed::root(0).derive_bytes("reconnect", client.as_bytes()).rng();
         Self { attempts: 0, welcomed: Duration::ZERO, jitter }
     }
 
-    /// The server welcomes the client.
+    /// The server welcomed the client.
     pub(super) fn welcomed(&mut self, now: Duration) {
         self.welcomed = now;
     }
 
-    /// A connection is gone on which the client was welcomed.
-    pub(super) fn connected_until(&mut self, now: Duration) {
+    /// A connection with a welcome was lost.
+    pub(super) fn disconnected(&mut self, now: Duration) {
         if now >= self.welcomed + LASTING {
-            self.shorten();
+            self.reset();
         }
     }
 
-    /// Client and server get on: the next one is the first again.
-    pub(super) fn shorten(&mut self) {
+    /// The next delay is the first one again.
+    pub(super) fn reset(&mut self) {
         self.attempts = 0;
     }
 
+    /// The delay before the next attempt.
     pub(super) fn next(&mut self) -> Duration {
         let full = (FIRST_DELAY * 2u32.saturating_pow(self.attempts.min(16))).min(MAX_DELAY);
         self.attempts += 1;

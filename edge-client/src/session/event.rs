@@ -1,28 +1,32 @@
-//! What goes into a session and what comes out.
+//! Events into a session, and actions out of it.
 
 use shared::data::View;
 use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{Progress, Refusal, TaskId, ToClient, ToServer, TrainReport, UpdateHeader, Verdict};
+use shared::message::{
+    Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+};
 use shared::spec::RunSpec;
 
-/// What the device brings to any run.
+use crate::failure::Failure;
+
+/// What a device tells the server of itself.
 #[derive(Clone, Debug)]
 pub struct DeviceProfile {
-    /// Its identity.
+    /// Its client id.
     pub client: ClientId,
-    /// Its number of training samples.
+    /// Number of its training samples.
     pub samples: u64,
     /// Shape of one sample.
     pub shape: Vec<u32>,
-    /// Number of classes its labels are drawn from.
+    /// Number of classes that its labels are drawn from.
     pub classes: u32,
-    /// So many more of its training samples cannot be used.
+    /// Number of training samples that it skips as unusable.
     pub skipped: u64,
 }
 
 impl DeviceProfile {
-    /// A device with these training samples, beside which it has `skipped` that cannot be used.
+    /// The profile of a device with these training samples, which skips `skipped` others.
     #[must_use]
     pub fn of(client: ClientId, data: &View, skipped: u64) -> Self {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
@@ -30,34 +34,34 @@ impl DeviceProfile {
     }
 }
 
-/// What goes in.
+/// What the driver reports to the session.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// [`Action::Connect`] succeeded.
     Connected,
-    /// [`Action::Connect`] failed, or the connection is gone.
+    /// [`Action::Connect`] failed, or the connection was lost.
     Disconnected {
         /// Why, for people.
         reason: String,
     },
-    /// A message from the server. The payload of a task is in the driver's hands.
+    /// A message from the server. The driver holds the payload of a task.
     Message(ToClient),
-    /// Training goes on.
+    /// Training advanced.
     Progressed(Progress),
     /// Training ended; the driver holds the update.
     Trained {
         /// The round.
         round: u32,
         /// How it went, or why there is no update.
-        outcome: Result<TrainReport, String>,
-        /// Whether the algorithm keeps something for the next round: that then depends on what becomes of the update.
+        outcome: Result<TrainReport, Failure>,
+        /// Whether client state goes with the update, which the verdict on the update then decides.
         keeps: bool,
     },
-    /// The device is not in a state to train, and has not begun.
+    /// The device does not meet the run's conditions, and has not begun.
     Ineligible {
         /// The round.
         round: u32,
-        /// What is in the way.
+        /// Which condition is not met.
         reason: Ineligible,
     },
     /// The held update cannot be read back.
@@ -73,7 +77,7 @@ pub enum Event {
     Stop,
 }
 
-/// What comes out.
+/// What the session asks of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Connect to the server.
@@ -82,34 +86,34 @@ pub enum Action {
     Send(ToServer),
     /// Send the held update.
     Upload(UpdateHeader),
-    /// Activity on the received task's payload.
+    /// Begin the task whose payload was received.
     Train {
         /// The round.
         round: u32,
-        /// What is to be done in it.
-        work: shared::message::TaskKind,
+        /// What the task asks for.
+        work: TaskKind,
         /// The run.
         spec: Box<RunSpec>,
     },
     /// Stop training; no [`Event::Trained`] is wanted for it.
     Cancel,
-    /// The held update is not needed any more.
+    /// Drop the held update.
     Forget {
         /// Its round.
         round: u32,
-        /// What became of it, if the server said so.
+        /// The server's verdict, if it sent one.
         verdict: Option<Verdict>,
     },
-    /// What became of an update that is not held any more: a newer task has overtaken the receipt.
+    /// Report the verdict on an update that a newer task has replaced.
     NotifyVerdict {
         /// Its round.
         round: u32,
-        /// What became of it.
+        /// The verdict.
         verdict: Verdict,
     },
     /// Close the connection.
     Disconnect,
-    /// Nothing more will happen.
+    /// The session is over.
     Finish(SessionEnd),
 }
 
@@ -118,22 +122,24 @@ pub enum Action {
 pub enum SessionEnd {
     /// The run is over.
     Completed {
-        /// Rounds that it had.
+        /// Number of its rounds.
         rounds: u32,
     },
-    /// The server does not take this client.
+    /// The server refuses this client.
     Refused(Refusal),
+    /// This device can never take part in the run as it is.
+    Unfit(Failure),
     /// The user stopped it.
     Stopped,
 }
 
-/// What the client has in hand. Its update or task belongs to the run it was given in.
+/// What the client is doing. A task belongs to the run that it was given in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Nothing.
     Idle,
-    /// A task in training.
+    /// Training.
     Training(TaskId),
-    /// A finished update without a receipt.
+    /// Holding a finished update that has no receipt yet.
     Holding(TaskId),
 }

@@ -1,9 +1,8 @@
 //! The session: the client's protocol state machine.
 //!
-//! It does no I/O and has no clock: messages, outcomes of the driver's work and `now` (time since any fixed
-//! moment) go in through [`Session::handle`], [`Action`]s come out of [`Session::poll`]. It survives any
-//! number of connections; what must survive a restart of the process is in the driver's
-//! [store](crate::store), and comes back in as [`Activity::Holding`].
+//! It does no I/O and has no clock. Messages, results of the driver's work and `now` (time since any fixed moment) go in
+//! through [`Session::handle`]; [`Action`]s come out of [`Session::poll`]. A session outlives its connections. What must
+//! survive a restart of the process lies in the driver's [store](crate::store) and comes back as [`Activity::Holding`].
 //!
 //! # Connection
 //!
@@ -11,37 +10,38 @@
 //! |---|---|---|---|
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
-//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | after a growing, jittered delay; a welcome makes it short again, but while an update is held only a connection that lasts |
-//! | `Greeting` | welcome | `Joined` | says what it leaves out, goes on with what it holds |
-//! | any | refused for a reason that may pass | same | the server hangs up: as disconnected |
+//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | backs off with jitter; a welcome resets the backoff, but while an update is held only a connection that lasts does |
+//! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds |
+//! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
 //! | `Leaving` | trained | `Over` | `Finish` |
-//! | any | refused for good, finished, stop | `Over` | `Finish` |
+//! | any | refused for good, finished, stop, permanent failure of a task | `Over` | `Finish` |
 //!
-//! A round after the last, in which devices make their personal models, may end before a slow one is done: what it tells
-//! nobody waits for any more, but the model is its own, and it takes its time.
+//! Devices make personal models in an extra round after the last one. The server may finish that round before a slow device has
+//! built its model; the device still completes it, but no longer reports it.
 //!
-//! # Activity
+//! # Work
 //!
 //! | in | on | goes to | and does |
 //! |---|---|---|---|
-//! | `Idle`, `Holding` | task | `Training` | `Forget` what is held, `Train` |
-//! | any | task before the welcome | same | keeps it until the welcome |
-//! | `Holding` what the algorithm keeps something with | task | same | keeps it until the receipt |
+//! | `Idle`, `Holding` | task | `Training` | `Forget` the held update, `Train` |
+//! | any | task before the welcome | same | keeps the task until the welcome |
+//! | `Holding` an update with client state | task | same | keeps the task until the receipt |
 //! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
 //! | `Training`, `Holding` | task of the same or an older round | same | |
 //! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
-//! | `Training` | not in a state to train | `Idle` | says not now; without a connection the task comes again |
-//! | `Training` | could not train | `Idle` | says failed, now or after the welcome that still wants it |
-//! | `Holding` | receipt, also before the welcome | `Idle` | `Forget`, and goes on with a task that waits for it |
-//! | `Training` | receipt of what a newer task made it let go of | same | `NotifyVerdict` |
-//! | `Holding` | the update cannot be read back | `Idle` | `Forget`, says failed |
+//! | `Training` | not eligible to train | `Idle` | sends ineligible; without a connection the task comes again |
+//! | `Training` | failed | `Idle` | sends failed, now or after the welcome that still wants it |
+//! | `Training` | failed for good | `Idle` | sends failed and goodbye, `Finish` |
+//! | `Holding` | receipt, also before the welcome | `Idle` | `Forget`, begins the task that waits for it |
+//! | `Training` | receipt of an update that a newer task replaced | same | `NotifyVerdict` |
+//! | `Holding` | the update cannot be read back | `Idle` | `Forget`, sends failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
 //!
-//! What the algorithm keeps with an update is true only if the update counts, and the next task is trained with what is true:
-//! hence the waiting, which ends, since every update has its receipt on the connection that it was sent on. A server that
-//! has counted an update and is asked with it again says so before the welcome; of one that it does not want and says
-//! nothing of, nothing is kept.
+//! Client state is committed only when its update is accepted, and the next task starts from committed state. A device with
+//! client state therefore waits for the receipt before it starts the next task; every update gets one, on the connection that
+//! it was sent on. A server that counted the update of an earlier connection sends the receipt before the welcome. An update
+//! the server neither wants nor mentions is dropped together with its state.
 
 mod backoff;
 mod event;
@@ -55,22 +55,23 @@ use shared::message::{
 };
 use shared::spec::RunSpec;
 
+use crate::failure::Failure;
 use backoff::{Backoff, MAX_DELAY};
 
 pub use event::{Action, Activity, DeviceProfile, Event, SessionEnd};
 
-/// A server may ask for heart-beats no faster than this.
-const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
+/// The shortest interval of heart-beats that a server can ask for.
+const MIN_HEARTBEAT: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnState {
-    /// Until this moment.
+    /// Backs off until this moment.
     Waiting(Duration),
     Connecting,
     Greeting,
     /// The next heart-beat is due at this moment.
     Joined(Duration),
-    /// The run is over, and the device finishes what it does for itself. Whether the server is still there.
+    /// The run is over, and the device finishes its personal model. Whether it is still connected.
     Leaving(bool),
     Over,
 }
@@ -79,43 +80,43 @@ enum ConnState {
 #[derive(Debug)]
 pub struct Session {
     device: DeviceProfile,
-    link: ConnState,
+    connection: ConnState,
     spec: Option<Box<RunSpec>>,
-    work: Activity,
+    activity: Activity,
     report: TrainReport,
-    /// Whether the algorithm keeps something with the held update, as far as is known.
+    /// Whether client state goes with the held update. True if unknown.
     keeps: bool,
     progress: Progress,
-    /// Whether the task in training is for the device itself, and nobody learns from it.
+    /// Whether the task in training makes a personal model and nothing else.
     personal: bool,
-    /// The round whose update a newer task has overtaken its receipt of.
+    /// The round of an update that a newer task replaced before its receipt came.
     overtaken: Option<u32>,
-    /// What the server asks of the device, on this connection.
+    /// The run's conditions for training, as received on this connection.
     conditions: Eligibility,
-    /// How it ends when that is done.
+    /// How the session ends once the personal model is made.
     leaving: Option<SessionEnd>,
-    /// A task that overtook the welcome, or the receipt of what is held: it comes on a stream of its own.
+    /// A task that arrived before the welcome, or before the receipt of the held update: it has a stream of its own.
     early: Option<(u32, TaskKind)>,
     /// A task that failed after the hello had declared it held: the server will not send it again.
     failed: Option<(TaskId, String)>,
-    delay: Backoff,
+    backoff: Backoff,
     actions: VecDeque<Action>,
 }
 
 impl Session {
-    /// A session that connects at once. `held` is an update that an earlier process left in the store.
+    /// A session that connects at once. `pending` is an update that an earlier process left in the store.
     #[must_use]
-    pub fn new(device: DeviceProfile, held: Option<(TaskId, TrainReport)>, now: Duration) -> Self {
-        let (work, report) = match held {
-            Some((held, report)) => (Activity::Holding(held), report),
+    pub fn new(device: DeviceProfile, pending: Option<(TaskId, TrainReport)>, now: Duration) -> Self {
+        let (activity, report) = match pending {
+            Some((id, report)) => (Activity::Holding(id), report),
             None => (Activity::Idle, TrainReport::default()),
         };
         let mut session = Self {
-            delay: Backoff::of(device.client),
+            backoff: Backoff::of(device.client),
             device,
-            link: ConnState::Waiting(now),
+            connection: ConnState::Waiting(now),
             spec: None,
-            work,
+            activity,
             report,
             keeps: true,
             progress: Progress::default(),
@@ -131,77 +132,75 @@ impl Session {
         session
     }
 
-    /// The next thing to do.
+    /// The next action to carry out.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When the session wants an [`Event::Tick`] at the latest.
+    /// The moment at which the session wants an [`Event::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        match self.link {
+        match self.connection {
             ConnState::Waiting(moment) | ConnState::Joined(moment) => Some(moment),
             ConnState::Connecting | ConnState::Greeting | ConnState::Leaving(_) | ConnState::Over => None,
         }
     }
 
-    /// What the client has in hand.
+    /// What the client is doing.
     #[must_use]
-    pub fn work(&self) -> &Activity {
-        &self.work
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 
-    /// What the server asks of this device whenever it is to train.
+    /// The run's conditions for training.
     #[must_use]
     pub fn conditions(&self) -> &Eligibility {
         &self.conditions
     }
 
-    /// Takes one event in at `now`. `now` never goes back.
+    /// Handles one event at `now`, which never goes back.
     pub fn handle(&mut self, now: Duration, event: Event) {
-        if self.link == ConnState::Over {
+        if self.connection == ConnState::Over {
             return;
         }
         match event {
             Event::Connected => self.greet(),
-            Event::Disconnected { .. } => match self.link {
+            Event::Disconnected { .. } => match self.connection {
                 ConnState::Waiting(_) => {}
-                ConnState::Leaving(_) => self.link = ConnState::Leaving(false),
-                link => {
-                    if matches!(link, ConnState::Joined(_)) {
-                        self.delay.connected_until(now);
+                ConnState::Leaving(_) => self.connection = ConnState::Leaving(false),
+                connection => {
+                    if matches!(connection, ConnState::Joined(_)) {
+                        self.backoff.disconnected(now);
                     }
-                    self.link = ConnState::Waiting(now + self.delay.next());
+                    self.connection = ConnState::Waiting(now + self.backoff.next());
                 }
             },
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome, keeps } => self.trained(round, outcome, keeps),
             Event::Ineligible { round, reason } => {
-                if let Activity::Training(held) = self.work
-                    && held.round == round
+                if let Activity::Training(id) = self.activity
+                    && id.round == round
                 {
-                    self.work = Activity::Idle;
+                    self.activity = Activity::Idle;
                     self.progress = Progress::default();
-                    if matches!(self.link, ConnState::Joined(_)) {
+                    if matches!(self.connection, ConnState::Joined(_)) {
                         self.actions.push_back(Action::Send(ToServer::Ineligible { round, reason }));
                     }
                 }
             }
             Event::Lost { round, reason } => {
-                if let Activity::Holding(held) = self.work
-                    && held.round == round
+                if let Activity::Holding(id) = self.activity
+                    && id.round == round
                 {
                     self.forget(None);
-                    self.say_failed(held, &reason);
-                    self.go_on();
+                    self.send_failed(id, &reason);
+                    self.begin_early();
                 }
             }
             Event::Tick => {}
             Event::Stop => {
-                if matches!(self.link, ConnState::Joined(_)) {
-                    self.actions.push_back(Action::Send(ToServer::Goodbye));
-                }
+                self.goodbye();
                 self.end(SessionEnd::Stopped);
             }
         }
@@ -209,14 +208,14 @@ impl Session {
     }
 
     fn greet(&mut self) {
-        self.link = ConnState::Greeting;
+        self.connection = ConnState::Greeting;
         self.early = None;
         self.failed = None;
         self.conditions = Eligibility::default();
         self.overtaken = None;
-        let holds = match &self.work {
+        let holds = match &self.activity {
             Activity::Idle => None,
-            Activity::Training(held) | Activity::Holding(held) => Some(*held),
+            Activity::Training(id) | Activity::Holding(id) => Some(*id),
         };
         self.actions.push_back(Action::Send(ToServer::Hello(Hello {
             client: self.device.client,
@@ -229,30 +228,32 @@ impl Session {
     }
 
     fn message(&mut self, now: Duration, message: ToClient) {
-        if matches!(self.link, ConnState::Leaving(_)) {
+        if matches!(self.connection, ConnState::Leaving(_)) {
             return;
         }
         match message {
             ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
             ToClient::Refused(refusal) if refusal.may_pass() => {}
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
-            // Whom to believe, and what arrives in parts, is the transport's matter.
+            // The transport handles the server's key and resumed transfers.
             ToClient::ServerKey { .. } | ToClient::ResumePoint(_) | ToClient::TaskRest { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => {
-                if let Activity::Holding(held) = self.work
-                    && held.round == round
+                if let Activity::Holding(id) = self.activity
+                    && id.round == round
                 {
-                    self.delay.shorten();
+                    self.backoff.reset();
                     self.forget(Some(verdict));
-                    self.go_on();
+                    self.begin_early();
                 } else if self.overtaken.take_if(|overtaken| *overtaken == round).is_some() {
                     self.actions.push_back(Action::NotifyVerdict { round, verdict });
                 }
             }
-            ToClient::Finished { rounds } if self.personal && matches!(self.work, Activity::Training(_)) => {
-                self.link = ConnState::Leaving(true);
+            ToClient::Finished { rounds }
+                if self.personal && matches!(self.activity, Activity::Training(_)) =>
+            {
+                self.connection = ConnState::Leaving(true);
                 self.leaving = Some(SessionEnd::Completed { rounds });
             }
             ToClient::Finished { rounds } => {
@@ -263,80 +264,80 @@ impl Session {
     }
 
     fn welcome(&mut self, now: Duration, spec: Box<RunSpec>, wants: Option<u32>) {
-        self.delay.welcomed(now);
-        self.link = ConnState::Joined(now);
+        self.backoff.welcomed(now);
+        self.connection = ConnState::Joined(now);
         self.actions.push_back(Action::Send(ToServer::SkippedSamples { samples: self.device.skipped }));
-        let wanted = |held: &TaskId| held.run == spec.run && Some(held.round) == wants;
-        match &self.work {
-            Activity::Holding(held) if wanted(held) => self.upload(held.round),
-            Activity::Training(held) if wanted(held) => self.delay.shorten(),
+        let wanted = |id: &TaskId| id.run == spec.run && Some(id.round) == wants;
+        match &self.activity {
+            Activity::Holding(id) if wanted(id) => self.upload(id.round),
+            Activity::Training(id) if wanted(id) => self.backoff.reset(),
             _ => {
-                self.delay.shorten();
+                self.backoff.reset();
                 self.abandon();
             }
         }
-        if let Some((held, reason)) = self.failed.take().filter(|(held, _)| wanted(held)) {
-            self.say_failed(held, &reason);
+        if let Some((id, reason)) = self.failed.take().filter(|(id, _)| wanted(id)) {
+            self.send_failed(id, &reason);
         }
         self.spec = Some(spec);
-        self.go_on();
+        self.begin_early();
     }
 
-    /// With a task that has waited, if it needs to wait no longer.
-    fn go_on(&mut self) {
-        if matches!(self.link, ConnState::Joined(_))
+    /// Begins the task that waited for a welcome or a receipt.
+    fn begin_early(&mut self) {
+        if matches!(self.connection, ConnState::Joined(_))
             && let Some((round, work)) = self.early.take()
         {
             self.task(round, work);
         }
     }
 
-    fn wait(&mut self, round: u32, work: TaskKind) {
+    fn defer(&mut self, round: u32, work: TaskKind) {
         if self.early.is_none_or(|(newest, _)| newest < round) {
             self.early = Some((round, work));
         }
     }
 
     fn task(&mut self, round: u32, work: TaskKind) {
-        let (ConnState::Joined(_), Some(spec)) = (self.link, &self.spec) else {
-            self.wait(round, work);
+        let (ConnState::Joined(_), Some(spec)) = (self.connection, &self.spec) else {
+            self.defer(round, work);
             return;
         };
-        let held = TaskId { run: spec.run, round };
-        // Tasks come on streams of their own: an older one may be overtaken.
-        if let Activity::Training(current) | Activity::Holding(current) = self.work
-            && current.run == held.run
+        let id = TaskId { run: spec.run, round };
+        // Each task has a stream of its own, so an older one may arrive later.
+        if let Activity::Training(current) | Activity::Holding(current) = self.activity
+            && current.run == id.run
             && current.round >= round
         {
             return;
         }
-        if self.keeps && matches!(self.work, Activity::Holding(current) if current.run == held.run) {
-            self.wait(round, work);
+        if self.keeps && matches!(self.activity, Activity::Holding(current) if current.run == id.run) {
+            self.defer(round, work);
             return;
         }
         let spec = spec.clone();
-        // The receipt comes on another stream, and may come after this.
-        self.overtaken = match self.work {
-            Activity::Holding(current) if current.run == held.run => Some(current.round),
+        // The receipt has another stream, and may come later.
+        self.overtaken = match self.activity {
+            Activity::Holding(current) if current.run == id.run => Some(current.round),
             _ => None,
         };
         self.abandon();
-        self.work = Activity::Training(held);
+        self.activity = Activity::Training(id);
         self.personal = work.personalise && !work.train;
         self.progress = Progress { round: Some(round), done: 0, total: 0 };
         self.actions.push_back(Action::Train { round, work, spec });
     }
 
-    fn trained(&mut self, round: u32, outcome: Result<TrainReport, String>, keeps: bool) {
-        let Activity::Training(held) = self.work else { return };
-        if held.round != round {
+    fn trained(&mut self, round: u32, outcome: Result<TrainReport, Failure>, keeps: bool) {
+        let Activity::Training(id) = self.activity else { return };
+        if id.round != round {
             return;
         }
         self.progress = Progress::default();
         if let Some(leaving) = self.leaving.take() {
-            self.work = Activity::Idle;
+            self.activity = Activity::Idle;
             if outcome.is_ok() {
-                // What it would tell the server has been kept with the model.
+                // The update was saved for the server, which no longer wants it.
                 self.actions.push_back(Action::Forget { round, verdict: None });
             }
             self.end(leaving);
@@ -344,27 +345,31 @@ impl Session {
         }
         match outcome {
             Ok(report) => {
-                self.work = Activity::Holding(held);
+                self.activity = Activity::Holding(id);
                 (self.report, self.keeps) = (report, keeps);
-                if matches!(self.link, ConnState::Joined(_)) {
+                if matches!(self.connection, ConnState::Joined(_)) {
                     self.upload(round);
                 }
             }
-            Err(reason) => {
-                self.work = Activity::Idle;
-                self.say_failed(held, &reason);
+            Err(failure) => {
+                self.activity = Activity::Idle;
+                self.send_failed(id, &failure.reason);
+                if failure.permanent {
+                    self.goodbye();
+                    self.end(SessionEnd::Unfit(failure));
+                }
             }
         }
     }
 
-    /// Without a connection the server learns of it at the next hello: nothing is held then.
-    fn say_failed(&mut self, held: TaskId, reason: &str) {
+    /// Sends that a task failed. Without a connection the next hello shows it, since nothing is held then.
+    fn send_failed(&mut self, id: TaskId, reason: &str) {
         let reason = message::reason(&reason);
-        match self.link {
+        match self.connection {
             ConnState::Joined(_) => {
-                self.actions.push_back(Action::Send(ToServer::Failed { round: held.round, reason }));
+                self.actions.push_back(Action::Send(ToServer::Failed { round: id.round, reason }));
             }
-            ConnState::Greeting => self.failed = Some((held, reason)),
+            ConnState::Greeting => self.failed = Some((id, reason)),
             ConnState::Waiting(_) | ConnState::Connecting | ConnState::Leaving(_) | ConnState::Over => {}
         }
     }
@@ -373,12 +378,18 @@ impl Session {
         self.actions.push_back(Action::Upload(UpdateHeader { round, report: self.report }));
     }
 
-    /// Lets go of whatever is in hand.
+    fn goodbye(&mut self) {
+        if matches!(self.connection, ConnState::Joined(_)) {
+            self.actions.push_back(Action::Send(ToServer::Goodbye));
+        }
+    }
+
+    /// Cancels the task in training, or forgets the held update.
     fn abandon(&mut self) {
-        match self.work {
+        match self.activity {
             Activity::Idle => {}
             Activity::Training(_) => {
-                self.work = Activity::Idle;
+                self.activity = Activity::Idle;
                 self.progress = Progress::default();
                 self.actions.push_back(Action::Cancel);
             }
@@ -387,35 +398,35 @@ impl Session {
     }
 
     fn forget(&mut self, verdict: Option<Verdict>) {
-        if let Activity::Holding(held) = self.work {
-            self.work = Activity::Idle;
-            self.actions.push_back(Action::Forget { round: held.round, verdict });
+        if let Activity::Holding(id) = self.activity {
+            self.activity = Activity::Idle;
+            self.actions.push_back(Action::Forget { round: id.round, verdict });
         }
     }
 
-    fn end(&mut self, outcome: SessionEnd) {
-        if matches!(self.work, Activity::Training(_)) {
+    fn end(&mut self, end: SessionEnd) {
+        if matches!(self.activity, Activity::Training(_)) {
             self.abandon();
         }
-        if matches!(self.link, ConnState::Greeting | ConnState::Joined(_) | ConnState::Leaving(true)) {
+        if matches!(self.connection, ConnState::Greeting | ConnState::Joined(_) | ConnState::Leaving(true)) {
             self.actions.push_back(Action::Disconnect);
         }
-        self.link = ConnState::Over;
-        self.actions.push_back(Action::Finish(outcome));
+        self.connection = ConnState::Over;
+        self.actions.push_back(Action::Finish(end));
     }
 
-    /// What time alone brings about; called after every event.
+    /// Does what is due at `now`; called after every event.
     fn settle(&mut self, now: Duration) {
-        match self.link {
+        match self.connection {
             ConnState::Waiting(moment) if now >= moment => {
-                self.link = ConnState::Connecting;
+                self.connection = ConnState::Connecting;
                 self.actions.push_back(Action::Connect);
             }
             ConnState::Joined(moment) if now >= moment => {
                 let heartbeat =
-                    self.spec.as_ref().map_or(MAX_DELAY, |spec| spec.heartbeat.max(SHORTEST_HEARTBEAT));
-                // The server's number: any is survived.
-                self.link = ConnState::Joined(now.saturating_add(heartbeat));
+                    self.spec.as_ref().map_or(MAX_DELAY, |spec| spec.heartbeat.max(MIN_HEARTBEAT));
+                // The server chose the number, so any must be survived.
+                self.connection = ConnState::Joined(now.saturating_add(heartbeat));
                 self.actions.push_back(Action::Send(ToServer::Heartbeat(self.progress)));
             }
             _ => {}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use shared::chown;
 use thiserror::Error;
 
+use crate::failure::{Blame, Failure};
 use crate::personal::PersonalError;
 
 /// Why something could not be kept or read back. All but [`NothingHeld`](Self::NothingHeld) are for the
@@ -141,6 +142,13 @@ impl StoreError {
     pub fn is_full(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         matches!(self, Self::Io { error, .. } if full.contains(&error.kind()))
+    }
+
+    /// Who can fix it, as a failure of the round that met it.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let blame = if matches!(self, Self::NothingHeld) { Blame::Program } else { Blame::Machine };
+        Failure::new(blame, self)
     }
 
     /// For `map_err`: attaches what was tried and where.

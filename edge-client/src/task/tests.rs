@@ -1,11 +1,16 @@
 //! One task from the broadcast to the update, and what of it the server is told.
 
-use models::{Array, Layer, Precision};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use models::{Array, Layer, ModelError, Precision};
+use shared::algorithm::registry::RegistryError;
 use shared::data::Dataset;
 use shared::message::{ToServer, UpdateHeader};
 use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 
 use super::*;
+use crate::failure::Blame;
 
 #[test]
 fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
@@ -75,6 +80,33 @@ fn classes_of_other_names_are_refused_where_the_devices_labels_are_used() {
         assert!(matches!(goes_on, TaskError::Broadcast(_)), "{goes_on}");
     }
     assert!(matches!(refused(LabelsAt::Device, ["cat", "dog"]), TaskError::Broadcast(_)));
+}
+
+#[test]
+fn each_failure_says_who_can_fix_it_and_whether_it_is_permanent() {
+    let shape = || TaskError::Shape { device: vec![4], run: vec![2] };
+    let names = || TaskError::ClassNames { device: "a, b".to_owned(), run: "b, a".to_owned() };
+    let unknown = || RegistryError::Unknown { name: "fedfuture".to_owned() }.into();
+    let model = |error: ModelError| TrainError::from(error).into();
+    let cases: [(TaskError, Blame, bool); 9] = [
+        (names(), Blame::Owner, true),
+        (shape(), Blame::Owner, true),
+        (unknown(), Blame::Server, true),
+        (model(ModelError::Token { token: 0.5, vocabulary: 3 }), Blame::Owner, false),
+        (model(ModelError::Diverged { step: 1, loss: f32::NAN }), Blame::Server, false),
+        (TrainError::Broadcast("no tensors".to_owned()).into(), Blame::Server, false),
+        (TrainError::Local("no tensors".to_owned()).into(), Blame::Machine, false),
+        (TrainError::NoModel.into(), Blame::Server, false),
+        (model(ModelError::NoSeed), Blame::Program, false),
+    ];
+    for (error, blame, permanent) in cases {
+        let failure = error.failure();
+        assert_eq!((failure.blame, failure.permanent), (blame, permanent), "{error}");
+        assert_eq!(failure.reason, error.to_string());
+    }
+    assert!(
+        unknown().to_string().contains("fedfuture") && unknown().to_string().contains("update edge-client")
+    );
 }
 
 /// A network of two layers, on 1x2x2 samples of two classes, whose clients make personal models.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
+use edge_client::failure::{Blame, Failure};
 use edge_client::session::{Action, Activity, DeviceProfile, Event, Session};
 use rand::RngExt as _;
 use shared::frame;
@@ -169,13 +170,14 @@ impl Driver {
         if ours {
             self.training = None;
             // It trains in the run that it was welcomed to.
-            let run = match self.session.work() {
+            let run = match self.session.activity() {
                 Activity::Training(held) => held.run,
                 other => panic!("{other:?} while it trains"),
             };
             self.holding = fine.then_some((TaskId { run, round }, report));
         }
-        let outcome = if fine { Ok(report) } else { Err("out of memory".repeat(1000)) };
+        let outcome =
+            if fine { Ok(report) } else { Err(Failure::new(Blame::Machine, "out of memory".repeat(1000))) };
         self.give(Event::Trained { round, outcome, keeps: round.is_multiple_of(2) });
     }
 
@@ -230,7 +232,7 @@ impl Driver {
             Op::Restarts => *self = Self::new(self.holding, self.now),
             Op::Stop => self.give(Event::Stop),
         }
-        let (training, holding) = match self.session.work() {
+        let (training, holding) = match self.session.activity() {
             Activity::Idle => (None, None),
             Activity::Training(held) => (Some(held.round), None),
             Activity::Holding(held) => (None, Some(held.round)),

@@ -59,14 +59,18 @@ State:
 
 Exit codes:
   0  the run is over, or was left with Ctrl-C or SIGTERM; predictions were made
-  1  an unexpected failure, probably a fault of this program; or a second Ctrl-C
+  1  an unexpected failure, probably a bug of this program; or a second Ctrl-C
   2  the arguments make no sense
-  3  something on this device is to be mended: data, state directory, model file, network
-  4  the server refuses this client, or is not the one that this client trusts
-  5  the run is over, but none of this client's rounds brought an update that counts: each failed or was rejected
+  3  something on this device has to be fixed: data, arguments, state directory, model file, disk, network
+  4  the server has to be fixed, or its operator asked: it refuses this client, is not the one that this client trusts, or its \
+run cannot be carried out here
+  5  the run is over, and the server rejected the updates of this client
   130, 143  ended by Ctrl-C or SIGTERM while the data were read, before anything was begun
-A fault of the program that the release for devices cannot survive ends it with its message and a signal (SIGABRT, \
-134 in a shell). Have it started again, for example with Restart=on-abnormal in a unit of systemd: it joins again.
+A device whose data can never fit the run leaves at once, with 3. If the run is over and no update counted, the last round \
+decides: 5 if its update was rejected, otherwise 1, 3 or 4 for the one who can fix what failed. The events \"failed\" and \
+\"unfit\" of --json name it as \"blame\": owner or machine (3), server (4), program (1).
+A bug that the release for devices cannot survive ends it with a message and a signal (SIGABRT, 134 in a shell). Have it \
+restarted, for example with Restart=on-abnormal in a unit of systemd: it joins again.
 
 Safety:
   A crash loses nothing that was trained. What took at least a second to train is also synced to the disk at once, \

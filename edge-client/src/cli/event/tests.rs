@@ -4,6 +4,7 @@ use shared::message::{Discard, Metric, Metrics, Refusal, Rejection, TaskKind, Tr
 use shared::spec::RunSpec;
 
 use super::*;
+use crate::failure::Blame;
 
 fn events() -> Vec<Event> {
     let mut metrics = Metrics::default();
@@ -21,7 +22,7 @@ fn events() -> Vec<Event> {
         Notice::Joined { spec: Box::new(RunSpec::example("fedavg")) },
         Notice::Training { round: 2, work: TaskKind::TRAIN },
         Notice::Trained { round: 2, work: TaskKind::TRAIN, report, bytes: 1234 },
-        Notice::Failed { round: 2, reason: "diverged".to_owned() },
+        Notice::Failed { round: 2, failure: Failure::new(Blame::Server, "diverged") },
         receipt(Verdict::Accepted),
         receipt(Verdict::Rejected(Rejection::NotInCohort { round: 2 })),
         receipt(Verdict::Discarded(Discard::Late)),
@@ -46,6 +47,7 @@ fn events() -> Vec<Event> {
         Event::Ended(SessionEnd::Completed { rounds: 3 }),
         Event::Ended(SessionEnd::Stopped),
         Event::Ended(SessionEnd::Refused(Refusal::NoSamples)),
+        Event::Ended(SessionEnd::Unfit(Failure::new(Blame::Owner, "other classes"))),
     ]);
     events
 }
@@ -62,7 +64,7 @@ fn every_event_is_one_object_on_one_line_that_names_it() {
         })
         .collect();
     let expected = "started pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
-                    stopping completed stopped refused";
+                    stopping completed stopped refused unfit";
     assert_eq!(names.join(" "), expected);
 }
 
@@ -116,6 +118,25 @@ fn the_numbers_are_those_of_the_report() {
         started[1],
         "left out, since they cannot be used: 7 samples (x.csv: line 3: has no label; ...)"
     );
+}
+
+#[test]
+fn a_failure_says_who_can_fix_it() {
+    for (blame, word, text) in [
+        (Blame::Owner, "owner", "because of this device's data or arguments"),
+        (Blame::Server, "server", "because of the server or its run"),
+        (Blame::Machine, "machine", "because of this machine"),
+        (Blame::Program, "program", "because of a bug in this program"),
+    ] {
+        let failure = Failure::new(blame, "why");
+        let failed = Event::Notice(Notice::Failed { round: 2, failure: failure.clone() });
+        let unfit = Event::Ended(SessionEnd::Unfit(failure));
+        assert_eq!(lines(&failed), [format!("round 2: training failed, {text}: why")]);
+        assert_eq!(lines(&unfit), [format!("this device cannot take part in the run, {text}: why")]);
+        let expected = json!({ "event": "failed", "round": 2, "blame": word, "reason": "why" });
+        assert_eq!(object(&failed), Some(expected));
+        assert_eq!(object(&unfit), Some(json!({ "event": "unfit", "blame": word, "reason": "why" })));
+    }
 }
 
 #[test]

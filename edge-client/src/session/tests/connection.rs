@@ -152,7 +152,7 @@ fn stop_cancels_training_and_keeps_a_finished_update_for_later() {
     assert_eq!(training, [&[goodbye.clone(), Action::Cancel], &end[..]].concat());
     let mut bench = Bench::holding(1);
     assert_eq!(bench.give(Event::Stop), [&[goodbye], &end[..]].concat());
-    assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
+    assert_eq!(bench.session.activity(), &Activity::Holding(held(1, 1)));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn refused_ends_the_session_and_keeps_a_finished_update() {
     let mut bench = Bench::greeting(Some(held(1, 1)));
     let actions = bench.hears(ToClient::Refused(Refusal::NoSamples));
     assert_eq!(actions, [Action::Disconnect, Action::Finish(SessionEnd::Refused(Refusal::NoSamples))]);
-    assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
+    assert_eq!(bench.session.activity(), &Activity::Holding(held(1, 1)));
     let replaced = Bench::training(1).hears(ToClient::Refused(Refusal::Replaced));
     let finish = Action::Finish(SessionEnd::Refused(Refusal::Replaced));
     assert_eq!(replaced, [Action::Cancel, Action::Disconnect, finish]);

@@ -14,6 +14,7 @@ use shared::message::{
 use shared::spec::RunSpec;
 
 use super::*;
+use crate::failure::Blame;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -146,7 +147,11 @@ impl Bench {
     }
 
     fn fails(&mut self, round: u32) -> Vec<Action> {
-        self.give(Event::Trained { round, outcome: Err("out of memory".to_owned()), keeps: false })
+        self.give(Event::Trained {
+            round,
+            outcome: Err(Failure::new(Blame::Machine, "out of memory")),
+            keeps: false,
+        })
     }
 
     fn cut(&mut self) -> Vec<Action> {

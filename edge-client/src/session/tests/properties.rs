@@ -140,7 +140,7 @@ fn play(holding: Option<TaskId>, ops: Vec<Op>) {
             _ => continue,
         };
         books.take(actions);
-        let (training, holding) = match bench.session.work() {
+        let (training, holding) = match bench.session.activity() {
             Activity::Idle => (None, None),
             Activity::Training(held) => (Some(held.round), None),
             Activity::Holding(held) => (None, Some(held.round)),

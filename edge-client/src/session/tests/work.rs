@@ -5,13 +5,13 @@ use super::*;
 #[test]
 fn a_task_is_trained_uploaded_and_forgotten_with_its_receipt() {
     let mut bench = Bench::training(1);
-    assert_eq!(bench.session.work(), &Activity::Training(held(1, 1)));
+    assert_eq!(bench.session.activity(), &Activity::Training(held(1, 1)));
     assert_eq!(bench.trained(1), [upload(1)]);
-    assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
+    assert_eq!(bench.session.activity(), &Activity::Holding(held(1, 1)));
     let receipt = |round| ToClient::Receipt { round, verdict: Verdict::Accepted };
     assert_eq!(bench.hears(receipt(2)), [], "not the update that is held");
     assert_eq!(bench.hears(receipt(1)), [forget(1, Some(Verdict::Accepted))]);
-    assert_eq!(bench.session.work(), &Activity::Idle);
+    assert_eq!(bench.session.activity(), &Activity::Idle);
     assert_eq!(bench.hears(receipt(1)), [], "once");
 }
 
@@ -33,7 +33,10 @@ fn a_personal_model_is_finished_though_the_run_is_over() {
     let leaving = || {
         let mut bench = personalising(alone);
         assert_eq!(bench.hears(finished.clone()), []);
-        assert_eq!((bench.session.deadline(), bench.session.work()), (None, &Activity::Training(held(1, 4))));
+        assert_eq!(
+            (bench.session.deadline(), bench.session.activity()),
+            (None, &Activity::Training(held(1, 4)))
+        );
         for event in [
             Event::Disconnected { reason: "closed".to_owned() },
             Event::Tick,
@@ -94,10 +97,10 @@ fn a_newer_task_replaces_the_held_update() {
 #[test]
 fn the_same_or_an_older_task_changes_nothing() {
     for mut bench in [Bench::training(2), Bench::holding(2)] {
-        let work = bench.session.work().clone();
+        let work = bench.session.activity().clone();
         assert_eq!(bench.task(2), []);
         assert_eq!(bench.task(1), []);
-        assert_eq!(bench.session.work(), &work);
+        assert_eq!(bench.session.activity(), &work);
     }
 }
 
@@ -105,15 +108,27 @@ fn the_same_or_an_older_task_changes_nothing() {
 fn a_failure_is_said_at_once_when_joined() {
     let mut bench = Bench::training(1);
     assert_eq!(bench.fails(1), [failed(1)]);
-    assert_eq!(bench.session.work(), &Activity::Idle);
+    assert_eq!(bench.session.activity(), &Activity::Idle);
 }
 
 #[test]
 fn a_failure_fits_into_a_message_however_long_its_reason() {
-    let outcome = Err("x".repeat(1_000_000));
+    let outcome = Err(Failure::new(Blame::Server, "x".repeat(1_000_000)));
     let actions = Bench::training(1).give(Event::Trained { round: 1, outcome, keeps: false });
     let [Action::Send(message)] = &actions[..] else { panic!("{actions:?}") };
     assert!(shared::frame::encode(message, 0).len() < 1000);
+}
+
+#[test]
+fn a_permanent_failure_ends_the_session() {
+    let failure = Failure { permanent: true, ..Failure::new(Blame::Owner, "out of memory") };
+    let fails = Event::Trained { round: 1, outcome: Err(failure.clone()), keeps: false };
+    let finish = Action::Finish(SessionEnd::Unfit(failure));
+    let actions = Bench::training(1).give(fails.clone());
+    assert_eq!(actions, [failed(1), Action::Send(ToServer::Goodbye), Action::Disconnect, finish.clone()]);
+    let mut apart = Bench::training(1);
+    apart.cut();
+    assert_eq!(apart.give(fails), [finish]);
 }
 
 #[test]
@@ -151,14 +166,14 @@ fn a_lost_update_is_forgotten_and_said_to_have_failed() {
     let mut bench = Bench::holding(1);
     assert_eq!(bench.give(lost(2)), [], "not the one that is held");
     assert_eq!(bench.give(lost(1)), [forget(1, None), failed(1)]);
-    assert_eq!(bench.session.work(), &Activity::Idle);
+    assert_eq!(bench.session.activity(), &Activity::Idle);
 }
 
 #[test]
 fn training_outlives_the_connection() {
     let mut bench = Bench::training(1);
     bench.cut();
-    assert_eq!(bench.session.work(), &Activity::Training(held(1, 1)));
+    assert_eq!(bench.session.activity(), &Activity::Training(held(1, 1)));
     bench.reconnects();
     assert_eq!(bench.give(Event::Connected), [hello(Some(held(1, 1)))]);
     bench.give(Event::Progressed(Progress { round: Some(1), done: 4, total: 9 }));
@@ -207,7 +222,7 @@ fn what_the_welcome_does_not_want_is_let_go() {
         let mut training = Bench::training(1);
         training.comes_back();
         assert_eq!(training.welcome(run, wants), [Action::Cancel, heartbeat(None, 0, 0)], "{run} {wants:?}");
-        assert_eq!(training.session.work(), &Activity::Idle);
+        assert_eq!(training.session.activity(), &Activity::Idle);
         assert_eq!(training.trained(1), [], "nobody waits for it");
     }
 }
@@ -227,7 +242,7 @@ fn a_device_that_is_not_in_a_state_to_train_says_so_and_takes_the_task_again() {
     assert_eq!(bench.give(Event::Ineligible { round: 2, reason }), [], "of another round");
     let said = Action::Send(ToServer::Ineligible { round: 1, reason });
     assert_eq!(bench.give(Event::Ineligible { round: 1, reason }), [said]);
-    assert_eq!(*bench.session.work(), Activity::Idle);
+    assert_eq!(*bench.session.activity(), Activity::Idle);
     assert_eq!(bench.task(1), [train(1, 1)]);
 
     let mut away = Bench::training(1);
@@ -237,7 +252,7 @@ fn a_device_that_is_not_in_a_state_to_train_says_so_and_takes_the_task_again() {
         [],
         "the next hello says that nothing is held"
     );
-    assert_eq!(*away.session.work(), Activity::Idle);
+    assert_eq!(*away.session.activity(), Activity::Idle);
 }
 
 #[test]
@@ -261,7 +276,7 @@ fn a_receipt_that_a_newer_task_has_overtaken_is_told_all_the_same() {
     let told = Action::NotifyVerdict { round: 1, verdict: Verdict::Accepted };
     assert_eq!(bench.hears(receipt.clone()), [told]);
     assert_eq!(bench.hears(receipt), [], "once");
-    assert_eq!(bench.session.work(), &Activity::Training(held(1, 2)));
+    assert_eq!(bench.session.activity(), &Activity::Training(held(1, 2)));
 }
 
 /// Until then nobody knows what the task is to be trained with.
@@ -273,7 +288,7 @@ fn a_task_waits_for_the_receipt_of_an_update_that_the_algorithm_keeps_something_
         assert_eq!(bench.give(event), [upload(1)]);
         assert_eq!(bench.task(3), []);
         assert_eq!(bench.task(2), [], "an older one that was overtaken");
-        assert_eq!(bench.session.work(), &Activity::Holding(held(1, 1)));
+        assert_eq!(bench.session.activity(), &Activity::Holding(held(1, 1)));
         bench
     };
     for verdict in [Verdict::Accepted, Verdict::Discarded(Discard::Late)] {

@@ -1,0 +1,80 @@
+//! Errors of a task, and who can fix each.
+
+use models::ModelError;
+use shared::algorithm::TrainError;
+use shared::algorithm::registry::RegistryError;
+use shared::data::PreparationError;
+use shared::record::RecordError;
+
+use crate::failure::{Blame, Failure};
+
+/// Why a task gave no update.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// This build does not have the run's algorithm, or another version of it.
+    #[error("{0}; update edge-client, or have the run use an algorithm that this version knows")]
+    Algorithm(#[from] RegistryError),
+    /// The broadcast does not decode.
+    #[error("the server's broadcast cannot be read: {0}")]
+    Broadcast(RecordError),
+    /// The client state does not decode.
+    #[error("the client's stored state cannot be read: {0}; remove it to start afresh")]
+    Local(RecordError),
+    /// The device's labels have another meaning than the run's.
+    #[error("the device's classes are {device}, and the run's {run}: give --classes as the run has them")]
+    ClassNames {
+        /// The names of the device's classes.
+        device: String,
+        /// Those of the run.
+        run: String,
+    },
+    /// The device's samples have another shape than the run's, although the server admitted the device.
+    #[error("the device's samples have the shape {device:?}, and the run's {run:?}")]
+    Shape {
+        /// The shape of the device's samples.
+        device: Vec<usize>,
+        /// The shape of the run's.
+        run: Vec<usize>,
+    },
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+impl TaskError {
+    /// The failure that the driver reports.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let permanent = matches!(self, Self::Algorithm(_) | Self::ClassNames { .. } | Self::Shape { .. });
+        Failure { permanent, ..Failure::new(self.blame(), self) }
+    }
+
+    /// Who can fix it.
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Algorithm(_) | Self::Broadcast(_) => Blame::Server,
+            Self::Local(_) => Blame::Machine,
+            Self::ClassNames { .. } | Self::Shape { .. } => Blame::Owner,
+            Self::Train(error) => match error {
+                TrainError::Model(error) => blame_of_model(error),
+                // The server knows the shape of the device's samples, and not their values.
+                TrainError::Preparation(PreparationError::Range { .. }) => Blame::Owner,
+                TrainError::Preparation(_) | TrainError::Broadcast(_) | TrainError::NoModel => Blame::Server,
+                TrainError::Local(_) => Blame::Machine,
+                // The result of a cancelled task is dropped before it could be reported.
+                TrainError::Batch(_) | TrainError::Cancelled => Blame::Program,
+            },
+        }
+    }
+}
+
+fn blame_of_model(error: &ModelError) -> Blame {
+    match error {
+        ModelError::Label { .. } | ModelError::Token { .. } => Blame::Owner,
+        ModelError::NoSeed => Blame::Program,
+        // Out of memory, or a GPU that no longer answers.
+        ModelError::Candle { .. } => Blame::Machine,
+        // The architecture, the batch size and the learning rate are settings of the run.
+        _ => Blame::Server,
+    }
+}

@@ -1,0 +1,243 @@
+//! Task execution: from the bytes of a broadcast to the bytes of an update.
+
+mod error;
+mod handle;
+mod test_samples;
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use bytes::Bytes;
+use models::{Backend, Limits, ParamSet};
+use shared::algorithm::{Client, TrainError, Workbench, registry};
+use shared::data::{DataError, View};
+use shared::evaluation;
+use shared::id::ClientId;
+use shared::message::{Metric, Progress, TaskKind, TrainReport};
+use shared::payload::Payload;
+use shared::personalisation::{self, Device, PersonaliseError};
+use shared::record::Record;
+use shared::spec::{LabelsAt, RunSpec};
+use tracing::warn;
+
+use crate::personal::Personal;
+
+pub use error::TaskError;
+pub use handle::TaskHandle;
+pub use test_samples::TestSamples;
+
+/// The input of a task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The run.
+    pub spec: Box<RunSpec>,
+    /// The round.
+    pub round: u32,
+    /// What the task asks for.
+    pub work: TaskKind,
+    /// The client that trains.
+    pub client: ClientId,
+    /// The device's data, of which the round may use a slice.
+    pub data: View,
+    /// The device's test samples.
+    pub tests: TestSamples,
+    /// The processor that trains.
+    pub backend: Backend,
+    /// The server's broadcast, an encoded record.
+    pub broadcast: Bytes,
+    /// The client state after the previous round in this run, an encoded record.
+    pub local: Option<Vec<u8>>,
+}
+
+/// The output of a task.
+#[derive(Clone, Debug)]
+pub struct TaskOutput {
+    /// What the task asked for.
+    pub work: TaskKind,
+    /// How the training went.
+    pub report: TrainReport,
+    /// The update for the server, an encoded record.
+    pub update: Payload,
+    /// The client state for the next round, an encoded record.
+    pub local: Option<Vec<u8>>,
+    /// The personal model, if the task made one, as a [`Personal`] file. It never leaves the device.
+    pub personal: Option<Vec<u8>>,
+}
+
+/// Why a device does not test a model.
+#[derive(Debug, thiserror::Error)]
+enum Untested {
+    #[error(
+        "there are no test samples: put a test split beside the training samples, or have the run hold some of them out \
+         (evaluate.hold-out)"
+    )]
+    NoSamples,
+    #[error("the test samples cannot be read: {0}")]
+    Unreadable(#[from] DataError),
+}
+
+/// Runs a task on the calling thread, at its workbench if it has one.
+pub fn run_task(
+    task: &Task,
+    handle: &TaskHandle,
+    workbench: Option<&mut Workbench>,
+) -> Result<TaskOutput, TaskError> {
+    let started = Instant::now();
+    let algorithm = registry::build(&task.spec.algorithm)?;
+    check(task)?;
+    let limits = |length: usize| Limits { max_bytes: length as u64, ..Limits::default() };
+    // Decoded in place: all clients of a simulation share this memory.
+    let received = || {
+        let broadcast = &task.broadcast;
+        Record::from_shared(broadcast, limits(broadcast.len())).map_err(TaskError::Broadcast)
+    };
+    let decode = |mut local: &[u8]| {
+        let limits = limits(local.len());
+        Record::read_from(&mut local, limits)
+    };
+    let local = || task.local.as_deref().map(decode).transpose().map_err(TaskError::Local);
+    let seed = task.spec.root_seed().derive_numbered("round", u64::from(task.round));
+    let seed = seed.derive_bytes("client", task.client.as_bytes());
+    let mut monitor = |progress| handle.train_step(progress);
+    let data = task.spec.data_in(task.round, task.client, &task.data);
+    let mut client =
+        Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
+    client = client.with_workbench(workbench);
+    let used = || -> Result<_, TaskError> { Ok(algorithm.eval_model(received()?, local()?)?) };
+    let mut personal = None;
+    if task.work.personalise {
+        let mut monitor = |progress| handle.train_step(progress);
+        personal = personalise(task, &used()?, &mut monitor, &mut |metric| client.report(metric))?;
+    }
+    if task.work.evaluate {
+        match tests(task) {
+            Ok(tests) => {
+                let params = used()?;
+                let go_on = &mut || handle.step();
+                match evaluation::test(&task.spec, &params, &tests, &task.backend, go_on) {
+                    Ok(found) => {
+                        client.report(Metric::OwnAccuracy(found.accuracy));
+                        client.report(Metric::OwnLoss(found.loss));
+                    }
+                    Err(TrainError::Cancelled) => return Err(TrainError::Cancelled.into()),
+                    Err(error) => warn!("round {}: the model cannot be tested here: {error}", task.round),
+                }
+            }
+            // The task can train without testing.
+            Err(error) => warn!("round {}: the model is not tested here: {error}", task.round),
+        }
+    }
+    let (update, local) = if task.work.train {
+        let trained = algorithm.train(&mut client, received()?, local()?)?;
+        (trained.update, trained.local.map(|record| record.to_bytes(models::Precision::F32)))
+    } else {
+        // The client state stays as it is.
+        (Record::default(), task.local.clone())
+    };
+    let report = TrainReport {
+        samples: client.samples(),
+        steps: client.steps(),
+        loss: client.loss(),
+        duration: started.elapsed(),
+        metrics: client.metrics(),
+    };
+    let update = update.to_payload(task.spec.precision.update);
+    Ok(TaskOutput { work: task.work, report, update, local, personal })
+}
+
+/// Whether the device's samples fit the run. The server should have checked this, but is not trusted to.
+fn check(task: &Task) -> Result<(), TaskError> {
+    // With the labels at the server, the device's have no meaning.
+    let labelled = task.spec.data.labels == LabelsAt::Device;
+    let (run, device) = (&task.spec.data.class_names, task.data.dataset().class_names());
+    if labelled && !run.is_empty() && !device.is_empty() && run != device {
+        return Err(TaskError::ClassNames { device: device.join(", "), run: run.join(", ") });
+    }
+    if task.spec.data.shape != task.data.shape() {
+        let (device, run) = (task.data.shape().to_vec(), task.spec.data.shape.clone());
+        return Err(TaskError::Shape { device, run });
+    }
+    let preparation = &task.spec.data.preparation;
+    preparation.shape(task.data.shape()).map_err(TrainError::from)?;
+    if task.work.train && labelled {
+        preparation.check(&task.data).map_err(TrainError::from)?;
+    }
+    Ok(())
+}
+
+/// Makes the device's personal models from the received one, and measures what the run allows to be reported. A failure here does
+/// not fail the task: its update counts all the same.
+fn personalise(
+    task: &Task,
+    used: &ParamSet,
+    monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    report: &mut dyn FnMut(Metric),
+) -> Result<Option<Vec<u8>>, TaskError> {
+    let Some(settings) = &task.spec.personalisation else {
+        warn!("round {}: the run has no settings for personal models; none is made", task.round);
+        return Ok(None);
+    };
+    if task.spec.data.labels == LabelsAt::Server {
+        warn!("round {}: personal models need labels, and this run is for devices without", task.round);
+        return Ok(None);
+    }
+    let tests = match tests_of_personal(task) {
+        Ok(tests) => Some(tests),
+        Err(error) => {
+            warn!("round {}: personal models are not tested here: {error}", task.round);
+            None
+        }
+    };
+    let (trained, mut held_out) = task.spec.divided(task.client, &task.data);
+    held_out.sort_unstable();
+    let data = task.data.part(&trained);
+    let device = Device {
+        spec: &task.spec,
+        settings,
+        round: task.round,
+        client: task.client,
+        data: &data,
+        test: tests.as_ref(),
+        backend: &task.backend,
+    };
+    let outcome = match personalisation::personalise(&device, used, monitor) {
+        Ok(outcome) => outcome,
+        Err(PersonaliseError::Cancelled) => return Err(TrainError::Cancelled.into()),
+        Err(error) => {
+            warn!("round {}: no personal model was made, and an earlier one is kept: {error}", task.round);
+            return Ok(None);
+        }
+    };
+    outcome.measured(&settings.report).for_each(report);
+    let personal = outcome.model.map(|model| Personal {
+        model,
+        samples: task.spec.data.clone(),
+        run: task.spec.run,
+        name: task.spec.name.clone(),
+        round: task.round,
+        split: outcome.split.among(&trained),
+        held_out: held_out.clone(),
+    });
+    Ok(personal.map(|personal| personal.to_bytes()))
+}
+
+/// The samples for tests: those that the run holds out of the device's samples, or its test split.
+fn tests(task: &Task) -> Result<View, Untested> {
+    let tests = if task.spec.evaluation.hold_out > 0.0 {
+        Some(task.spec.held_out(task.client, &task.data))
+    } else {
+        task.tests.get()?
+    };
+    tests.filter(|tests| !tests.is_empty()).ok_or(Untested::NoSamples)
+}
+
+/// The samples for tests of personal models: the test split, which has the classes of all clients, if the device has one.
+fn tests_of_personal(task: &Task) -> Result<View, Untested> {
+    match task.tests.get() {
+        Ok(Some(split)) if !split.is_empty() => Ok(split),
+        _ => tests(task),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

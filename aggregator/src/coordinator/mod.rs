@@ -68,6 +68,8 @@
 //! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it
 //! was.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod arrivals;
 mod cohort;
 mod course;

@@ -11,6 +11,8 @@
 //! | [`jsonl`] | records as the text of `rounds.jsonl`, and back |
 //! | [`stopping`] | which model is the best, and when training ends early |
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod jsonl;
 mod policy;
 mod record;

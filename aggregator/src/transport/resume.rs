@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::partial_upload::{PartialUpload, remove};
 use crate::run::directory::uploader_in;
 
-/// ResumePoint uploads that are kept at a time; of more, the oldest is removed.
+/// Partial uploads that are kept at a time; of more, the oldest is removed.
 pub(super) const MAX_PARTIAL_UPLOADS: usize = 64;
 
 #[derive(Debug)]

@@ -43,6 +43,8 @@
 //! it was sent on. A server that counted the update of an earlier connection sends the receipt before the welcome. An update
 //! the server neither wants nor mentions is dropped together with its state.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod backoff;
 mod event;
 

@@ -8,8 +8,7 @@ use shared::algorithm::Fusion;
 use shared::data::{Preparation, View};
 use shared::seed::{Seed, standard_normal};
 
-use super::fusion::{RowSums, cosine, information, largest, log_softmax, summable};
-use super::soundness::own_answers;
+use super::fusion::{RowSums, cosine, information, largest, log_softmax, own_answers, summable};
 use super::{Bundle, EnsembleError};
 
 /// Bytes of running sums and samples that are in memory beside one member.

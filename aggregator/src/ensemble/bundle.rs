@@ -9,8 +9,11 @@ use models::{Array, Limits, ParamSet, Precision};
 use shared::algorithm::ensemble::prototypes_of;
 
 use super::error::disk;
-use super::{EnsembleError, Manifest, Values};
+use super::{EnsembleError, Manifest};
 use crate::storage::{FileLayer, Reading};
+
+/// Receives a member's values: a tensor's name and the next few values of it, in the order of the names.
+pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
 
 /// The name of the fused prototypes. It comes after those of all members.
 pub(super) const PROTOTYPES: &str = "prototypes";

@@ -1,4 +1,6 @@
-//! Sums over members that forget the members' order.
+//! Sums over members that do not depend on the members' order.
+
+use models::Network;
 
 /// 2^80: so many binary places are behind the point, and 47 before it. With weights up to 2 and values up to [`LARGEST`]
 /// there is room for tens of thousands of members.
@@ -110,6 +112,24 @@ impl MeanSum {
     pub(super) fn mean(&self, terms: usize) -> Vec<f32> {
         self.sums.iter().map(|&sum| (real(sum) / terms as f64) as f32).collect()
     }
+}
+
+/// A network's own answers for its last batch, `f_hat P^T`, one row for each of `n` samples; `None` if they or its features
+/// cannot be summed up.
+pub(super) fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
+    let features = network.representation();
+    let logits = network.logits();
+    if !summable(features) {
+        return None;
+    }
+    let (d, classes) = (features.len() / n, logits.len() / n);
+    let lengths = features.chunks(d).map(|row| {
+        row.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt().max(1e-8)
+    });
+    let rows = logits.chunks(classes).zip(lengths);
+    let answers: Vec<f32> =
+        rows.flat_map(|(row, length)| row.iter().map(move |&v| (f64::from(v) / length) as f32)).collect();
+    summable(&answers).then_some(answers)
 }
 
 #[cfg(test)]

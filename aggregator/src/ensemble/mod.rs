@@ -36,13 +36,13 @@ mod soundness;
 mod writing;
 
 pub use answer::{Answers, Fused, Question};
-pub use bundle::Bundle;
+pub use bundle::{Bundle, Values};
 pub use error::EnsembleError;
 pub use extend::{Extended, extend};
 pub use leave_out::leave_out;
 pub use manifest::{MANIFEST_KEY, Manifest, Member, digest};
 pub use soundness::is_sound;
-pub use writing::{Origin, Values, write};
+pub use writing::{Origin, write};
 
 #[cfg(test)]
 mod tests;

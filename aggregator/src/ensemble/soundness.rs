@@ -1,4 +1,4 @@
-//! Whether a model can be a member: one that computes no numbers would spoil every answer of the ensemble.
+//! The test that a model must pass to become a member: one that computes no finite numbers would spoil every answer.
 
 use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet};
 use rayon::prelude::*;
@@ -6,32 +6,15 @@ use shared::algorithm::ensemble::prototypes_of;
 use shared::seed::{Seed, standard_normal};
 
 use super::Question;
-use super::fusion::summable;
+use super::fusion::{own_answers, summable};
 
-/// Samples of noise that a model is tried on, and of the question.
+/// Number of noise samples that a model is tried on.
 const NOISE: usize = 16;
+/// Number of the question's samples that it is tried on.
 const SAMPLES: usize = 64;
 
-/// Whether a network's features and its own answers for the last batch, `f_hat P^T`, can be summed up; gives the answers, a
-/// row for each of `n` samples.
-pub(super) fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
-    let features = network.representation();
-    let logits = network.logits();
-    if !summable(features) {
-        return None;
-    }
-    let (d, classes) = (features.len() / n, logits.len() / n);
-    let lengths = features.chunks(d).map(|row| {
-        row.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt().max(1e-8)
-    });
-    let rows = logits.chunks(classes).zip(lengths);
-    let answers: Vec<f32> =
-        rows.flat_map(|(row, length)| row.iter().map(move |&v| (f64::from(v) / length) as f32)).collect();
-    summable(&answers).then_some(answers)
-}
-
-/// Whether a model that is to be a member has prototypes that can be averaged and computes numbers: for noise as informative fusion shows it, and for the first samples
-/// of a question if there is one. That does not prove it for all samples; one that fails on others can be left out later
+/// Whether a model has prototypes that can be averaged, and finite outputs for the noise of informative fusion and for the
+/// first samples of a question, if there is one. A member that fails on other samples can be left out later
 /// ([`leave_out`](super::leave_out())).
 ///
 /// # Errors

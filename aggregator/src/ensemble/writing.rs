@@ -5,13 +5,10 @@ use std::path::Path;
 
 use models::params::codec::{write_header, write_values};
 
-use super::bundle::{Bundle, Layout};
+use super::bundle::{Bundle, Layout, Values};
 use super::fusion::{MeanSum, summable};
 use super::{EnsembleError, Manifest, Member};
 use crate::storage::{FileLayer, write_durably};
-
-/// Takes a member's values: a tensor's name and the next few of it, tensors in the order of their names.
-pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
 
 /// Where a member's values come from.
 pub trait Origin {

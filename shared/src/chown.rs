@@ -1,32 +1,24 @@
-//! Whom files belong to that root makes among another user's, and what to do where a file is not for this one.
+//! Files that root creates in another user's directory are given to that user.
 //!
-//! A service keeps its files as a user of its own, and could not read what root makes beside them (`sudo aggregator ticket
-//! --runs /var/lib/aggregator`, or `sudo edge-client join --state /var/lib/edge-client`). So what root makes goes to the owner
-//! of the directory that it lies in.
+//! A service runs as a user of its own and could not read what root creates beside its files (`sudo aggregator ticket --runs
+//! /var/lib/aggregator`, or `sudo edge-client join --state /var/lib/edge-client`). A file that cannot be given away is of use to
+//! root all the same, so that is logged and no error.
 
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[cfg(unix)]
 use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 
-/// What root has made could not be given away. It is of use to root all the same.
-#[derive(Debug, thiserror::Error)]
-#[error("{} stays root's, although its directory is another one's, who may need it: {error}", path.display())]
-pub struct NotChowned {
-    /// The file or directory.
-    pub path: PathBuf,
-    /// What the system says.
-    pub error: io::Error,
-}
+use crate::durable::parent;
 
-/// Gives an empty file that was just made, or is for all who work in its directory, to the directory's owner if it is root's.
+/// Gives an empty file to the owner of its directory if it belongs to root.
 ///
-/// The owner may have put a link there to a file of root's somewhere else: that one is not given away.
+/// The directory's owner may have replaced the file by a link to another file of root's: that one is not given away.
 #[cfg(unix)]
-pub fn chown_like_parent(file: &File, path: &Path) -> Result<(), NotChowned> {
-    let handed = || {
+pub fn chown_like_parent(file: &File, path: &Path) {
+    let give = || {
         let (made, named) = (file.metadata()?, fs::symlink_metadata(path)?);
         let is_there = (made.dev(), made.ino(), made.nlink()) == (named.dev(), named.ino(), 1);
         match heir(&made, &fs::metadata(parent(path))?) {
@@ -34,44 +26,44 @@ pub fn chown_like_parent(file: &File, path: &Path) -> Result<(), NotChowned> {
             _ => Ok(()),
         }
     };
-    handed().map_err(|error| NotChowned { path: path.to_owned(), error })
+    log(path, give());
 }
 
-/// The same for a directory that was just made.
+/// Gives a new directory to the owner of its parent if it belongs to root.
 #[cfg(unix)]
-pub fn chown_directory_like_parent(path: &Path) -> Result<(), NotChowned> {
-    let handed = || match heir(&fs::symlink_metadata(path)?, &fs::metadata(parent(path))?) {
+pub fn chown_directory_like_parent(path: &Path) {
+    let give = || match heir(&fs::symlink_metadata(path)?, &fs::metadata(parent(path))?) {
         Some((user, group)) => lchown(path, Some(user), Some(group)),
         None => Ok(()),
     };
-    handed().map_err(|error| NotChowned { path: path.to_owned(), error })
+    log(path, give());
 }
 
-/// The directory that something lies in.
-#[must_use]
-pub fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+#[cfg(unix)]
+fn log(path: &Path, given: io::Result<()>) {
+    if let Err(error) = given {
+        tracing::warn!(
+            "{} stays root's, although its directory belongs to another user, who may need it: {error}",
+            path.display()
+        );
+    }
 }
 
-/// Who gets what root has made in this directory: its user and group, unless that is root as well.
+/// The user and group to give root's file to: those of its directory, unless that is root's as well.
 #[cfg(unix)]
 fn heir(made: &Metadata, directory: &Metadata) -> Option<(u32, u32)> {
     (made.uid() == 0 && directory.uid() != 0).then(|| (directory.uid(), directory.gid()))
 }
 
-/// Where files have no such owners, there is nothing to do.
+/// Systems without such owners need nothing.
 #[cfg(not(unix))]
-pub fn chown_like_parent(_: &File, _: &Path) -> Result<(), NotChowned> {
-    Ok(())
-}
+pub fn chown_like_parent(_: &File, _: &Path) {}
 
-/// The same.
+/// Systems without such owners need nothing.
 #[cfg(not(unix))]
-pub fn chown_directory_like_parent(_: &Path) -> Result<(), NotChowned> {
-    Ok(())
-}
+pub fn chown_directory_like_parent(_: &Path) {}
 
-/// What to do about an error with `path`, to stand behind it: if the system says that the file is not for this user.
+/// Advice to append to the message of an error with `path`, if this user may not use that file; empty otherwise.
 #[must_use]
 pub fn advice(path: &Path, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied { owner_advice(path) } else { String::new() }
@@ -84,7 +76,7 @@ fn owner_advice(_: &Path) -> String {
 
 #[cfg(unix)]
 fn owner_advice(path: &Path) -> String {
-    // What lies deeper may not be seen.
+    // This user may not be allowed to look at the path itself.
     let seen = path.ancestors().find_map(|place| Some((place, fs::metadata(place).ok()?.uid())));
     let Some((place, owner)) = seen else { return String::new() };
     let directory = fs::metadata(parent(place)).map_or(owner, |directory| directory.uid());
@@ -92,23 +84,23 @@ fn owner_advice(path: &Path) -> String {
     if owner == 0 && directory != 0 {
         let heir = self::name(directory);
         return format!(
-            "; {what} belongs to {name} among the files of {heir}: give it to that one, `sudo chown {heir}: {what}`"
+            "; {what} belongs to {name} among the files of {heir}: give it to {heir}, `sudo chown {heir}: {what}`"
         );
     }
     if me() == Some(owner) {
-        // Its mode is in the way, and whoever asks knows better what for.
+        // The file's mode is the reason, and the caller has better advice.
         return String::new();
     }
-    format!("; {what} belongs to {name}: work on it as that one, with `sudo -u {name}` before the command")
+    format!("; {what} belongs to {name}: run the command as that user, with `sudo -u {name}` before it")
 }
 
-/// Who this process is, where the system says so.
+/// The user of this process, if the system tells.
 #[cfg(unix)]
 fn me() -> Option<u32> {
     Some(fs::metadata("/proc/self").ok()?.uid())
 }
 
-/// What `sudo -u` knows a user by.
+/// The name of a user for `sudo -u`.
 #[cfg(unix)]
 fn name(user: u32) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -14,6 +14,7 @@
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment is |
+//! | [`durable`] | the steps of atomic and durable writes |
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
 //!
@@ -25,6 +26,7 @@ pub mod algorithm;
 pub mod calendar;
 pub mod chown;
 pub mod data;
+pub mod durable;
 pub mod eligibility;
 pub mod evaluation;
 pub mod frame;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use rustix::fs::{Access, access};
 
-use crate::storage::ownership::advice;
+use shared::chown::advice;
 
 /// Why the database cannot be used. The operator's to mend.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::run::directory::RunDirectory;
-use crate::storage::ownership::chown_like_parent;
+use shared::chown::chown_like_parent;
 
 /// Several may ask at the same time, and each holds the lock for a moment.
 const TRIES: u32 = 5;

@@ -4,19 +4,19 @@
 //! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
 
 pub mod descriptors;
-pub mod ownership;
 pub mod patient;
 pub mod spell;
 #[cfg(feature = "simulate")]
 pub mod unsynced;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ownership::{chown_directory_like_parent, chown_like_parent};
 use patient::{Attentive, patiently};
-pub use shared::chown::parent;
+use shared::chown::chown_like_parent;
+use shared::durable::{self, absent_is_ok};
+pub use shared::durable::{parent, partial};
 
 /// The file operations that durable steps consist of.
 pub trait FileLayer: Send + Sync {
@@ -151,14 +151,6 @@ impl Read for Reading {
     }
 }
 
-/// The name under which a file is written before it is whole.
-#[must_use]
-pub fn partial(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    PathBuf::from(name)
-}
-
 /// The operating system's files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
@@ -184,20 +176,9 @@ impl DurableFile for DiskFile {
 
 /// A new file that nobody but its owner can read.
 pub fn private(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
+    let file = durable::private().create_new(true).open(path)?;
     chown_like_parent(&file, path);
     Ok(file)
-}
-
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 impl FileLayer for Disk {
@@ -247,7 +228,7 @@ impl FileLayer for Disk {
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        durable::sync_file(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -255,19 +236,15 @@ impl FileLayer for Disk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        absent_is_fine(fs::remove_file(path))
+        absent_is_ok(fs::remove_file(path))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        let missing = path.ancestors().filter(|folder| !folder.as_os_str().is_empty());
-        let missing: Vec<_> = missing.take_while(|folder| !folder.exists()).collect();
-        fs::create_dir_all(path)?;
-        missing.into_iter().rev().for_each(chown_directory_like_parent);
-        Ok(())
+        durable::create_dir(path, DirBuilder::new()).map(drop)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        absent_is_fine(fs::remove_dir_all(path))
+        absent_is_ok(fs::remove_dir_all(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

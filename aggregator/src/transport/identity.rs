@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
 
 use crate::report::units::counted;
-use crate::storage::ownership::advice;
 use crate::storage::{Disk, FileLayer, create_dir_durably, parent, partial};
+use shared::chown::advice;
 
 /// The key that the server is known by.
 const CURRENT: &str = "server.key";

@@ -22,7 +22,7 @@ use super::resume::{PartialUploads, Resumable};
 use crate::peer::FromPeer;
 use crate::run::Upload;
 use crate::run::directory::upload_of;
-use crate::storage::ownership::chown_like_parent;
+use shared::chown::chown_like_parent;
 
 /// Bytes that are written to the spool at a time.
 const CHUNK: usize = 128 << 10;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Finding;
-use crate::store::{StoreError, looked_into};
+use crate::store::{StoreError, client_of};
 
 const SUBJECT: &str = "state";
 
@@ -11,7 +11,7 @@ const SUBJECT: &str = "state";
 #[must_use]
 pub fn look_at(state: &Path) -> Vec<Finding> {
     let place = state.display();
-    vec![match looked_into(state) {
+    vec![match client_of(state) {
         Ok(Some(client)) => Finding::ok(SUBJECT, format!("this device is client {client}, as {place} says")),
         Ok(None) => Finding::ok(SUBJECT, format!("none in {place} yet: joining makes it")),
         Err(error) => unusable(&error),

@@ -1,8 +1,6 @@
-//! What the algorithm keeps between rounds, one directory per run.
+//! Client state: what the algorithm keeps between rounds, one directory per run.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use shared::id::RunId;
 
@@ -22,19 +20,18 @@ impl ClientStates {
         Self { directory }
     }
 
-    /// The client state of a run.
+    /// Reads the client state of a run.
     pub(super) fn read(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         read(&self.path(run), run)
     }
 
-    /// Takes over a run's client state from the file that it was kept in, durably, and removes the runs that
-    /// are too many.
+    /// Moves a run's client state here from `file`, durably, and removes the oldest runs beyond the limit.
     pub(super) fn adopt(&self, run: RunId, file: &Path) -> Result<(), StoreError> {
         let path = self.path(run);
         let of_run = durable::parent(&path);
         let new = !durable::exists(of_run)?;
         durable::create_dir(of_run)?;
-        // The file replaces one that is durable, so it must be durable itself before it does.
+        // The file replaces a durable one, so it must be durable first.
         durable::sync_file(file)?;
         durable::rename(file, &path)?;
         durable::sync_dir(of_run)?;
@@ -50,22 +47,12 @@ impl ClientStates {
         self.directory.join(run.to_string()).join("local")
     }
 
-    /// Keeps `current` and the runs written last, [`RUNS_KEPT`] in all. What is not named like a run is not
-    /// touched. A clock that jumps can make the choice among the others wrong, never remove `current`.
+    /// Keeps `current` and the runs written last, [`RUNS_KEPT`] in all. Entries that are not named like a run are not touched. A
+    /// clock that jumps can make the choice among the others wrong, but never removes `current`.
     fn remove_oldest(&self, current: RunId) -> Result<(), StoreError> {
-        let failed = |error| StoreError::io("list", &self.directory)(error);
-        let mut others: Vec<(SystemTime, RunId)> = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            if let Some(run) = name.to_str().and_then(|name| name.parse::<RunId>().ok())
-                && run != current
-            {
-                let written = fs::metadata(self.path(run)).and_then(|data| data.modified());
-                // One without a readable file is the first to go.
-                others.push((written.unwrap_or(SystemTime::UNIX_EPOCH), run));
-            }
-        }
-        others.sort_unstable_by(|a, b| b.cmp(a));
+        let run_of = |path: &Path| path.file_name()?.to_str()?.parse().ok();
+        let mut others = durable::runs_by_age(&self.directory, run_of, |run| self.path(run))?;
+        others.retain(|&(_, run)| run != current);
         for (_, run) in others.into_iter().skip(RUNS_KEPT - 1) {
             tracing::info!(%run, "removing the client state of a run that was not used for long");
             durable::remove_dir(&self.directory.join(run.to_string()))?;
@@ -88,7 +75,8 @@ pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreErro
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::fs;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 

@@ -1,8 +1,9 @@
-//! The store of a real device: a state directory.
+//! The store of a device: a state directory.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use shared::chown::chown_like_parent;
 use shared::id::{ClientId, RunId};
 use shared::identity::SecretKey;
 use shared::message::{TaskId, TrainReport, Verdict};
@@ -18,19 +19,19 @@ use super::{Store, SyncHandle, durable, identity};
 /// The format of state directories that this program writes.
 const FORMAT: u32 = 1;
 
-/// A state directory, which this process has to itself until the store is dropped.
+/// A state directory, locked for this process until the store is dropped.
 #[derive(Debug)]
 pub struct DiskStore {
     directory: PathBuf,
     key: SecretKey,
     outbox: Outbox,
     locals: ClientStates,
-    /// The lock is the system's and ends with the process, however that ends.
+    /// The system releases the lock when the process ends.
     _lock: File,
 }
 
 impl DiskStore {
-    /// Opens a state directory; creates it, with a new identity, if there is none.
+    /// Opens a state directory. Creates it, with a new identity, if it is absent.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         durable::create_dir_durably(directory)?;
         let lock = lock(directory)?;
@@ -41,13 +42,13 @@ impl DiskStore {
         Ok(Self { directory: directory.to_path_buf(), key, outbox, locals, _lock: lock })
     }
 
-    /// The device's identity, the same after every restart.
+    /// The device's client id, the same after every restart.
     #[must_use]
     pub fn client(&self) -> ClientId {
         self.key.public().client()
     }
 
-    /// The key that proves it.
+    /// The private key that proves it.
     #[must_use]
     pub fn key(&self) -> &SecretKey {
         &self.key
@@ -59,13 +60,13 @@ impl DiskStore {
         &self.directory
     }
 
-    /// What the device has made for itself.
+    /// The device's personal models.
     #[must_use]
     pub fn personal_models(&self) -> PersonalModels {
         PersonalModels::of(&self.directory)
     }
 
-    /// Which server this client belongs to.
+    /// The file with the server that this client belongs to.
     #[must_use]
     pub fn server(&self) -> ServerFile {
         ServerFile::of(&self.directory)
@@ -115,7 +116,7 @@ impl Store for DiskStore {
     }
 }
 
-/// Notes the format of a new directory, and turns back before that of a newer program is touched.
+/// Records the format of a new directory. Fails before it changes a directory of a newer format.
 fn format(directory: &Path) -> Result<(), StoreError> {
     match noted_format(directory)? {
         Some(_) => Ok(()),
@@ -123,11 +124,11 @@ fn format(directory: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The format of a directory, which this program knows; `None` where none is noted.
+/// The recorded format of a directory; `None` if there is none. An unknown format is an error.
 fn noted_format(directory: &Path) -> Result<Option<u32>, StoreError> {
     let Some(text) = durable::read_text(&directory.join("format"))? else { return Ok(None) };
     let found = text.unwrap_or_default().trim().chars().take(20).collect::<String>();
-    // A directory without a readable number is one whose power failed early.
+    // A power failure right after the start can leave the file unreadable.
     match found.parse::<u32>() {
         Ok(number) if number > FORMAT => {
             Err(StoreError::NewerDirectory { directory: directory.to_path_buf(), found, known: FORMAT })
@@ -136,13 +137,11 @@ fn noted_format(directory: &Path) -> Result<Option<u32>, StoreError> {
     }
 }
 
-/// Who a state directory makes of this device, if it has been used: what [`DiskStore::open`] would find, looked at without
-/// changing anything and whether or not another process works there.
+/// The client id in a state directory; `None` if it is new. Changes nothing, and another process may be using the directory.
 ///
 /// # Errors
-/// Those that opening it would have for what is in it: a newer format, a damaged identity, nothing that can be read.
-pub fn looked_into(directory: &Path) -> Result<Option<ClientId>, StoreError> {
-    // What is no directory has an error of its own at the first file in it.
+/// Those of [`DiskStore::open`] for the content of the directory: a newer format, a damaged identity, unreadable files.
+pub fn client_of(directory: &Path) -> Result<Option<ClientId>, StoreError> {
     noted_format(directory)?;
     let key = identity::load(&directory.join("identity"))?;
     ServerFile::of(directory).load()?;
@@ -152,7 +151,7 @@ pub fn looked_into(directory: &Path) -> Result<Option<ClientId>, StoreError> {
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join("lock");
     let file = durable::private().open(&path).map_err(StoreError::io("create", &path))?;
-    durable::chown_like_parent(&file, &path);
+    chown_like_parent(&file, &path);
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked { directory: directory.to_path_buf() }),

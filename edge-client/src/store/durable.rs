@@ -1,76 +1,32 @@
-//! The disk operations of the store, each with the error that names its path.
+//! The store's disk operations, each with an error that names its path.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::time::{Duration, SystemTime};
 
-pub(super) use shared::chown::parent;
-use shared::chown::{self, NotChowned};
-use tracing::warn;
+use shared::chown::chown_like_parent;
+use shared::durable::{self, absent_is_ok};
+pub(super) use shared::durable::{parent, partial, private};
+use shared::id::RunId;
 
 use super::error::StoreError;
 
-/// More than any file for people has here, and little enough to read without asking.
+/// Limit for a text file, larger than any that belongs here.
 const MAX_TEXT: u64 = 16 << 10;
 
-/// The coarsest step in which a file system keeps the time that a file was written: that of FAT.
-const TICK: Duration = Duration::from_secs(2);
+/// The coarsest resolution of a file's time: that of FAT.
+const TIME_RESOLUTION: Duration = Duration::from_secs(2);
 
-/// The name under which something is written before it is whole.
-pub(super) fn partial(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    PathBuf::from(name)
+/// Creates a directory and its parents, readable for this user alone. Returns those that were missing, the innermost first.
+pub(super) fn create_dir(path: &Path) -> Result<Vec<&Path>, StoreError> {
+    durable::create_dir(path, durable::private_dir()).map_err(StoreError::io("create the directory", path))
 }
 
-/// Creates a directory and its parents, for this user alone where the system knows modes.
-pub(super) fn create_dir(path: &Path) -> Result<(), StoreError> {
-    create_missing(path).map(|_| ())
-}
-
-/// The same, and makes those durable that were not there.
+/// Creates a directory like [`create_dir`], and makes it durable.
 pub(super) fn create_dir_durably(path: &Path) -> Result<(), StoreError> {
-    create_missing(path)?.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
-}
-
-/// Gives those that were not there, the innermost first.
-fn create_missing(path: &Path) -> Result<Vec<&Path>, StoreError> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let mut missing = Vec::new();
-    for folder in path.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
-        if exists(folder)? {
-            break;
-        }
-        missing.push(folder);
-    }
-    builder.create(path).map_err(StoreError::io("create the directory", path))?;
-    missing.iter().rev().for_each(|folder| tell(chown::chown_directory_like_parent(folder)));
-    Ok(missing)
-}
-
-/// What root makes in a directory of another user's is that one's: a service could not work on it otherwise.
-pub(super) fn chown_like_parent(file: &File, path: &Path) {
-    tell(chown::chown_like_parent(file, path));
-}
-
-fn tell(handed: Result<(), NotChowned>) {
-    if let Err(kept) = handed {
-        warn!("{kept}");
-    }
-}
-
-/// Options that create a file for this user alone.
-pub(super) fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
+    create_dir(path)?.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
 }
 
 /// Writes a new file from pieces; not synced.
@@ -80,13 +36,13 @@ pub(super) fn write(path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
     pieces.iter().try_for_each(|piece| file.write_all(piece)).map_err(StoreError::io("write", path))
 }
 
-/// Writes a small file whole and durably: after a crash there are the old bytes or the new ones.
+/// Replaces a small file atomically and durably: after a crash it has the old bytes or the new ones.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     replace_after(path, content, None)
 }
 
-/// The same with a file that counts as written after `moment`, also where the clock has gone back since: not every device
-/// has one that runs without power.
+/// Replaces a file like [`replace`], and dates it after `moment` even if the clock was set back since: not every device has a
+/// battery-backed clock.
 pub(super) fn replace_after(
     path: &Path,
     content: &[u8],
@@ -94,7 +50,7 @@ pub(super) fn replace_after(
 ) -> Result<(), StoreError> {
     let partial = partial(path);
     write(&partial, &[content])?;
-    if let Some(moment) = moment.and_then(|moment| moment.checked_add(TICK))
+    if let Some(moment) = moment.and_then(|moment| moment.checked_add(TIME_RESOLUTION))
         && moment > SystemTime::now()
     {
         let file = private().open(&partial).map_err(StoreError::io("open", &partial))?;
@@ -105,7 +61,7 @@ pub(super) fn replace_after(
     sync_dir(parent(path))
 }
 
-/// The start of a small file as text; `None` if there is no such file. The inner error is for what is not text.
+/// The start of a small text file; `None` if there is no such file. The inner error is for content that is not text.
 pub(super) fn read_text(path: &Path) -> Result<Option<Result<String, FromUtf8Error>>, StoreError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -122,38 +78,50 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
     fs::rename(from, to).map_err(StoreError::io("move a finished file to", to))
 }
 
-/// Removes a file; one that is not there is no error.
+/// Removes a file; an absent one is no error.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
-    absent_is_fine(fs::remove_file(path)).map_err(StoreError::io("remove", path))
+    absent_is_ok(fs::remove_file(path)).map_err(StoreError::io("remove", path))
 }
 
-/// Removes a directory and all in it; one that is not there is no error.
+/// Removes a directory and everything in it; an absent one is no error.
 pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
-    absent_is_fine(fs::remove_dir_all(path)).map_err(StoreError::io("remove the directory", path))
+    absent_is_ok(fs::remove_dir_all(path)).map_err(StoreError::io("remove the directory", path))
 }
 
-/// Makes a file's bytes durable; a file that is not there any more needs nothing.
+/// Syncs the bytes of a file; one that was removed meanwhile needs no sync.
 pub(super) fn sync_file(path: &Path) -> Result<(), StoreError> {
     #[cfg(test)]
     tests::SYNCED.with_borrow_mut(|synced| synced.push(path.to_path_buf()));
-    absent_is_fine(File::open(path).and_then(|file| file.sync_all())).map_err(StoreError::io("sync", path))
+    absent_is_ok(durable::sync_file(path)).map_err(StoreError::io("sync", path))
 }
 
-/// Makes a directory's entries durable, where the system lets a directory be opened for that.
+/// Syncs the entries of a directory, on systems that let a directory be opened for that.
 pub(super) fn sync_dir(path: &Path) -> Result<(), StoreError> {
     if cfg!(unix) { sync_file(path) } else { Ok(()) }
 }
 
-/// Whether something is there. A path that cannot be looked at is an error, not an absence.
+/// Whether a path exists. A path that cannot be looked at is an error.
 pub(super) fn exists(path: &Path) -> Result<bool, StoreError> {
     path.try_exists().map_err(StoreError::io("look for", path))
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+/// The runs that have an entry in `directory`, the last written first. `run_of` reads the run from an entry's path, and the time
+/// of `file_of` counts; a run without that file is the oldest.
+pub(super) fn runs_by_age(
+    directory: &Path,
+    run_of: impl Fn(&Path) -> Option<RunId>,
+    file_of: impl Fn(RunId) -> PathBuf,
+) -> Result<Vec<(SystemTime, RunId)>, StoreError> {
+    let failed = |error| StoreError::io("list", directory)(error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        if let Some(run) = run_of(&entry.map_err(failed)?.path()) {
+            let written = fs::metadata(file_of(run)).and_then(|data| data.modified());
+            found.push((written.unwrap_or(SystemTime::UNIX_EPOCH), run));
+        }
     }
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -163,12 +131,12 @@ pub(super) mod tests {
     use super::*;
 
     thread_local! {
-        /// What this test has synced, in this order.
+        /// The paths that this test has synced, in order.
         pub(crate) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
     #[test]
-    fn directories_that_were_not_there_are_durable_in_their_parents() {
+    fn new_directories_are_durable_in_their_parents() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b/c");
         fs::create_dir(folder.path().join("a")).unwrap();
@@ -182,7 +150,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_replaced_file_is_whole_and_leaves_nothing_beside_it() {
+    fn a_replaced_file_is_complete_and_leaves_no_partial_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("identity");
         replace(&path, b"first, longer").unwrap();
@@ -193,7 +161,7 @@ pub(super) mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_is_created_is_for_this_user_alone() {
+    fn created_files_are_readable_for_this_user_alone() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("a/b");
@@ -204,7 +172,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn absence_is_only_fine_where_it_says_so() {
+    fn only_removing_and_syncing_accept_an_absent_file() {
         let folder = tempfile::tempdir().unwrap();
         let absent = folder.path().join("absent");
         remove_file(&absent).unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong with the state directory. Every message says what was tried, where, and what to do.
+//! Errors of the state directory. Each message says what was tried, where, and what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,7 @@ use thiserror::Error;
 use crate::failure::{Blame, Failure};
 use crate::personal::PersonalError;
 
-/// Why something could not be kept or read back. All but [`NothingHeld`](Self::NothingHeld) are for the
-/// person who runs the client.
+/// Why something cannot be stored or read back. All but [`NothingHeld`](Self::NothingHeld) are for the device's owner.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The operating system refused: no such directory, no permission, no space.
@@ -23,7 +22,7 @@ pub enum StoreError {
         /// What the system says.
         error: io::Error,
     },
-    /// Another process works in this state directory.
+    /// Another process uses this state directory.
     #[error(
         "the state directory {} is in use by another process: stop that client, or give this one a state directory of its own",
         directory.display()
@@ -43,7 +42,7 @@ pub enum StoreError {
         /// What is wrong with it.
         problem: String,
     },
-    /// What is known of the server cannot be read, and trusting any server instead would be unsafe.
+    /// The server file cannot be read, and trusting any server instead would be unsafe.
     #[error(
         "{} is damaged: it should name the key and the addresses of the server; restore it from a backup, or remove \
          it and join with a new ticket",
@@ -67,7 +66,7 @@ pub enum StoreError {
         /// The format that this program writes.
         known: u32,
     },
-    /// What the algorithm kept in a run is damaged; starting it afresh changes what is learned.
+    /// The client state of a run is damaged; starting afresh changes what is learned.
     #[error(
         "{} is damaged ({problem}): remove it to start afresh in this run, or restore it from a backup",
         path.display()
@@ -85,7 +84,7 @@ pub enum StoreError {
         directory.display()
     )]
     NoPersonal {
-        /// Where it would be.
+        /// The directory that would contain it.
         directory: PathBuf,
     },
     /// The personal model cannot be used.
@@ -101,10 +100,10 @@ pub enum StoreError {
         #[source]
         problem: Box<PersonalError>,
     },
-    /// The held update was whole when the store was opened and is not any more. It has been removed, so that
-    /// the next start trains again.
+    /// The pending update was complete when the store was opened and no longer is. It was removed, so the next start trains
+    /// again.
     #[error(
-        "the unsent update {} {problem}; it was whole before, so something else changes this directory or the \
+        "the unsent update {} {problem}; it was complete before, so another program changes this directory or the \
          disk fails. Start the client again: it trains again",
         path.display()
     )]
@@ -128,16 +127,16 @@ pub enum StoreError {
         /// The newest version that this build reads.
         known: u8,
     },
-    /// The system gave no random bytes for a new identity.
+    /// The system has no random bytes for a new identity.
     #[error("the system gives no random numbers for a new identity: {0}; is this a sandbox without them?")]
     Random(getrandom::Error),
-    /// A payload was asked for while no update is held: our bug.
+    /// A payload was requested while no update is pending: a bug.
     #[error("internal error: no update is held, so there is no payload; please report this")]
     NothingHeld,
 }
 
 impl StoreError {
-    /// Whether there was no room, which passes once somebody makes some.
+    /// Whether the disk is full. Retry: its user may free some space.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
@@ -151,14 +150,14 @@ impl StoreError {
         Failure::new(blame, self)
     }
 
-    /// For `map_err`: attaches what was tried and where.
+    /// For `map_err`: adds what was tried, and the path.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Io { action, path: path.to_path_buf(), error }
     }
 }
 
 fn advice(path: &Path, error: &io::Error) -> String {
-    // A file of another user's in it, root's say, does not become readable by what is done about the directory.
+    // Advice about the directory does not help with a file that belongs to another user, such as root.
     let whose = chown::advice(path, error);
     if let Some(whose) = whose.strip_prefix("; ") {
         return whose.to_owned();

@@ -1,9 +1,9 @@
-//! The form of a kept file: what it is, how long, whether it is whole, then a head and a body.
+//! The format of a stored file: kind, version, lengths and checksum, then a head and a body.
 //!
 //! ```text
 //! offset  size  field
 //!      0     3  kind: "FLU" an update, "FLL" client state
-//!      3     1  format version, counted for each kind by itself
+//!      3     1  format version, counted separately for each kind
 //!      4     4  head length H, little-endian
 //!      8     8  body length B, little-endian
 //!     16     4  CRC-32 of bytes 0..16, head and body, little-endian
@@ -11,8 +11,8 @@
 //!   20+H     B  body
 //! ```
 //!
-//! The checksum is there for power failures: a file system may keep a file's length and lose its bytes.
-//! It is not cryptographic; whoever can write in the state directory is the client's user.
+//! The checksum detects power failures, after which a file system may have a file's length without its bytes. It is not
+//! cryptographic: only the client's user can write to the state directory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -35,12 +35,12 @@ const CHECKED: usize = 16;
 /// Longest head: a run id, five numbers of at most 10 bytes and a loss of 8 make 66 bytes, twelve metrics 192 more.
 const MAX_HEAD: usize = 512;
 
-/// What a file holds.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A trained update: head `(TaskId, TrainReport)`, body a record.
     Update,
-    /// What the algorithm keeps between rounds: head `RunId`, body the algorithm's own bytes.
+    /// Client state: head `RunId`, body the algorithm's own bytes.
     Local,
 }
 
@@ -52,12 +52,12 @@ impl Kind {
         }
     }
 
-    /// The format versions that this build reads; it writes the newest. A kind's version is raised when *its* head or
-    /// body changes: an update of another layout is trained again, but client state cannot be had again.
+    /// The format versions that this build reads; it writes the newest. Raise a kind's version when *its* head or body changes.
+    /// An update of an older version is trained again, but client state of every older version must stay readable.
     fn versions(self) -> RangeInclusive<u8> {
         match self {
             Self::Update => 3..=3,
-            // Versions 2 and 3 came with reports that had grown, of which there is none in client state.
+            // Versions 2 and 3 changed the report, which client state does not have.
             Self::Local => 1..=3,
         }
     }
@@ -68,7 +68,7 @@ impl Kind {
 pub(super) enum OpenError {
     /// The system refused, or a newer program wrote the file.
     Store(StoreError),
-    /// The file is there and is not what was once written. The text completes "the file is damaged: it".
+    /// The file is not as it was written. The text completes "the file is damaged: it".
     Damaged(String),
 }
 
@@ -124,7 +124,7 @@ pub(super) fn read<H: DeserializeOwned>(path: &Path, kind: Kind) -> Result<Optio
     }
 }
 
-/// Head and body length, checked against what is written at most.
+/// Head and body length, checked against the largest that are written.
 fn lengths(fixed: &[u8; FIXED], kind: Kind, path: &Path) -> Result<(usize, u64), OpenError> {
     if fixed[..3] != kind.magic() {
         return Err(OpenError::Damaged(format!("starts with {:02x?}", &fixed[..3])));
@@ -132,7 +132,7 @@ fn lengths(fixed: &[u8; FIXED], kind: Kind, path: &Path) -> Result<(usize, u64),
     let known = kind.versions();
     match fixed[3] {
         found if known.contains(&found) => {}
-        0 => return Err(OpenError::Damaged("has format version 0, which never was".to_owned())),
+        0 => return Err(OpenError::Damaged("has format version 0, which does not exist".to_owned())),
         found if found < *known.start() => {
             return Err(OpenError::Damaged(format!("is of an earlier edge-client (format version {found})")));
         }

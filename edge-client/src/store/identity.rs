@@ -1,4 +1,4 @@
-//! Who the client is: a small file with its private key, to be copied to a backup and restored, and shown to nobody.
+//! The identity file: the client's private key. Owners back it up, restore it, and keep it secret.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn load(path: &Path) -> Result<Option<SecretKey>, StoreError> {
         |problem: &str| StoreError::Identity { path: path.to_path_buf(), problem: problem.to_owned() };
     let text = text.map_err(|_| damaged("it is not text"))?;
     let key = SecretKey::parse(text.trim()).map_err(|_| {
-        // What stood there before devices had keys.
+        // Devices of an earlier version had an id and no key.
         let id_alone = text.trim().parse::<shared::id::ClientId>().is_ok();
         let without = "it is of an older version of this program, whose devices had an id and no key";
         damaged(if id_alone { without } else { "a private key has 64 hexadecimal digits" })
@@ -25,7 +25,7 @@ pub(super) fn load(path: &Path) -> Result<Option<SecretKey>, StoreError> {
 /// The client's key; made from the system's random numbers at the first start.
 pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
     if let Some(key) = load(path)? {
-        // Whoever made it may have been ended before it was durable, and a ticket is worth nothing to another identity.
+        // The process that created it may have crashed before syncing it, and a ticket is bound to one identity.
         durable::sync_dir(durable::parent(path))?;
         return Ok(key);
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_made_once_and_differs_between_devices() {
+    fn an_identity_is_created_once_and_differs_between_devices() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("identity"), folder.path().join("other"));
         let key = load_or_create(&path).unwrap();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_durable_before_it_is_used_whoever_made_it() {
+    fn an_identity_is_durable_before_it_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("identity");
         for _ in 0..2 {

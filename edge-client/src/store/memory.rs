@@ -15,15 +15,15 @@ struct Update {
     held: TaskId,
     report: TrainReport,
     payload: Payload,
-    /// What the algorithm keeps, as of this update.
+    /// The client state as of this update.
     local: Option<Vec<u8>>,
 }
 
-/// Keeps everything in memory, without copying payloads. It survives lost connections, not the process.
+/// Keeps everything in memory, without copying payloads. Survives lost connections, but not the process.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     update: Option<Update>,
-    /// The most recently written run last.
+    /// The last written run comes last.
     locals: VecDeque<(RunId, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
 }
@@ -35,7 +35,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// The personal model that was kept last, and its run.
+    /// The personal model that was saved last, and its run.
     #[must_use]
     pub fn personal(&self) -> Option<(RunId, &[u8])> {
         self.personal.as_ref().map(|(run, bytes)| (*run, bytes.as_slice()))

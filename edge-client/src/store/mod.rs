@@ -1,40 +1,37 @@
-//! What must survive a restart of the process: the device's identity, a finished update until its receipt
-//! arrives, and what the algorithm keeps between rounds.
+//! The store: what must survive a restart of the process. The device's identity, a finished update until its receipt, and the
+//! client state that the algorithm keeps between rounds.
 //!
-//! A [`DiskStore`] keeps them in a state directory. A crash of the process or a reboot loses nothing of it. A
-//! power failure loses at most the update of the round that has just been trained, if the
-//! [driver](crate::driver) did not think it worth a sync (training that took less than a second) or the sync
-//! was still under way: the device then trains that round again. A [`MemoryStore`] is the same for simulated
-//! clients, which live and die with their process.
+//! A [`DiskStore`] keeps them in a state directory. A crash of the process or a reboot loses nothing. A power failure loses at most
+//! the update of the round just trained, if the [driver](crate::driver) has not synced it (training that took less than a second)
+//! or the sync was still under way: the device then trains that round again. A [`MemoryStore`] does the same for simulated
+//! clients, which end with their process.
 //!
-//! The order in which the driver uses either is that of a round: [`save`](Store::save) when training is done,
-//! upload while the [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the
-//! receipt.
+//! The driver uses a store in the order of a round: [`save`](Store::save) when training is done, upload while the
+//! [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the receipt.
 //!
 //! # The state directory
 //!
 //! ```text
 //! STATE/                  mode 0700
-//!     format              version of all of this
+//!     format              version of the whole directory
 //!     identity            the client's private key, 64 hexadecimal digits, mode 0600
-//!     server              the server's key and addresses, and the ticket that it has not taken yet; JSON, mode 0600
+//!     server              the server's key and addresses, and the ticket until it is redeemed; JSON, mode 0600
 //!     lock                locked by the process that uses the directory
-//!     outbox/             there is at most one update without a receipt
+//!     outbox/             at most one update without a receipt
 //!         update          the update: run, round, report, payload
-//!         local           what the algorithm keeps, as of this update
-//!     runs/RUN-ID/local   what the algorithm keeps, as of the last update that counted
-//!     personal/RUN-ID.safetensors     the personal model that was made in a run, for use without a connection
+//!         local           the client state as of this update
+//!     runs/RUN-ID/local   the client state as of the last update that counted
+//!     personal/RUN-ID.safetensors     the personal model of a run, for use without a connection
 //! ```
 //!
-//! An update and the client state that goes with it are written to `outbox.partial/`, which is then renamed:
-//! after a crash there are both or neither. Forgetting an update that [counts](Verdict::counts) moves its `local` to the
-//! run's directory; one that does not is renamed to `outbox.partial/` again and removed whole, so that training goes on
-//! from the state before it. The run directories used last are kept, [`RUNS_KEPT`] of them; older ones are removed.
+//! An update and its client state are written to `outbox.partial/`, which is then renamed: after a crash both exist or neither.
+//! Forgetting an update that [counts](Verdict::counts) moves its `local` to the run's directory. Any other is renamed to
+//! `outbox.partial/` again and removed as a whole, so that training continues from the state before it. The run directories used
+//! last are kept, [`RUNS_KEPT`] of them; older ones are removed.
 //!
-//! Nothing here is worth stopping a client for that training again brings back: a half-written or damaged
-//! outbox is removed with a warning. What cannot be brought back (identity, client state of a run, the
-//! server's key) is an error that says what to do. So is a file of a newer format: its program may return. Client state
-//! concerns one run: its error is that run's failed round, of which the server hears, and never the end of the process.
+//! A half-written or damaged outbox is removed with a warning: training again brings it back. What cannot be brought back
+//! (identity, client state, the server's key) is an error that says what to do. So is a file of a newer format: its program may
+//! return. Client state belongs to one run: an error in it fails that run's round, and does not end the process.
 
 mod client_state;
 mod disk;
@@ -51,32 +48,30 @@ use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
-pub use disk::{DiskStore, looked_into};
+pub use disk::{DiskStore, client_of};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use personal::PersonalModels;
 pub use server::{KnownServer, ServerFile};
 
-/// Runs whose client state is kept, the most recently used ones. A device takes part in one run at a time;
-/// the others are there for federations that take turns.
+/// Number of runs whose client state is kept, the last used ones. A device takes part in one run at a time; more are kept for
+/// federations that take turns.
 pub const RUNS_KEPT: usize = 8;
 
-/// Makes durable what was kept before it was made. It may run on any thread, and after the update was
-/// forgotten, when it has nothing left to do.
+/// Syncs what was saved before it was made. It may run on any thread, also after the update was forgotten: then it does nothing.
 pub type SyncHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 
-/// What survives a restart of the process (or, in memory, a lost connection).
+/// Storage that survives a restart of the process (or, in memory, a lost connection).
 pub trait Store: Send {
-    /// The update without a receipt that an earlier process, or this one, has kept.
+    /// The update without a receipt, saved by this process or an earlier one.
     fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError>;
 
-    /// The held update's payload, an encoded record. [`StoreError::NothingHeld`] if there is none.
+    /// The payload of the pending update, an encoded record. [`StoreError::NothingHeld`] if there is none.
     fn payload(&mut self) -> Result<Payload, StoreError>;
 
-    /// Keeps an update and, unless it is `None`, what the algorithm keeps from this round to the next in
-    /// the update's run: both or neither survive a crash of the process. An update still held is let go of
-    /// first, as one that does not count unless it is being forgotten as one that does. Power may still fail: see
-    /// [`sync_handle`](Self::sync_handle).
+    /// Saves an update and, if there is any, the client state `local` that goes with it: both or neither survive a crash of the
+    /// process. Drops an update that is still pending first, as one that does not count, unless it is already being forgotten as
+    /// one that does. Not yet safe from a power failure: see [`sync_handle`](Self::sync_handle).
     fn save(
         &mut self,
         held: TaskId,
@@ -85,17 +80,16 @@ pub trait Store: Send {
         local: Option<&[u8]>,
     ) -> Result<(), StoreError>;
 
-    /// A task that makes what was kept so far durable. It is handed out, so that it can run on a thread of
-    /// its own beside the upload.
+    /// A job that syncs what was saved so far. It can run on another thread beside the upload.
     fn sync_handle(&self) -> SyncHandle;
 
-    /// Lets go of the held update, if there is one. What the algorithm kept with it stays if the update
-    /// [counts](Verdict::counts), and goes with it if it does not, or nobody knows: then what was kept before is what holds.
+    /// Deletes the pending update, if there is one. Commits its client state if the verdict [counts](Verdict::counts) the update;
+    /// otherwise restores the previous state.
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError>;
 
-    /// What the algorithm kept last in this run, with the held update or before it.
+    /// The latest client state of this run: that of the pending update, or else the committed one.
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Keeps the device's personal model of a run, durably, in place of an earlier one: a [`Personal`](crate::personal) file.
+    /// Saves the personal model of a run durably, a [`Personal`](crate::personal) file, and replaces an earlier one.
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
 }

@@ -1,4 +1,4 @@
-//! The outbox: one finished update, with the client state that goes with it, until its receipt arrives.
+//! The outbox: one finished update with its client state, until the receipt arrives.
 
 use std::path::PathBuf;
 
@@ -16,32 +16,30 @@ use super::file_format::{self, Kind, OpenError};
 #[derive(Debug)]
 pub(super) struct Outbox {
     directory: PathBuf,
-    /// What is in it: known from the start, since one process has the directory to itself.
+    /// The pending update. Known without reading, since no other process uses the directory.
     held: Option<(TaskId, TrainReport)>,
-    /// Whether it counts, as far as is known: there was no room yet to put away what goes with it.
+    /// Whether the server counted it, while the disk has no room to commit its client state.
     counts: bool,
-    /// Its payload, if this process has kept it: the same memory that is being uploaded, so that an upload
-    /// does not wait for the disk.
+    /// Its payload, if this process saved it: shared with the upload, which does not wait for the disk.
     payload: Option<Bytes>,
 }
 
-/// What is in the directory, as far as it is there.
+/// The readable content of the directory.
 struct Found {
     update: Option<(TaskId, TrainReport)>,
-    /// The run that the client state is of.
+    /// The run of the client state.
     local: Option<RunId>,
 }
 
 impl Outbox {
-    /// Looks into the outbox that an earlier process left. What cannot be used is removed with a warning:
-    /// the server gives the task again.
+    /// Opens the outbox of an earlier process. An unusable update is removed with a warning: the server gives its task again.
     pub(super) fn open(directory: PathBuf, locals: &ClientStates) -> Result<Self, StoreError> {
         let mut outbox = Self { directory, held: None, counts: false, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
             Ok(Found { update: Some(held), .. }) => outbox.held = Some(held),
             Ok(Found { update: None, local }) => {
-                // The two come into the outbox together, and leave it together unless the update counts.
+                // Client state alone is left by a crash in the middle of committing an update that counted.
                 if let Some(run) = local {
                     locals.adopt(run, &outbox.local_path())?;
                 }
@@ -61,7 +59,7 @@ impl Outbox {
         self.held
     }
 
-    /// The held update's payload; one that an earlier process left is read and checked again.
+    /// The payload of the pending update; that of an earlier process is read and checked again.
     pub(super) fn payload(&mut self) -> Result<Bytes, StoreError> {
         let (expected, _) = self.held.ok_or(StoreError::NothingHeld)?;
         if let Some(payload) = &self.payload {
@@ -70,7 +68,7 @@ impl Outbox {
         let problem = match file_format::read::<(TaskId, TrainReport)>(&self.update_path(), Kind::Update) {
             Ok(Some(((held, _), payload))) if held == expected => return Ok(payload),
             Ok(Some(_)) => "holds another update than before".to_owned(),
-            Ok(None) => "is gone".to_owned(),
+            Ok(None) => "was deleted".to_owned(),
             Err(OpenError::Damaged(problem)) => problem,
             Err(OpenError::Store(error)) => return Err(error),
         };
@@ -79,7 +77,7 @@ impl Outbox {
         Err(StoreError::Lost { path, problem })
     }
 
-    /// Keeps an update instead of the one that is held, which does not count unless it was said that it does.
+    /// Saves an update and drops the pending one, which does not count unless the server has counted it.
     pub(super) fn save(
         &mut self,
         locals: &ClientStates,
@@ -96,8 +94,8 @@ impl Outbox {
         let partial = self.partial();
         let written = self.write(held, report, payload, local);
         if written.is_err() {
-            // The first error is the one to report. What is left of the attempt should not fill the disk; if
-            // even that fails, the next attempt or start removes it.
+            // The first error is reported. The remains should not fill the disk; if removing them fails too, the next attempt
+            // or start removes them.
             let _ = durable::remove_dir(&partial);
         } else {
             self.held = Some((held, *report));
@@ -123,7 +121,7 @@ impl Outbox {
         durable::rename(&partial, &self.directory)
     }
 
-    /// Removes the update, which counts, after its client state has moved to the run's directory.
+    /// Commits the client state to the run's directory, and removes the update, which counts.
     pub(super) fn adopt(&mut self, locals: &ClientStates) -> Result<(), StoreError> {
         if let Some((held, _)) = self.held {
             self.counts = true;
@@ -134,8 +132,7 @@ impl Outbox {
         self.remove()
     }
 
-    /// Removes what is in the outbox, of which nothing is to be kept any more: the client state first, which would count if
-    /// it were alone.
+    /// Empties the outbox. The client state goes first: alone, it would count.
     fn remove(&mut self) -> Result<(), StoreError> {
         durable::remove_file(&self.local_path())?;
         durable::remove_file(&self.update_path())?;
@@ -147,7 +144,7 @@ impl Outbox {
         (self.held, self.counts, self.payload) = (None, false, None);
     }
 
-    /// What the algorithm keeps in `run` as of the held update, if that is of this run and has any.
+    /// The client state of `run` as of the pending update, if that is of this run and has any.
     pub(super) fn client_state(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         match self.held {
             Some((held, _)) if held.run == run => client_state::read(&self.local_path(), run),
@@ -177,14 +174,14 @@ impl Outbox {
         }
     }
 
-    /// Removes the update and its client state in one step: training starts from the state before.
+    /// Removes the update and its client state in one step: training continues from the state before.
     pub(super) fn discard(&mut self) -> Result<(), StoreError> {
         self.emptied();
         let partial = self.partial();
         durable::remove_dir(&partial)?;
         if durable::exists(&self.directory)? {
             durable::rename(&self.directory, &partial)?;
-            // A power failure may not bring the client state back without its update: that would count.
+            // A power failure must not bring the client state back without its update: it would count.
             durable::sync_dir(durable::parent(&self.directory))?;
         }
         durable::remove_dir(&partial)

@@ -12,7 +12,7 @@ use super::durable;
 use super::error::StoreError;
 use crate::personal::{Personal, PersonalError};
 
-/// The suffix of a personal model's file.
+/// The suffix of the files.
 const SUFFIX: &str = "safetensors";
 
 /// The `personal/` directory.
@@ -24,23 +24,23 @@ pub struct PersonalModels {
 }
 
 impl PersonalModels {
-    /// Those in a state directory, which need not be there.
+    /// Those in a state directory, which may be absent.
     #[must_use]
     pub fn of(state: &Path) -> Self {
         Self { directory: state.join("personal") }
     }
 
-    /// Where the model of a run lies.
+    /// The file of a run's model.
     #[must_use]
     pub fn path(&self, run: RunId) -> PathBuf {
         self.directory.join(format!("{run}.{SUFFIX}"))
     }
 
-    /// Keeps the bytes of a personal model durably, in place of an earlier one of the same run, and removes the runs that are
-    /// too many.
+    /// Saves the bytes of a personal model durably, replaces an earlier one of the same run, and removes the oldest runs beyond
+    /// the limit.
     ///
     /// # Errors
-    /// [`StoreError`] if the disk fails; the earlier one is then still there.
+    /// [`StoreError`] if the disk fails; the earlier model is then kept.
     pub fn save(&self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.path(run);
         let new = !durable::exists(&path)?;
@@ -58,10 +58,10 @@ impl PersonalModels {
         Ok(())
     }
 
-    /// The model of a run or, without one, that which was written last, whatever the clock said then.
+    /// The model of a run or, without `run`, the model written last, even on a device whose clock was set back.
     ///
     /// # Errors
-    /// [`StoreError`] if there is none, it cannot be read or is damaged.
+    /// [`StoreError`] if there is none, or it cannot be read or is damaged.
     pub fn open(&self, run: Option<RunId>) -> Result<Personal, StoreError> {
         let none = || StoreError::NoPersonal { directory: self.directory.clone() };
         let run = match run {
@@ -82,23 +82,14 @@ impl PersonalModels {
         Personal::from_bytes(&bytes).map_err(damaged)
     }
 
-    /// The runs with a model, the one written last first.
+    /// The runs with a model, the last written first.
     fn by_age(&self) -> Result<Vec<(SystemTime, RunId)>, StoreError> {
         if !durable::exists(&self.directory)? {
             return Ok(Vec::new());
         }
-        let failed = |error| StoreError::io("list", &self.directory)(error);
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            let run = path.file_stem().and_then(|name| name.to_str()?.parse::<RunId>().ok());
-            if let Some(run) = run.filter(|_| path.extension().is_some_and(|suffix| suffix == SUFFIX)) {
-                let written = fs::metadata(&path).and_then(|data| data.modified());
-                found.push((written.unwrap_or(SystemTime::UNIX_EPOCH), run));
-            }
-        }
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(found)
+        let is_model = |path: &&Path| path.extension().is_some_and(|suffix| suffix == SUFFIX);
+        let run_of = |path: &Path| Some(path).filter(is_model)?.file_stem()?.to_str()?.parse().ok();
+        durable::runs_by_age(&self.directory, run_of, |run| self.path(run))
     }
 }
 

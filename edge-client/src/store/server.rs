@@ -1,4 +1,4 @@
-//! The server that the client belongs to: which key it has, where it listens, and the ticket that it has not taken yet.
+//! The server that the client belongs to: its key, its addresses, and the ticket until it is redeemed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use super::error::StoreError;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownServer {
-    /// Its key: no other server is believed.
+    /// Its key: no other server is trusted.
     pub key: PublicKey,
-    /// Where it listens, in the order of trying.
+    /// Its addresses, in the order in which they are tried.
     pub addresses: Vec<String>,
-    /// What lets this client in, until it is in.
+    /// The ticket, until the server has admitted this client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
-    /// The ticket that let it in: a digest of its secret.
+    /// Digest of the secret of the redeemed ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     taken: Option<String>,
-    /// Keys that the server had before, as it has said itself.
+    /// Earlier keys of the server, which it replaced itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<PublicKey>,
 }
@@ -40,20 +40,20 @@ impl fmt::Debug for KnownServer {
 }
 
 impl KnownServer {
-    /// A server that lets this client in as it is.
+    /// A server that admits this client without a ticket.
     #[must_use]
     pub fn new(key: PublicKey, addresses: Vec<String>) -> Self {
         Self { key, addresses, ticket: None, taken: None, former: Vec::new() }
     }
 
-    /// What a ticket's secret is worth to the server; `None` once it has taken it.
+    /// The ticket's secret; `None` once it is redeemed.
     #[must_use]
     pub fn secret(&self) -> Option<TicketSecret> {
         let ticket = self.ticket.as_deref()?.parse::<Ticket>().ok()?;
         Some(ticket.secret)
     }
 
-    /// The server as it is known once it has let this client in.
+    /// The server after it has admitted this client.
     #[must_use]
     pub fn redeemed(self) -> Self {
         let taken = self.secret().map(|secret| digits(&secret)).or(self.taken);
@@ -66,7 +66,7 @@ impl KnownServer {
         Self { addresses, ..self }
     }
 
-    /// The same server with another key.
+    /// The same server with a new key.
     #[must_use]
     pub fn renewed(mut self, key: PublicKey) -> Self {
         if key != self.key {
@@ -76,13 +76,13 @@ impl KnownServer {
         Self { key, ..self }
     }
 
-    /// Has the server this key, or has it replaced it?
+    /// Whether the server has this key or had it before.
     #[must_use]
     pub fn has_had(&self, key: PublicKey) -> bool {
         self.key == key || self.former.contains(&key)
     }
 
-    /// Has the server taken this ticket from this client?
+    /// Whether this client has redeemed this ticket with the server.
     #[must_use]
     pub fn has_taken(&self, ticket: &Ticket) -> bool {
         self.has_had(ticket.server) && self.taken.as_ref() == Some(&digits(&ticket.secret))
@@ -106,14 +106,14 @@ fn digits(secret: &TicketSecret) -> String {
     secret.digest().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The file with the one server that the client of a state directory belongs to.
+/// The file of the server that the client of a state directory belongs to.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
     path: PathBuf,
 }
 
 impl ServerFile {
-    /// That of a state directory, which need not be open for it.
+    /// The file in a state directory, which may be in use.
     #[must_use]
     pub fn of(directory: &Path) -> Self {
         Self::new(directory.join("server"))
@@ -123,7 +123,7 @@ impl ServerFile {
         Self { path }
     }
 
-    /// The file. Removing it is the way to trust another server.
+    /// The path of the file. Remove it to trust another server.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -136,7 +136,7 @@ impl ServerFile {
         server.map(Some).ok_or_else(|| StoreError::Server { path: self.path.clone() })
     }
 
-    /// Belongs to this server and no other from now on. Durable when it returns.
+    /// Replaces the server, durably.
     pub fn save(&self, server: &KnownServer) -> Result<(), StoreError> {
         let text = serde_json::to_string_pretty(server).expect("keys and strings are JSON");
         durable::replace(&self.path, format!("{text}\n").as_bytes())
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_kept_and_can_be_replaced_and_removed() {
+    fn a_server_is_saved_and_can_be_replaced_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let file = ServerFile::new(folder.path().join("server"));
         assert_eq!(file.load().unwrap(), None);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_kept_until_it_was_taken() {
+    fn a_ticket_is_kept_until_it_is_redeemed() {
         let folder = tempfile::tempdir().unwrap();
         let file = ServerFile::new(folder.path().join("server"));
         let secret = TicketSecret::from_bytes([9; 16]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_trusts_nobody() {
+    fn a_damaged_file_trusts_no_server() {
         let folder = tempfile::tempdir().unwrap();
         let file = ServerFile::new(folder.path().join("server"));
         for damage in

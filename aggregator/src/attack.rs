@@ -1,7 +1,7 @@
-//! Attacks on a simulated federation: who attacks, and how.
+//! Simulated attacks, to test the robustness of aggregation rules.
 //!
-//! They are there to show what an aggregation rule withstands. The clients that attack are the same in every round, and
-//! are drawn from the run's seed: variants of an experiment that share a seed share the attackers.
+//! The attacking clients are drawn from the run's seed and are the same in every round: variants of an experiment with the same
+//! seed have the same attackers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use shared::seed::{Seed, shuffle};
 use shared::share;
 
-/// What an attacker does.
+/// The behaviour of attacking clients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Attack {
-    /// Nothing: everybody is honest.
+    /// No attack.
     None {},
-    /// It trains honestly and sends the opposite of its update.
+    /// Trains honestly and sends the negated update.
     SignFlip {},
-    /// It trains honestly and sends its update many times as large.
+    /// Trains honestly and sends a multiple of the update.
     Scaled {
-        /// What it is multiplied with.
+        /// The factor.
         factor: f64,
     },
-    /// It trains on labels `C - 1 - y` instead of `y`, of `C` classes, and sends what it has learned.
+    /// Trains on the label `C - 1 - y` instead of `y`, of `C` classes, and sends the update.
     LabelFlip {},
 }
 
@@ -34,11 +34,11 @@ impl Default for Attack {
 }
 
 impl Attack {
-    /// Each attack with the settings that it has when none are given.
+    /// All attacks with their default settings.
     pub const ALL: [Self; 4] =
         [Self::None {}, Self::SignFlip {}, Self::Scaled { factor: 10.0 }, Self::LabelFlip {}];
 
-    /// What an attacker multiplies its update with; `None` if it sends what it has trained.
+    /// The factor of an attacker's update; `None` if it sends the update unchanged.
     #[must_use]
     pub fn factor(self) -> Option<f32> {
         match self {
@@ -63,20 +63,20 @@ impl fmt::Display for Attack {
 /// An attack on a federation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attackers {
-    /// What they do; not [`Attack::None`].
+    /// The attack; not [`Attack::None`].
     pub attack: Attack,
-    /// Their share of the clients, in `(0, 1]`.
+    /// The fraction of clients that attack, in `(0, 1]`.
     pub share: f64,
 }
 
 impl Attackers {
-    /// How many of `clients` attack.
+    /// The number of attackers among `clients`.
     #[must_use]
     pub fn count(&self, clients: usize) -> usize {
         share::of(self.share, clients)
     }
 
-    /// Which of `clients` attack, as numbers from 0, in a run with this seed.
+    /// The attackers among `clients`, as indices from 0, in a run with this seed.
     #[must_use]
     pub fn among(&self, clients: usize, seed: &Seed) -> BTreeSet<usize> {
         let mut all: Vec<usize> = (0..clients).collect();
@@ -84,7 +84,7 @@ impl Attackers {
         all.into_iter().take(self.count(clients)).collect()
     }
 
-    /// The attack and the attackers, for people.
+    /// A description of the attack and the attackers for people.
     #[must_use]
     pub fn describe(&self, clients: usize, seed: &Seed) -> String {
         let among = self.among(clients, seed);

@@ -1,28 +1,28 @@
-//! The lab's side of the federation.
+//! The aggregator: the server of a federation, and its simulator.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`config`] | TOML and overrides, checked once, to what the program runs on |
-//! | [`round`] | plain facts of a round: policy, counts, records |
-//! | [`coordinator`] | the protocol state machine: no I/O, no clock |
-//! | [`driver`] | the state machine's I/O: peers, durable steps, time |
-//! | [`events`] | notices for the operator: typed values, their sentences, throttles, sinks |
-//! | [`enrolment`] | which devices may take part: keys, tickets, approval, revocation |
-//! | [`run`] | a run on disk: opening, accepting, closing; checkpoints; evaluation |
-//! | [`ensemble`] | models of many clients side by side: their file, and what they say together |
-//! | [`history`] | the record of the runs that were served, in the database |
+//! | [`config`] | configurations: TOML and overrides, checked, and the plan of a run |
+//! | [`round`] | plain facts of rounds: policy, counts, records |
+//! | [`coordinator`] | the protocol's state machine, without I/O or clock |
+//! | [`driver`] | the I/O of the state machine: peers, disk, timers |
+//! | [`events`] | notices for the operator: typed values, their texts, throttles, sinks |
+//! | [`enrolment`] | admission of devices: keys, tickets, approval, revocation |
+//! | [`run`] | a run on disk: opening and closing rounds, accepting updates, checkpoints, evaluation |
+//! | [`ensemble`] | ensembles of client models: their file and their predictions |
+//! | [`history`] | the record of served runs in the database |
 //! | [`database`] | the SQLite database: connection, schema, migrations |
-//! | [`storage`] | the file operations that durable steps consist of |
-//! | [`peer`] | the seam of transports: what passes between driver and peers |
-//! | [`transport`] | the real transport: QUIC |
-//! | [`data`] | the data sets that a configuration names |
-//! | [`attack`] | attacks on simulated federations |
-//! | [`start`] | which directory a run gets, and whether it begins or continues |
-//! | [`serve`] | a run for real devices |
-//! | [`simulate`] | a whole federation in one process (feature `simulate`, on by default) |
-//! | [`compare`] | experiments: variants on paired seeds (feature `simulate`) |
+//! | [`storage`] | durable file operations |
+//! | [`peer`] | the interface between driver and transports |
+//! | [`transport`] | the transport over QUIC |
+//! | [`data`] | the data sets of a configuration |
+//! | [`attack`] | simulated attacks |
+//! | [`start`] | the directory of a run: a new one, or one to resume |
+//! | [`serve`] | the server for real devices |
+//! | [`simulate`] | simulation of a federation in one process (feature `simulate`, on by default) |
+//! | [`compare`] | experiments: comparison of variants on paired seeds (feature `simulate`) |
 //! | [`cli`] | the command line |
-//! | [`report`] | what a run leaves behind: rounds.jsonl, report.html, lines for people |
+//! | [`report`] | reports: rounds.jsonl, report.html, lines for the terminal |
 
 pub mod attack;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! The aggregator's program: parses, runs, reports once.
+//! The program `aggregator`: parses the command line, runs the command, prints the error.
 
 use std::process::ExitCode;
 

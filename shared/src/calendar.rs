@@ -1,24 +1,24 @@
-//! Dates of moments. Whoever has a clock asks; this has none.
+//! Calendar dates of timestamps.
 
-/// A moment in the proleptic Gregorian calendar, in UTC.
+/// A date and time in the proleptic Gregorian calendar, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
-    /// Of the common era; 0 is 1 BC.
+    /// Astronomical year: 0 is 1 BC.
     pub year: i64,
-    /// From 1.
+    /// 1 to 12.
     pub month: u8,
-    /// From 1.
+    /// 1 to 31.
     pub day: u8,
-    /// From 0.
+    /// 0 to 23.
     pub hour: u8,
-    /// From 0.
+    /// 0 to 59.
     pub minute: u8,
-    /// From 0; there are no leap seconds.
+    /// 0 to 59, without leap seconds.
     pub second: u8,
 }
 
 impl Date {
-    /// The date of a moment, in seconds since 1970 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms",
+    /// The date of a Unix timestamp in seconds (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms",
     /// `civil_from_days`: years that begin in March have the leap day last).
     #[must_use]
     pub fn of(seconds: i64) -> Self {

@@ -1,25 +1,29 @@
-//! When a device trains: what the run asks of its temperature, power, memory and disk, each time before it begins.
+//! Eligibility of devices: a run's requirements on temperature, power, memory and disk, checked before each task.
 
 use serde::{Deserialize, Serialize};
 
-/// What a run asks of a device before it trains. Zeros ask nothing, and so does a device without the sensor.
+/// The requirements that a device must meet before it trains. A limit of 0 is off; a value that the device cannot measure
+/// meets every requirement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Eligibility {
-    /// Degrees Celsius that no part of it may be above.
+    /// Highest temperature of any part, in degrees Celsius.
     pub max_temperature: u16,
-    /// Whether it must not run on battery.
+    /// Whether the device must be on mains power.
     pub mains: bool,
-    /// Per cent of its battery that must be left while it runs on that.
+    /// Least charge while on battery, in per cent.
     pub min_charge: u8,
-    /// Megabytes of memory that must be available.
+    /// Least available memory, in megabytes.
     pub min_memory: u32,
-    /// Megabytes that must be free where it keeps its state.
+    /// Least free space on the disk of the state directory, in megabytes.
     pub min_disk: u32,
 }
 
 impl Eligibility {
-    /// Whether a device in this state trains.
+    /// Checks a device in this condition.
+    ///
+    /// # Errors
+    /// The first requirement that it does not meet.
     pub fn judge(&self, condition: &Condition) -> Result<(), Ineligible> {
         let &Condition { celsius, battery, memory, disk } = condition;
         if let Some(celsius) =
@@ -43,55 +47,55 @@ impl Eligibility {
     }
 }
 
-/// The state that a device is in; `None` where it cannot tell.
+/// The measured condition of a device; `None` for values that it cannot measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Of its hottest part, in whole degrees.
+    /// Temperature of the hottest part, in degrees Celsius.
     pub celsius: Option<u16>,
-    /// Per cent left, if it runs on battery.
+    /// Charge in per cent, if on battery.
     pub battery: Option<u8>,
-    /// Megabytes of memory that are available.
+    /// Available memory in megabytes.
     pub memory: Option<u32>,
-    /// Megabytes free where it keeps its state.
+    /// Free space on the disk of the state directory, in megabytes.
     pub disk: Option<u32>,
 }
 
-/// Why a device does not train now. It is nobody's fault, and passes.
+/// The requirement that a device does not meet at the moment. A temporary condition, and no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Ineligible {
     /// It is too hot.
     #[error("too hot: {celsius} degrees, at most {limit} are allowed")]
     Hot {
-        /// Of its hottest part.
+        /// Temperature of the hottest part.
         celsius: u16,
-        /// The run's bound.
+        /// The run's limit.
         limit: u16,
     },
-    /// It runs on battery.
+    /// It is on battery.
     #[error("on battery, and the run asks for mains power")]
     Battery,
     /// Its battery is low.
     #[error("low battery: {percent} %, at least {limit} % are asked for")]
     Charge {
-        /// What is left.
+        /// The charge in per cent.
         percent: u8,
-        /// The run's bound.
+        /// The run's limit.
         limit: u8,
     },
-    /// Little memory is available.
+    /// Too little memory is available.
     #[error("too little memory: {free} MB are available, at least {limit} MB are asked for")]
     Memory {
-        /// Megabytes.
+        /// In megabytes.
         free: u32,
-        /// The run's bound.
+        /// The run's limit.
         limit: u32,
     },
-    /// Little room is on the disk.
+    /// Too little space is free on the disk.
     #[error("too little room on the disk: {free} MB are free, at least {limit} MB are asked for")]
     Disk {
-        /// Megabytes.
+        /// In megabytes.
         free: u32,
-        /// The run's bound.
+        /// The run's limit.
         limit: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! Testing a model on a device's own samples.
+//! Evaluation of a model on a client's samples.
 
 use std::ops::ControlFlow;
 
@@ -11,8 +11,8 @@ use crate::spec::RunSpec;
 /// Samples per forward pass: bounds memory, not the result.
 const BATCH: usize = 64;
 
-/// Loss and accuracy of `params` on `samples`, prepared as for a network in use. Asked between batches, `go_on` may break to
-/// cancel.
+/// Loss and accuracy of `params` on `samples`, with the preparation of samples for evaluation. `go_on` is called between batches
+/// and may break to cancel.
 pub fn test(
     spec: &RunSpec,
     params: &ParamSet,

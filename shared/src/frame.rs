@@ -1,4 +1,4 @@
-//! Frames: a 16-byte header, a postcard message, and possibly a payload.
+//! Framing of messages: a 16-byte header, a postcard message and an optional payload.
 //!
 //! ```text
 //! offset  size  field
@@ -10,55 +10,55 @@
 //!   16+M     P  payload (a record: safetensors)
 //! ```
 //!
-//! Both lengths are checked against limits before anything is allocated. The header is fixed for all
-//! versions of the protocol, so that a peer of another version is told so instead of misread.
+//! Both lengths are checked against limits before anything is allocated. The header is the same in all versions of the
+//! protocol, so that a peer of another version is recognised as such.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 3] = *b"FL\n";
-/// The version of the framing. That of the messages is agreed on in the handshake ([`Protocol`](crate::protocol::Protocol)).
+/// The version of the framing. The version of the messages is negotiated in the handshake ([`Protocol`](crate::protocol::Protocol)).
 pub const VERSION: u8 = 3;
 /// Length of the header.
 pub const HEADER_LEN: usize = 16;
 /// Largest message: a `Welcome` with a network of a thousand layers of 60 bytes fits.
 pub const MAX_MESSAGE: u32 = 64 * 1024;
 
-/// What a frame's header says.
+/// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Length of the message in bytes, at most [`MAX_MESSAGE`].
     pub message: u32,
-    /// Length of the payload in bytes; 0 means that there is none.
+    /// Length of the payload in bytes; 0 if there is none.
     pub payload: u64,
 }
 
-/// Why bytes are not a frame. Always the peer's fault.
+/// The bytes are not a valid frame, which is always the peer's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Not our protocol.
+    /// The peer does not speak this protocol.
     #[error("the peer does not speak this protocol (it sent {found:02x?} first)")]
     Magic {
-        /// Its first bytes.
+        /// The first bytes that it sent.
         found: [u8; 3],
     },
-    /// Our protocol in another version.
+    /// The peer speaks another version of this protocol.
     #[error("the peer speaks protocol version {found}, this build speaks {VERSION}: update the older side")]
     Version {
-        /// Its version.
+        /// The peer's version.
         found: u8,
     },
     /// The message is too long.
     #[error("a message of {found} bytes was announced, at most {MAX_MESSAGE} are taken")]
     MessageTooLong {
-        /// Announced length.
+        /// The announced length.
         found: u32,
     },
     /// The payload is too long.
     #[error("a payload of {found} bytes was announced, at most {limit} are taken here")]
     PayloadTooLong {
-        /// Announced length.
+        /// The announced length.
         found: u64,
         /// The receiver's limit.
         limit: u64,
@@ -66,7 +66,7 @@ pub enum FrameError {
     /// The message does not decode.
     #[error("a message of {length} bytes does not decode")]
     Message {
-        /// Its length.
+        /// The message's length.
         length: usize,
     },
     /// The stream ended inside a frame.
@@ -75,7 +75,7 @@ pub enum FrameError {
 }
 
 impl Header {
-    /// Reads a header; `max_payload` is what this receiver takes at this moment.
+    /// Parses a header. `max_payload` is the receiver's current limit.
     pub fn parse(bytes: [u8; HEADER_LEN], max_payload: u64) -> Result<Self, FrameError> {
         let [m0, m1, m2, version, l0, l1, l2, l3, payload @ ..] = bytes;
         if [m0, m1, m2] != MAGIC {
@@ -107,10 +107,10 @@ impl Header {
     }
 }
 
-/// Header and message of a frame whose payload of `payload` bytes follows.
+/// The header and message of a frame, for a payload of `payload` bytes.
 ///
 /// # Panics
-/// If the message is longer than [`MAX_MESSAGE`]; configurations that would make one are refused.
+/// If the message is longer than [`MAX_MESSAGE`]. Configurations with such messages are refused.
 #[must_use]
 pub fn encode<M: Serialize>(message: &M, payload: u64) -> Vec<u8> {
     let body = postcard::to_stdvec(message).expect("messages are plain enums, which postcard encodes");
@@ -120,7 +120,7 @@ pub fn encode<M: Serialize>(message: &M, payload: u64) -> Vec<u8> {
     frame
 }
 
-/// Decodes a frame's message. The whole of `body` must be used.
+/// Decodes a frame's message, which must use all of `body`.
 pub fn decode<M: DeserializeOwned>(body: &[u8]) -> Result<M, FrameError> {
     match postcard::take_from_bytes(body) {
         Ok((message, [])) => Ok(message),

@@ -1,6 +1,7 @@
-//! Identifiers of clients and of runs: random bytes, shown to people as lowercase hexadecimal digits.
+//! Identifiers of clients and runs.
 //!
-//! On the wire (postcard) an identifier is its raw bytes; in formats that people read (TOML, JSON) it is the text.
+//! An identifier is a number of random bytes. Binary formats (postcard) hold the raw bytes, text formats (TOML, JSON) lowercase
+//! hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use thiserror::Error;
 
 use crate::seed::Seed;
 
-/// Why a text is not an identifier.
+/// The text is not an identifier.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseIdError {
     /// The text has the wrong length.
@@ -118,7 +119,7 @@ macro_rules! identifier {
     };
 }
 
-/// Names one client for as long as it lives, across runs and restarts: 16 random bytes.
+/// The permanent identifier of a client, across runs and restarts: 16 bytes, the fingerprint of the device's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId([u8; 16]);
 
@@ -133,7 +134,7 @@ impl ClientId {
     }
 }
 
-/// Names one run of a federation: 8 random bytes.
+/// The identifier of a run: 8 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId([u8; 8]);
 

@@ -1,19 +1,19 @@
-//! What accompanies a message: many bytes, in one piece or in several.
+//! Payloads: the bulk data that accompanies a message, in one piece or several.
 //!
-//! A record's tensors are as they are encoded in memory already, if they travel as `f32`. A payload refers to them piece by
-//! piece, so that an update that stays in its process is not copied to be sent and not copied to be read. Where bytes have to
-//! lie next to each other, for a disk or a network, they are put there.
+//! In memory, tensors already have the encoding in which they are sent as `f32`. A payload refers to them piece by piece, so
+//! that an update within one process is copied neither to send nor to receive it. The pieces are only concatenated where a
+//! disk or a network needs contiguous bytes.
 
 use bytes::Bytes;
 
-/// Bytes in pieces. Clones share them.
+/// A byte string in pieces. Clones share the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     pieces: Vec<Bytes>,
 }
 
 impl Payload {
-    /// These pieces, one after the other.
+    /// The concatenation of these pieces.
     #[must_use]
     pub fn new(pieces: Vec<Bytes>) -> Self {
         Self { pieces }
@@ -25,7 +25,7 @@ impl Payload {
         self.pieces.iter().map(Bytes::len).sum()
     }
 
-    /// Whether there is no byte.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -37,7 +37,7 @@ impl Payload {
         &self.pieces
     }
 
-    /// All bytes next to each other; a copy of them unless they are in one piece.
+    /// The contiguous bytes: a copy, unless there is one piece.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         match &self.pieces[..] {
@@ -65,7 +65,7 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
-/// Equal bytes, wherever they are cut.
+/// Equality of the bytes, however they are divided into pieces.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.pieces.iter().flatten().eq(other.pieces.iter().flatten())

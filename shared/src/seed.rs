@@ -1,9 +1,8 @@
-//! Every random choice of a run comes from the run's one `u64` seed.
+//! Seeds: all randomness of a run, derived from its one `u64`.
 //!
-//! A [`Seed`] is 256 bits. Children are derived by label, so the randomness of one purpose (a client's
-//! shuffles, a model's initialisation, the sampling of a cohort) depends on nothing but the run's seed and the
-//! path of labels: neither on how much randomness another purpose consumed, nor on the order in which threads
-//! asked for theirs.
+//! A [`Seed`] is 256 bits. Children are derived by label, so that the randomness of one purpose (a client's shuffles, a
+//! model's initialisation, the sampling of a cohort) depends only on the run's seed and the path of labels: neither on how
+//! much randomness another purpose consumed, nor on the order of threads.
 //!
 //! ```text
 //! root(n)                 = SHA-256( "federation seed v1" || n )
@@ -12,21 +11,21 @@
 //! derive_bytes(label,b)   = SHA-256( parent || 2 || len(label) || label || b )
 //! ```
 //!
-//! Numbers and lengths are 8 bytes, little-endian. The byte after the parent keeps the three kinds apart, and the
-//! length keeps `("ab", "c")` apart from `("a", "bc")`.
+//! Numbers and lengths are 8 bytes, little-endian. The byte after the parent distinguishes the three kinds, and the length
+//! distinguishes `("ab", "c")` from `("a", "bc")`.
 //!
-//! The draws below are written out here instead of taken from `rand`, whose algorithms may change between
-//! versions: a dependency upgrade must not change a run. The golden tests fail if a draw ever changes.
+//! The distributions below are implemented here, because those of `rand` may change between versions, and an upgrade of a
+//! dependency must not change a run. Golden tests fail if a draw changes.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use sha2::{Digest, Sha256};
 
-/// Separates this hash from every other use of SHA-256 over a number.
+/// Domain separation from all other uses of SHA-256 over a number.
 const ROOT_DOMAIN: &[u8] = b"federation seed v1";
 
-/// What a derivation appends after the label.
+/// The kind of suffix that a derivation appends to the label.
 #[derive(Clone, Copy)]
 enum Suffix {
     None = 0,
@@ -34,7 +33,7 @@ enum Suffix {
     Bytes = 2,
 }
 
-/// 256 bits from which one purpose of a run draws its randomness, or derives seeds for narrower purposes.
+/// The seed of one purpose of a run: 256 bits, to create a generator from or to derive seeds of narrower purposes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Seed([u8; 32]);
 
@@ -60,14 +59,13 @@ impl Seed {
         self.child(label, Suffix::Number, &number.to_le_bytes())
     }
 
-    /// The seed for one of many purposes that share a label and are told apart by bytes: a client's identifier,
-    /// a tensor's name.
+    /// The seed for one of many purposes that share a label and differ in their bytes: a client's id, a tensor's name.
     #[must_use]
     pub fn derive_bytes(&self, label: &str, bytes: &[u8]) -> Self {
         self.child(label, Suffix::Bytes, bytes)
     }
 
-    /// The generator of this seed, always at the start of its stream.
+    /// A generator with this seed, at the start of its stream.
     #[must_use]
     pub fn rng(&self) -> ChaCha8Rng {
         ChaCha8Rng::from_seed(self.0)
@@ -93,11 +91,11 @@ impl Seed {
 /// An unbiased integer in `0..bound`.
 ///
 /// Lemire, "Fast random integer generation in an interval" (ACM TOMACS 2019, algorithm 5): the high half of
-/// `x * bound` for a 64-bit draw `x`, drawn again when the low half falls into the `2^64 mod bound` values that
-/// would make some results more likely than others.
+/// `x * bound` for a 64-bit draw `x`, which is repeated if the low half is below `2^64 mod bound`, because those values would
+/// make some results more likely than others.
 ///
 /// # Panics
-/// If `bound` is zero: there is nothing to draw from.
+/// If `bound` is zero.
 pub fn below<R: Rng + ?Sized>(bound: usize, rng: &mut R) -> usize {
     assert!(bound > 0, "a draw needs at least one value to choose from");
     let bound = bound as u64;

@@ -1,9 +1,9 @@
-//! Tickets: all that a device needs to take part, in one short string.
+//! Enrolment tickets: everything that a device needs to join, in one short string.
 //!
-//! A ticket names the server's key, the addresses where it listens, and a secret that the server takes a limited
-//! number of times for a limited time. Its text is `fed1`, then base32 (RFC 4648, in lower case, without padding) of a
-//! postcard message and 4 bytes of its SHA-256, so that a slip of the pen is noticed on the device and before anything
-//! is sent. Upper case is read as well: a QR code of capitals is smaller.
+//! A ticket contains the server's key, the server's addresses, and a secret that the server accepts a limited number of times
+//! for a limited time. Its text is `fed1`, followed by base32 (RFC 4648, lower case, without padding) of a postcard message
+//! and 4 bytes of its SHA-256, so that the device notices a typing error before it sends anything. Parsing accepts upper case
+//! too, because a QR code of capitals is smaller.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,29 +14,29 @@ use sha2::{Digest as _, Sha256};
 
 use crate::identity::PublicKey;
 
-/// First characters of every ticket of this version.
+/// The prefix of tickets of this version.
 const PREFIX: &str = "fed1";
 const CHECKSUM: usize = 4;
-/// Addresses in one ticket.
+/// Limit of the addresses in a ticket.
 pub const MAX_ADDRESSES: usize = 8;
-/// Characters of an address, `HOST:PORT` or `IP:PORT`.
+/// Longest address, `HOST:PORT` or `IP:PORT`, in characters.
 pub const MAX_ADDRESS: usize = 260;
-/// Characters of a ticket: room for the longest one.
+/// Longest text of a ticket, in characters.
 const MAX_TEXT: usize = 4096;
 
-/// What a device shows a server that does not know it yet. Secret: it is not shown to people but as part of a ticket,
-/// and a server keeps its [digest](Self::digest) alone.
+/// The secret with which a new device enrols. People see it only as part of a ticket, and a server stores only its
+/// [digest](Self::digest).
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketSecret([u8; 16]);
 
 impl TicketSecret {
-    /// The secret of these bytes, from a good source of randomness.
+    /// The secret with these bytes, which must come from a cryptographic source of randomness.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// What a server remembers of it.
+    /// The digest that a server stores.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         Sha256::new_with_prefix(b"federation ticket").chain_update(self.0).finalize().into()
@@ -52,21 +52,21 @@ impl fmt::Debug for TicketSecret {
 /// An invitation to a server's federation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The server's key; no other server is believed.
+    /// The server's public key, which the device requires.
     pub server: PublicKey,
-    /// What lets a new device in.
+    /// The secret that admits a new device.
     pub secret: TicketSecret,
-    /// Where the server listens, `HOST:PORT` or `IP:PORT`; tried in this order.
+    /// The server's addresses, `HOST:PORT` or `IP:PORT`, in the order in which devices try them.
     pub addresses: Vec<String>,
 }
 
-/// Why a text is not a ticket.
+/// The text is not a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTicketError {
-    /// It does not begin like one.
+    /// It does not begin like a ticket.
     #[error("this is not a ticket: tickets begin with {PREFIX}")]
     Other,
-    /// A version of tickets that this program does not know.
+    /// It is a ticket of a version that this program does not know.
     #[error("the ticket is of a newer version: update this program")]
     Newer,
     /// It is mistyped or cut off.

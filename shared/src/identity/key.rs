@@ -1,4 +1,4 @@
-//! Ed25519 keys, in the forms in which they are kept, shown and sent.
+//! Ed25519 keys and their encodings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,46 +9,46 @@ use sha2::{Digest as _, Sha256};
 
 use crate::id::ClientId;
 
-/// What stands before an Ed25519 public key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
+/// The prefix of an Ed25519 public key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// What stands before an Ed25519 private key in PKCS#8 version 1 (RFC 8410, section 7).
+/// The prefix of an Ed25519 private key in PKCS#8 version 1 (RFC 8410, section 7).
 const PKCS8: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// Why a text is not a key.
+/// The text is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key has 64 hexadecimal digits")]
 pub struct ParseKeyError;
 
-/// A private key: 32 bytes from a good source of randomness. It is shown nowhere.
+/// A private key: 32 bytes from a cryptographic source of randomness. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey([u8; 32]);
 
 impl SecretKey {
-    /// The key of these bytes.
+    /// The key with these bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes: for the file that keeps them, and for secrets that follow from them.
+    /// The bytes, to store the key or to derive other secrets from it.
     #[must_use]
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The 64 hexadecimal digits of a private key, as they stand in its file.
+    /// Parses the 64 hexadecimal digits of a private key, the content of its file.
     pub fn parse(text: &str) -> Result<Self, ParseKeyError> {
         hex(text).map(Self)
     }
 
-    /// What [`parse`](Self::parse) reads: for the file that keeps it.
+    /// The hexadecimal digits that [`parse`](Self::parse) reads, to store the key.
     #[must_use]
     pub fn digits(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Its public half.
+    /// The public key of this private key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let pair = Ed25519KeyPair::from_seed_unchecked(&self.0).expect("a seed of Ed25519 is any 32 bytes");
@@ -67,12 +67,12 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A public key: what others know somebody by. Shown as 64 lowercase hexadecimal digits.
+/// A public key, which identifies a device or a server. Displayed as 64 lowercase hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// The key of these bytes. Whether anybody can have it shows in the handshake.
+    /// The key with these bytes. They are not checked to be a valid key: a handshake with an invalid one fails.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -84,7 +84,7 @@ impl PublicKey {
         &self.0
     }
 
-    /// The id of the device that has this key: the first 16 bytes of the key's SHA-256.
+    /// The id of the device with this key: the first 16 bytes of the key's SHA-256.
     #[must_use]
     pub fn client(&self) -> ClientId {
         let digest = Sha256::digest(self.0);

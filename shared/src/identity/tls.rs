@@ -1,8 +1,8 @@
-//! Raw public keys in the TLS 1.3 handshake.
+//! TLS 1.3 with raw public keys (RFC 7250).
 //!
-//! The client names the server's key that it expects where other protocols name a host, so that a server which
-//! changes its key can go on showing the old one to devices that know no other. Whoever completes a handshake has
-//! proved that the private key is its own; who that is allowed to be is decided above.
+//! As the server name (SNI) the client sends the key that it expects, so that a server that has changed its key can present
+//! the old one to devices that do not know the new one yet. A completed handshake proves that the peer holds the private key;
+//! the caller decides which keys it admits.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -16,11 +16,11 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::key::{PublicKey, SecretKey};
 
-/// Where the server's key stands in the name that the client asks for.
+/// The suffix of server names that contain a key.
 const SUFFIX: &str = ".federation";
 
-/// The provider with the cipher suites in the order that this processor is fast at: AES where it has instructions for
-/// it, `ChaCha20` where it has not (a Raspberry Pi 4, for one).
+/// The crypto provider with the fastest cipher suites for this processor first: AES if it has instructions for it, else
+/// `ChaCha20` (as on a Raspberry Pi 4).
 #[must_use]
 pub fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
@@ -41,11 +41,11 @@ fn cipher_instructions() -> bool {
     return false;
 }
 
-/// The name that a client asks for: that of the key that it expects, or of no key in particular.
+/// The server name that a client sends: that of the expected key, or the name for any key.
 #[must_use]
 pub fn server_name(expected: Option<&PublicKey>) -> String {
     match expected {
-        // A label of a name has room for 63 characters.
+        // A label of a name has at most 63 characters.
         Some(key) => {
             let digits = key.to_string();
             let (first, second) = digits.split_at(32);
@@ -55,7 +55,7 @@ pub fn server_name(expected: Option<&PublicKey>) -> String {
     }
 }
 
-/// A key pair as either side shows it.
+/// A key pair as a certificate for rustls.
 #[must_use]
 pub fn shown(secret: &SecretKey) -> Arc<CertifiedKey> {
     let pair = any_eddsa_type(&PrivatePkcs8KeyDer::from(secret.pkcs8()));
@@ -63,18 +63,18 @@ pub fn shown(secret: &SecretKey) -> Arc<CertifiedKey> {
     Arc::new(CertifiedKey::new(vec![CertificateDer::from(secret.public().spki())], pair))
 }
 
-/// The key that a peer shows.
+/// The public key in a peer's certificate.
 pub fn peer_key(shown: &CertificateDer<'_>) -> Result<PublicKey, Error> {
     PublicKey::from_spki(shown).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-/// The kind of signature that keys are proved with.
+/// The supported signature schemes.
 #[must_use]
 pub fn signature_schemes() -> Vec<SignatureScheme> {
     vec![SignatureScheme::ED25519]
 }
 
-/// Does `signed` prove that whoever sent it has the private half of the `shown` key?
+/// Verifies a signature in the handshake: the proof that the peer holds the private key of the `shown` public key.
 pub fn verify_signature(
     provider: &CryptoProvider,
     message: &[u8],
@@ -85,26 +85,25 @@ pub fn verify_signature(
     verify_tls13_signature_with_raw_key(message, &key, signed, &provider.signature_verification_algorithms)
 }
 
-/// What a handshake of TLS 1.2, which is never offered, comes to.
+/// The error for a handshake of TLS 1.2, which is never offered.
 pub fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("this protocol takes TLS 1.3".to_owned()))
 }
 
-/// The keys of a server: the one that it is known by, and those that it was known by before. A client is shown the one
-/// that it asks for, or else the first.
+/// A server's current key and its former keys. The server presents the key that a client asks for, or else the current one.
 #[derive(Debug)]
 pub struct ServerKeys(RwLock<Vec<Shown>>);
 
 #[derive(Debug)]
 struct Shown {
-    /// What is asked for it.
+    /// The server name of the key.
     name: String,
     key: PublicKey,
     pair: Arc<CertifiedKey>,
 }
 
 impl ServerKeys {
-    /// Shows these, the newest first.
+    /// Presents these keys, the newest first.
     #[must_use]
     pub fn new(keys: &[SecretKey]) -> Self {
         let held = Self(RwLock::default());
@@ -112,7 +111,7 @@ impl ServerKeys {
         held
     }
 
-    /// Shows others from now on. Connections that stand are not touched.
+    /// Presents other keys from now on. Existing connections are not affected.
     pub fn replace(&self, keys: &[SecretKey]) {
         let named = keys.iter().map(|secret| {
             let key = secret.public();
@@ -121,7 +120,7 @@ impl ServerKeys {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = named.collect();
     }
 
-    /// The key that a client should know that has asked for `name`; none if it asked for that one, or for any.
+    /// The current key, if a client asked for the `name` of a former one; else `None`.
     #[must_use]
     pub fn newer_than(&self, name: &str) -> Option<PublicKey> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +141,8 @@ impl ResolvesServerCert for ServerKeys {
     }
 }
 
-/// The server's side: every client proves that it has the key that it shows. Whose key that is matters later.
+/// The server's verifier of clients: it accepts every key and checks only that the client holds its private key. Admission is
+/// decided later.
 #[derive(Debug)]
 pub struct AnyKey(pub Arc<CryptoProvider>);
 

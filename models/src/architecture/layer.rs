@@ -142,44 +142,36 @@ pub enum Layer {
 impl Layer {
     /// The layer's name, if it has parameters.
     pub(crate) fn name(&self) -> Option<&str> {
-        match self {
-            Self::Conv { name, .. }
-            | Self::Linear { name, .. }
-            | Self::BatchNorm { name }
-            | Self::GroupNorm { name, .. }
-            | Self::Embedding { name, .. }
-            | Self::Lstm { name, .. } => Some(name),
-            Self::Relu
-            | Self::MaxPool { .. }
-            | Self::Flatten
-            | Self::AvgPool { .. }
-            | Self::GlobalAvgPool
-            | Self::LocalResponseNorm { .. }
-            | Self::Dropout { .. }
-            | Self::Residual { .. } => None,
-        }
+        self.kind_and_name().1
     }
 
     /// The layer's label in errors: `part.name`, or without a name `place.kind-position`, where `place` is the part or the branch
     /// of a residual block and positions count from 1. The names of a layer's parameters begin with its label.
     #[must_use]
     pub fn label(&self, part: &str, place: &str, index: usize) -> String {
-        let kind = match self {
-            Self::Conv { name, .. }
-            | Self::Linear { name, .. }
-            | Self::BatchNorm { name }
-            | Self::GroupNorm { name, .. }
-            | Self::Embedding { name, .. }
-            | Self::Lstm { name, .. } => return format!("{part}.{name}"),
-            Self::Relu => "relu",
-            Self::MaxPool { .. } => "max-pool",
-            Self::Flatten => "flatten",
-            Self::AvgPool { .. } => "avg-pool",
-            Self::GlobalAvgPool => "global-avg-pool",
-            Self::LocalResponseNorm { .. } => "local-response-norm",
-            Self::Dropout { .. } => "dropout",
-            Self::Residual { .. } => "residual",
-        };
-        format!("{place}.{kind}-{}", index + 1)
+        match self.kind_and_name() {
+            (_, Some(name)) => format!("{part}.{name}"),
+            (kind, None) => format!("{place}.{kind}-{}", index + 1),
+        }
+    }
+
+    /// The kind, as in the stored form, and the name of a layer with parameters.
+    fn kind_and_name(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Conv { name, .. } => ("conv", Some(name)),
+            Self::Linear { name, .. } => ("linear", Some(name)),
+            Self::Relu => ("relu", None),
+            Self::MaxPool { .. } => ("max-pool", None),
+            Self::Flatten => ("flatten", None),
+            Self::AvgPool { .. } => ("avg-pool", None),
+            Self::GlobalAvgPool => ("global-avg-pool", None),
+            Self::BatchNorm { name } => ("batch-norm", Some(name)),
+            Self::GroupNorm { name, .. } => ("group-norm", Some(name)),
+            Self::Residual { .. } => ("residual", None),
+            Self::Embedding { name, .. } => ("embedding", Some(name)),
+            Self::Lstm { name, .. } => ("lstm", Some(name)),
+            Self::LocalResponseNorm { .. } => ("local-response-norm", None),
+            Self::Dropout { .. } => ("dropout", None),
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! The channels between the driver and a transport.
+//! The interface between the driver and a transport.
 //!
-//! A transport is anything that turns [`Outgoing`] into frames for the server and the server's frames into
-//! [`Incoming`]. The driver knows nothing else of it.
+//! A transport sends [`Outgoing`] messages to the server and receives [`Incoming`] ones from it. The driver knows nothing else
+//! of it.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -13,7 +13,7 @@ use shared::payload::Payload;
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
-/// Client to server. Small, since a channel has room for dozens from the start and most clients wait most of the time.
+/// A message from client to server. Boxed, because a channel allocates room for dozens at once and most clients are idle.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
     /// A message without payload.
@@ -22,32 +22,32 @@ pub enum Outgoing {
     Update(Box<UpdateHeader>, Payload),
 }
 
-/// Server to client.
+/// A message from server to client, or an event of the connection.
 #[derive(Clone, Debug)]
 pub enum Incoming {
     /// A message without payload.
     Message(ToClient),
-    /// A part of a task is here. A transport may leave this out.
+    /// Progress in receiving a task. Optional for transports.
     Arriving {
         /// The round.
         round: u32,
-        /// Bytes of its payload that are here.
+        /// Received bytes of its payload.
         received: u64,
-        /// Bytes that it has.
+        /// All bytes of its payload.
         total: u64,
     },
     /// The task of a round with its payload.
     Task {
         /// The round.
         round: u32,
-        /// What is to be done.
+        /// What the client has to do.
         work: TaskKind,
         /// The broadcast, as an encoded record.
         payload: Bytes,
     },
-    /// The connection is gone. Nothing follows.
+    /// The connection is closed. The last event.
     Closed {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -56,55 +56,55 @@ pub enum Incoming {
 /// it at once.
 #[derive(Debug)]
 pub struct Channel {
-    /// Where to, for people.
+    /// The server's address, for people.
     pub server: String,
-    /// To the server.
+    /// Messages to the server.
     pub outgoing: mpsc::UnboundedSender<Outgoing>,
-    /// From the server.
+    /// Messages from the server.
     pub incoming: mpsc::UnboundedReceiver<Incoming>,
 }
 
-/// Why there is no connection.
+/// A failed attempt to connect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody answers; it is worth trying again.
+    /// There is no answer. A retry may succeed.
     #[error("cannot reach {server}: {reason}")]
     Unreachable {
-        /// Where.
+        /// The server's address.
         server: String,
-        /// What the transport says.
+        /// The transport's error.
         reason: String,
     },
-    /// Somebody answers who is not the server that this client trusts.
+    /// The server that answers is not the one that this client trusts.
     #[error(
         "{server} shows the key {found}, this client trusts {trusted}: either another server answers there, or the server \
          was given a new identity; in the second case ask its operator for a new ticket"
     )]
     Untrusted {
-        /// Where.
+        /// The server's address.
         server: String,
-        /// The key that it has.
+        /// The server's key.
         found: PublicKey,
         /// The key that this client trusts.
         trusted: PublicKey,
     },
-    /// The server speaks no version of the protocol that this program speaks: one of the two was updated long before the other.
-    /// It is worth trying again, since that may be the server. Anybody can answer so, since nothing is proved before.
+    /// Client and server have no version of the protocol in common. A retry may succeed after an update of the server. The answer
+    /// is not authenticated.
     #[error(
         "{server} speaks no version of the protocol that this program speaks ({} to {}): update the older side",
         version(Protocol::SPOKEN.last()), version(Protocol::SPOKEN.first())
     )]
     NoCommonProtocol {
-        /// Where.
+        /// The server's address.
         server: String,
     },
-    /// The local side cannot even try.
+    /// The local network cannot be used at all.
     #[error("cannot use the network: {0}")]
     Local(String),
 }
 
 impl ConnectError {
-    /// Where it was tried, if it could be tried at all.
+    /// The address of the attempt; `None` if there was none.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         match self {
@@ -121,8 +121,8 @@ fn version(version: Option<&Protocol>) -> Cow<'static, str> {
     version.map_or(Cow::Borrowed("none"), |version| String::from_utf8_lossy(version.name()))
 }
 
-/// Makes connections to one server. A clone makes one attempt, on a task of its own.
+/// Connects to one server. Each attempt runs in a task of its own on a clone.
 pub trait Connector: Clone + Send + 'static {
-    /// Tries once.
+    /// Makes one attempt.
     fn connect(&mut self) -> impl Future<Output = Result<Channel, ConnectError>> + Send;
 }

@@ -1,8 +1,10 @@
-//! Graceful shutdown: after the last round, every known device is told that the run is over, those that are connected at once and
-//! the others as they come. A device that is never told would look for its server for ever.
+//! Graceful shutdown.
 //!
-//! A device has been told when it has confirmed that, or has hung up itself, which is what devices do. An open connection says
-//! little: a device that lost its network a moment ago looks the same until [`lost_after`](crate::round::RoundPolicy::lost_after).
+//! After the last round, the server notifies every known device that the run is over: connected devices at once, the others
+//! when they connect. A device that is never notified would try to reconnect for ever.
+//!
+//! A device counts as notified when it has confirmed the message or has closed the connection itself, as devices do on that
+//! message. An open connection proves nothing: a device that has just lost its network looks the same until [`lost_after`](crate::round::RoundPolicy::lost_after).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,11 +20,11 @@ use crate::peer::{FromPeer, ToPeer};
 /// How long peers may take to receive the last messages of a run.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Known devices that are still to be told that the run is over. Connections are taken until this is dropped.
+/// The known devices that have not been notified yet. Connections are accepted until this is dropped.
 pub struct Drain {
     peers: mpsc::UnboundedReceiver<FromPeer>,
     commands: BTreeMap<PeerId, mpsc::UnboundedSender<ToPeer>>,
-    /// The clients of these connections, as far as is known.
+    /// The clients of the connections, once they have sent their hello.
     names: BTreeMap<PeerId, ClientId>,
     pending: BTreeSet<ClientId>,
     /// Rounds that the run has completed; `None` if it can be continued, and clients should come back.
@@ -79,7 +81,7 @@ impl Drain {
             Some(FromPeer::Message { peer, message: ToServer::Hello(hello), .. }) => {
                 self.names.insert(peer, hello.client);
             }
-            // It leaves for reasons of its own, and may come back.
+            // The device leaves for another reason and may reconnect.
             Some(FromPeer::Message { peer, message: ToServer::Goodbye, .. }) => {
                 self.names.remove(&peer);
             }
@@ -89,14 +91,14 @@ impl Drain {
                     self.pending.remove(&client);
                 }
             }
-            // A device that may not take part is not waited for.
+            // The server does not wait for devices that are not admitted.
             Some(
                 FromPeer::Revoked { client }
                 | FromPeer::Refused { client, refusal: Refusal::Unknown | Refusal::Revoked, .. },
             ) => {
                 self.pending.remove(&client);
             }
-            // It is of no use, and the spool of a complete run is never emptied.
+            // The update is not needed, and nothing else would delete it from the spool.
             Some(FromPeer::Uploaded { upload, .. }) => drop_upload(upload),
             Some(_) => {}
             None => return false,

@@ -1,4 +1,4 @@
-//! Devices and how they stand: who may take part.
+//! Known devices and their admission.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use super::pending::make_room;
 use super::tickets::redeem;
 use crate::database::{Database, DatabaseError, moment};
 
-/// How a device stands with this server.
+/// The standing of a device with this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// It may take part.
+    /// Enrolled: it may take part.
     In,
-    /// It waits for the operator's approval.
+    /// Waiting for the operator's approval.
     Waiting,
-    /// It may not take part any more.
+    /// Excluded by the operator.
     Revoked,
 }
 
@@ -57,58 +57,58 @@ impl FromSql for Standing {
     }
 }
 
-/// A device that was here.
+/// A known device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its id.
     pub client: ClientId,
     /// Its key.
     pub key: PublicKey,
-    /// What the operator calls it.
+    /// The name that the operator gave it.
     pub name: Option<String>,
-    /// Whether it may take part.
+    /// Its standing.
     pub standing: Standing,
-    /// When it first came, milliseconds since 1970.
+    /// The time of its first connection, in milliseconds since 1970.
     pub since: i64,
-    /// When it last came.
+    /// The time of its last connection, in milliseconds since 1970.
     pub seen: i64,
-    /// From where, then.
+    /// Its address at that time.
     pub address: Option<String>,
-    /// Its program, then.
+    /// Its software at that time.
     pub software: Option<String>,
-    /// Its training samples, then.
+    /// The number of its training samples at that time.
     pub samples: Option<i64>,
 }
 
-/// How a device last was here.
+/// The last connection of a device.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When.
+    /// The time.
     pub at: SystemTime,
-    /// From where.
+    /// The device's address.
     pub address: IpAddr,
-    /// Its program.
+    /// The device's software.
     pub software: String,
-    /// Its training samples.
+    /// The number of its training samples.
     pub samples: u64,
 }
 
 impl Seen {
-    /// Characters of a program's name that are kept.
+    /// Longest stored name of a device's software, in characters.
     pub const SOFTWARE: usize = 100;
 }
 
-/// What comes of a device that comes.
+/// The decision on a connecting device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weighed {
     /// It may take part.
     In,
-    /// It may not.
+    /// It may not take part.
     Refused(Refusal),
 }
 
 impl Device {
-    /// Decides on a device at `address` that has proved `key`, as the table in [`enrolment`](crate::enrolment) says.
+    /// Decides on a device at `address` that has proved `key`, by the table in [`enrolment`](crate::enrolment).
     pub fn weigh(
         database: &Database,
         key: PublicKey,
@@ -118,7 +118,7 @@ impl Device {
         now: SystemTime,
     ) -> Result<Weighed, DatabaseError> {
         let client = key.client();
-        // Most are known, and nothing has to be written.
+        // Most devices are known, so that nothing has to be written.
         match Self::find(database, client)?.map(|device| device.standing) {
             Some(Standing::In) => return Ok(Weighed::In),
             Some(Standing::Revoked) => return Ok(Weighed::Refused(Refusal::Revoked)),
@@ -185,7 +185,7 @@ impl Device {
         })
     }
 
-    /// How every device stands.
+    /// The standing of every device.
     pub fn standing(database: &Database) -> Result<BTreeMap<ClientId, Standing>, DatabaseError> {
         database.read("look who may take part in", |connection| {
             let mut all = connection.prepare("SELECT client, standing FROM devices")?;
@@ -193,7 +193,7 @@ impl Device {
         })
     }
 
-    /// At most so many addresses at which devices that may take part were seen last, the newest one last.
+    /// The last addresses of enrolled devices, at most `most` of them, the newest one last.
     pub fn addresses(database: &Database, most: usize) -> Result<Vec<IpAddr>, DatabaseError> {
         let texts: Vec<String> = database.read("look from where devices come in", |connection| {
             connection
@@ -221,7 +221,7 @@ impl Device {
         })
     }
 
-    /// Notes who was here. Devices that are gone meanwhile stay gone.
+    /// Records the last connections. Devices that were removed in the meantime are ignored.
     pub fn note(database: &Database, seen: &BTreeMap<ClientId, Seen>) -> Result<(), DatabaseError> {
         if seen.is_empty() {
             return Ok(());
@@ -239,7 +239,7 @@ impl Device {
         })
     }
 
-    /// Lets it in, or throws it out. False if there is no such device.
+    /// Sets the standing of a device. False if there is no such device.
     pub fn stand(database: &Database, client: ClientId, standing: Standing) -> Result<bool, DatabaseError> {
         database.write("change a device in", |transaction| {
             let changed = transaction.execute(
@@ -250,7 +250,7 @@ impl Device {
         })
     }
 
-    /// Names it, or takes its name away. False if there is no such device.
+    /// Sets or removes the name of a device. False if there is no such device.
     pub fn rename(database: &Database, client: ClientId, name: Option<&str>) -> Result<bool, DatabaseError> {
         database.write("name a device in", |transaction| {
             let changed = transaction.execute(
@@ -261,7 +261,7 @@ impl Device {
         })
     }
 
-    /// Forgets it: it needs a ticket again. False if there is no such device.
+    /// Removes a device, which then needs to enrol again. False if there is no such device.
     pub fn remove(database: &Database, client: ClientId) -> Result<bool, DatabaseError> {
         database.write("remove a device from", |transaction| {
             let removed =

@@ -1,11 +1,10 @@
-//! What happened in the runs that were served.
+//! The history of served runs in the database.
 //!
-//! Two write it. The [`RoundLog`] is written by the thread that makes a run's durable steps, in their order: a round's row and
-//! the updates that it is made of are in the database before the files that say so are removed. Whatever moment the
-//! process dies at, the next one finds at most the newest closed round missing, and enters it from the run's files
-//! before anybody comes. The [`Recorder`] writes the rest on a thread of its own, a few times a second: what the run
-//! waits for, arrivals as they come, what devices leave out, what the operator was told. When the process dies, the last
-//! moments of that may be lost.
+//! It has two writers. The disk thread of a run writes the [`RoundLog`] as part of its durable steps: the rows of a round and
+//! its updates are in the database before the corresponding files are removed. After a crash at any moment, at most the newest
+//! closed round is missing, and it is restored from the run's files before devices can connect. The [`Recorder`] writes the rest
+//! on its own thread, a few times a second: what the run waits for, arriving updates, skipped samples, notices to the operator.
+//! A crash may lose the last moments of that.
 
 mod closed_rounds;
 mod health;

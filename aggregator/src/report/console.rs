@@ -1,4 +1,4 @@
-//! A run for people at a terminal: one line per round, and a few at the end. The caller prints them.
+//! Terminal output of a run: one line per round, and a summary at the end. The caller prints them.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use super::units::{bytes, counted, grouped, percent, seconds};
 use crate::round::stopping::Criterion;
 use crate::round::{RoundRecord, WaitedFor};
 
-/// One round as an aligned line of at most `columns` characters, without the line break; `rounds` is how many are
-/// planned. What went other than well stands at its end, or where there is no room on lines of its own.
+/// One round as an aligned line of at most `columns` characters, without the line break. `rounds` is the planned number of
+/// rounds. Problems follow at the end of the line, or on further lines if there is no room.
 ///
 /// ```text
 /// round  3/15   93.1 %  loss 0.231  10 of 10    1.2 s  642.0 kB down   1.6 MB up
@@ -17,7 +17,7 @@ use crate::round::{RoundRecord, WaitedFor};
 ///   2 rejected, 1 lost, waited for the time limit
 /// ```
 ///
-/// Where columns are few, the traffic is left out first, then the loss. The rest is never left out.
+/// If there are too few columns, the traffic is left out, then the loss, and nothing else.
 #[must_use]
 pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     let width = rounds.to_string().len();
@@ -63,7 +63,7 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     text
 }
 
-/// What there is to say of a round that did not go smoothly, and what clients found of the model that they were sent.
+/// The problems of a round, and the clients' accuracy of the model that they were sent.
 fn remarks(record: &RoundRecord) -> Vec<String> {
     let counts = Arrivals::of(std::slice::from_ref(record)).troubles();
     let mut remarks: Vec<_> = counts.into_iter().map(|(count, what)| format!("{count} {what}")).collect();

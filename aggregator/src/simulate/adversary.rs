@@ -1,7 +1,7 @@
-//! Simulated clients that attack.
+//! Attacking clients in a simulation.
 //!
-//! A client knows nothing of attacks. One that is to send something else than it has trained is given a connection that
-//! changes its updates under way, and one that is to learn nonsense is given other data.
+//! Client code knows nothing of attacks. To attack with manipulated updates, a client gets a connection that changes them; to
+//! attack with wrong labels, it gets other data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use tokio::sync::mpsc;
 use crate::attack::{Attack, Attackers};
 use crate::config::Config;
 
-/// Who attacks a simulation, and how.
+/// The attack on a simulation and its attackers.
 pub(super) struct Adversary {
     attack: Attack,
     among: BTreeSet<usize>,
-    /// That of updates on the wire.
+    /// The precision of updates on the wire.
     precision: Precision,
 }
 
-/// What becomes of an update under way.
+/// The change of an update on its way to the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Distortion {
-    /// What it is multiplied with.
+    /// The factor of the update.
     factor: f32,
-    /// The precision in which it is sent on.
+    /// The precision in which the update is sent on.
     precision: Precision,
 }
 
 impl Adversary {
-    /// That of a run; it may be nobody.
+    /// The adversary of a run, which may have no attackers.
     pub(super) fn of(config: &Config) -> Self {
         let among = |attackers: Attackers| attackers.among(config.data.clients, &config.spec.root_seed());
         Self {
@@ -44,18 +44,18 @@ impl Adversary {
         }
     }
 
-    /// What everybody trains on.
-    pub(super) fn meddle_with(&self, shares: Vec<View>) -> Result<Vec<View>, DataError> {
+    /// The training data of all clients, with flipped labels for attackers with [`Attack::LabelFlip`].
+    pub(super) fn poisoned(&self, shares: Vec<View>) -> Result<Vec<View>, DataError> {
         if self.attack != (Attack::LabelFlip {}) {
             return Ok(shares);
         }
-        let meddle = |(index, share): (usize, View)| {
+        let poison = |(index, share): (usize, View)| {
             if self.among.contains(&index) { with_flipped_labels(&share) } else { Ok(share) }
         };
-        shares.into_iter().enumerate().map(meddle).collect()
+        shares.into_iter().enumerate().map(poison).collect()
     }
 
-    /// What becomes of the updates of this client, if they are not sent as they are.
+    /// The change of this client's updates; `None` if they are sent unchanged.
     pub(super) fn distortion_of(&self, client: usize) -> Option<Distortion> {
         let factor = self.attack.factor().filter(|_| self.among.contains(&client))?;
         Some(Distortion { factor, precision: self.precision })
@@ -74,7 +74,7 @@ impl<C: Connector> Connector for Distorting<C> {
         let Channel { server, outgoing: to_server, incoming } = self.connector.connect().await?;
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
         let distortion = self.distortion;
-        // It ends when the client drops its end, and then drops the other.
+        // The task ends when the client drops its end of the channel, and then drops the other.
         tokio::spawn(async move {
             while let Some(message) = from_client.recv().await {
                 let message = match message {
@@ -92,7 +92,7 @@ impl<C: Connector> Connector for Distorting<C> {
     }
 }
 
-/// The same update, multiplied.
+/// The update times the factor.
 fn distorted(payload: &Payload, Distortion { factor, precision }: Distortion) -> Payload {
     let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
     let mut update = Record::from_payload(payload, limits).expect("a client sends what it has encoded");
@@ -100,7 +100,7 @@ fn distorted(payload: &Payload, Distortion { factor, precision }: Distortion) ->
     update.to_payload(precision)
 }
 
-/// The same samples with labels `C - 1 - y`. No samples stay none.
+/// The same samples with the labels `C - 1 - y`.
 fn with_flipped_labels(share: &View) -> Result<View, DataError> {
     if share.is_empty() {
         return Ok(share.clone());

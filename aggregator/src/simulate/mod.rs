@@ -99,7 +99,7 @@ pub async fn simulate(
     // Every client tests on the same samples, or on its own if the run holds some out.
     let tests = run.tests().map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
     let adversary = Adversary::of(run.config());
-    let shares = adversary.meddle_with(shares)?;
+    let shares = adversary.poisoned(shares)?;
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
         let participant = Participant {
             client: identities[index as usize],

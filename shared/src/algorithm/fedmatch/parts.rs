@@ -1,4 +1,4 @@
-//! A model that is the sum of two parts, and the models that help to train one of them.
+//! The decomposed model of `FedMatch`, the sum of two parts, and its helper models.
 
 use models::params::{Mismatch, ParamSet};
 
@@ -6,24 +6,24 @@ use super::helpers::Bank;
 use crate::algorithm::ServerModel;
 use crate::record::{Record, RecordError, ToRecord};
 
-/// Prefixes of the names of the parts, where they leave the algorithm. No part of a model begins so.
+/// Prefixes of the two parts' tensor names in records. No tensor name of a model begins with them.
 const SIGMA: &str = "sigma.";
 const PSI: &str = "psi.";
 
 /// `theta = sigma + psi`, and the bank of helpers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts<T> {
-    /// What the server trains.
+    /// The part that the server trains.
     pub(super) sigma: ParamSet,
-    /// What clients train.
+    /// The part that clients train.
     pub(super) psi: T,
-    /// Their sum, which is not sent: everybody adds in the same way.
+    /// The sum, which is not sent, because every party computes the same one.
     pub(super) theta: ParamSet,
-    /// What helpers are picked from.
+    /// The models from which helpers are picked.
     pub(super) bank: Bank,
 }
 
-/// What holds a set of parameters.
+/// A value with a set of parameters.
 pub trait Held {
     /// The parameters.
     fn held(&self) -> &ParamSet;
@@ -42,7 +42,7 @@ impl Held for ServerModel {
 }
 
 impl<T: Held> Parts<T> {
-    /// Adds the parts up.
+    /// Recomputes `theta`.
     pub(super) fn join(&mut self) -> Result<(), Mismatch> {
         self.theta.clone_from(&self.sigma);
         self.theta.add(self.psi.held())

@@ -1,7 +1,5 @@
 //! `edge-client bench` as a program.
 
-#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 

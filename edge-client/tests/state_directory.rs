@@ -1,5 +1,4 @@
 //! What a restart of the process, a crash between any two steps, and a damaged disk do to a state directory.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::path::Path;

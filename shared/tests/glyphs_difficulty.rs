@@ -1,8 +1,6 @@
 //! The built-in glyphs are neither too easy nor too hard: a linear model cannot read them well, a small
 //! convolutional network can. Between the two lies the room in which federated methods differ.
 
-#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
-
 use std::sync::Arc;
 
 use models::{Architecture, Backend, Batch, Learner, Sgd, evaluate};

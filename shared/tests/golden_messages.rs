@@ -3,8 +3,6 @@
 //! A message that is new is added with `UPDATE_GOLDEN=1 cargo test -p shared --test suite golden`, which writes
 //! the files that are missing and never changes one that is there.
 
-#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
-
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write as _};
 use std::path::PathBuf;

@@ -11,6 +11,8 @@ mod queue;
 mod restarts;
 mod transport;
 
+pub use restarts::model_of;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! `aggregator data describe` and `data split`, of a researcher's own table.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fmt::Write as _;
 use std::fs;

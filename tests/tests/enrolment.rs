@@ -1,6 +1,5 @@
 //! Who may take part, with the two real programs: tickets, approval, revocation, and a server that changes its key.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,9 +1,7 @@
 //! Labels at the server through whole runs: what is mixed, and that nothing of it depends on what dies on the way.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, Resume};
 use aggregator::data;
@@ -14,15 +12,13 @@ use aggregator::simulate::{SimulateError, Transport, simulate};
 use aggregator::storage::Disk;
 use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
-use federation_tests::simulator::Simulator;
+use federation_tests::simulator::model_of;
 use models::{Backend, ParamSet};
 use shared::aggregation::Mixture;
 use shared::algorithm::Client;
 use shared::seed::Seed;
 use shared::spec::{LabelsAt, RunSpec, Training};
 use tokio::sync::watch;
-
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Four clients without labels, 40 labelled samples at the server.
 const UNLABELLED: [&str; 6] = [
@@ -38,20 +34,8 @@ fn scenario(more: &[&str]) -> Scenario {
     Scenario::small(&[&UNLABELLED[..], more].concat())
 }
 
-fn run(scenario: &Scenario, faults: Faults, seed: u64) -> ParamSet {
-    let directory = tempfile::tempdir().unwrap();
-    let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
-    assert_eq!(
-        simulator.run_until_end(LIMIT),
-        Some(Outcome::Completed),
-        "seed {seed} at {:?}",
-        simulator.now()
-    );
-    simulator.model()
-}
-
 fn reference(more: &[&str]) -> ParamSet {
-    run(&scenario(more), Faults::NONE, 0)
+    model_of(&scenario(more), Faults::NONE, 0)
 }
 
 /// The initial model.
@@ -64,7 +48,7 @@ fn initial(scenario: &Scenario) -> ParamSet {
 fn whatever_dies_the_server_trains_the_same_again() {
     let still = reference(&[]);
     for seed in 0..8 {
-        assert_eq!(run(&scenario(&[]), Faults::HEAVY, seed), still, "seed {seed}");
+        assert_eq!(model_of(&scenario(&[]), Faults::HEAVY, seed), still, "seed {seed}");
     }
     for other in ["server.mix=[1, 0, 0]", "server.mix=[0, 1, 0]", "server.epochs=1", "server.weight=0.5"] {
         assert_ne!(reference(&[other]), still, "{other} does nothing");
@@ -90,7 +74,7 @@ fn the_servers_share_alone_is_supervised_learning() {
         let mut server = Client::new(&own, round, seed, &labelled, &backend, &mut monitor);
         sigma = server.sgd(&sigma).unwrap();
     }
-    assert_eq!(run(&scenario, Faults::NONE, 0), sigma);
+    assert_eq!(model_of(&scenario, Faults::NONE, 0), sigma);
     let idle = reference(&[&only[..], &["training.epochs=0"]].concat());
     assert_eq!(idle, sigma, "clients that do not train change nothing");
 }
@@ -100,7 +84,7 @@ fn the_clients_share_alone_is_the_plain_aggregation() {
     let labelled = scenario(&["server.mix=[1, 0, 0]"]);
     let mut plain = Scenario::small(&["round.count.min=4", UNLABELLED[3], UNLABELLED[4]]);
     plain.shares.clone_from(&labelled.shares);
-    assert_eq!(run(&labelled, Faults::NONE, 0), run(&plain, Faults::NONE, 0));
+    assert_eq!(model_of(&labelled, Faults::NONE, 0), model_of(&plain, Faults::NONE, 0));
 }
 
 #[test]
@@ -188,25 +172,25 @@ fn in_parts(more: &[&str]) -> Scenario {
 
 #[test]
 fn the_parts_of_fedmatch_are_the_same_whatever_dies() {
-    let still = run(&in_parts(&[]), Faults::NONE, 0);
+    let still = model_of(&in_parts(&[]), Faults::NONE, 0);
     for seed in 0..8 {
-        assert_eq!(run(&in_parts(&[]), Faults::HEAVY, seed), still, "seed {seed}");
+        assert_eq!(model_of(&in_parts(&[]), Faults::HEAVY, seed), still, "seed {seed}");
     }
-    let other = |more: &str| run(&in_parts(&[PARTS[0], more]), Faults::NONE, 0);
+    let other = |more: &str| model_of(&in_parts(&[PARTS[0], more]), Faults::NONE, 0);
     for more in ["server.epochs=1", "training.epochs=0"] {
         assert_ne!(other(more), still, "{more} does nothing");
     }
     let table = |keys: &str| format!("algorithm.fedmatch={{gate=0.2, lambda-l2=0.5, lambda-a=1.0, {keys}}}");
     for keys in ["helpers=0", "lambda-i=1.0, refresh=2, bank=3, helpers=1", "lambda-i=1.0, refresh=1, bank=3"]
     {
-        assert_ne!(run(&in_parts(&[&table(keys)]), Faults::NONE, 0), still, "{keys} does nothing");
+        assert_ne!(model_of(&in_parts(&[&table(keys)]), Faults::NONE, 0), still, "{keys} does nothing");
     }
 }
 
 #[tokio::test]
 async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
     let scenario = in_parts(&[]);
-    let expected = run(&scenario, Faults::NONE, 0);
+    let expected = model_of(&scenario, Faults::NONE, 0);
     for transport in [Transport::Memory, Transport::Quic] {
         let run = simulated(&scenario, transport).await.unwrap();
         assert_eq!(run.current_model().unwrap(), expected, "{transport:?}");
@@ -221,7 +205,7 @@ async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
 fn fedmatch_without_clients_is_supervised_learning() {
     let idle = ["training.epochs=0", "run.rounds=3"];
     let alone = scenario(&["server.mix=[0, 1, 0]", "training.epochs=0", "run.rounds=4"]);
-    assert_eq!(run(&in_parts(&idle), Faults::NONE, 0), run(&alone, Faults::NONE, 0));
+    assert_eq!(model_of(&in_parts(&idle), Faults::NONE, 0), model_of(&alone, Faults::NONE, 0));
 }
 
 #[tokio::test]

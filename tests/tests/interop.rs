@@ -1,5 +1,4 @@
 //! What others make of a run's model: Python's safetensors, and our own two programs on the same data.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

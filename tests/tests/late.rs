@@ -1,6 +1,5 @@
 //! Late updates that count: buffered asynchronous aggregation, over the durable steps and over loopback QUIC.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,6 +76,17 @@ fn shift(before: &ParamSet, after: &ParamSet) -> Vec<f64> {
     values(before).into_iter().zip(values(after)).map(|(before, after)| f64::from(after - before)).collect()
 }
 
+/// A run whose first round was closed with the update of client 1 and without that of client 3.
+fn round_one_without_client_3(folder: &Path, scenario: &Scenario) -> Run {
+    let directory = RunDirectory::new(folder.join("run"));
+    let mut run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
+    run.open(&opening(1, &[1, 3], &[])).unwrap();
+    fold(&mut run, 1, 1, 1, 0.5).unwrap();
+    let tally = Tally { sampled: 2, accepted: 1, lost: 1, ..Tally::default() };
+    run.close(1, &tally, Traffic::default()).unwrap();
+    run
+}
+
 /// `w_2 = w_1 + (n_1 D_1 + n_3 s(1) D_3) / (n_1 + n_3)` with `s(1) = 2^-1/2`, and the same if the process dies in between.
 #[test]
 fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
@@ -84,12 +94,7 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
     let mut models = Vec::new();
     for dies in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let directory = RunDirectory::new(folder.path().join("run"));
-        let mut run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
-        run.open(&opening(1, &[1, 3], &[])).unwrap();
-        fold(&mut run, 1, 1, 1, 0.5).unwrap();
-        let tally = Tally { sampled: 2, accepted: 1, lost: 1, ..Tally::default() };
-        run.close(1, &tally, Traffic::default()).unwrap();
+        let mut run = round_one_without_client_3(folder.path(), &scenario);
         if dies {
             run.settle().unwrap();
             drop(run);
@@ -136,12 +141,7 @@ fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
     let scenario = Scenario::small(&["data.clients=2", "round.late.keep=true"]);
     let found = |settled: bool| {
         let folder = tempfile::tempdir().unwrap();
-        let directory = RunDirectory::new(folder.path().join("run"));
-        let mut run = Run::begin(Arc::new(Disk), directory, scenario.config.clone(), None).unwrap();
-        run.open(&opening(1, &[1, 3], &[])).unwrap();
-        fold(&mut run, 1, 1, 1, 0.5).unwrap();
-        let tally = Tally { sampled: 2, accepted: 1, lost: 1, ..Tally::default() };
-        run.close(1, &tally, Traffic::default()).unwrap();
+        let mut run = round_one_without_client_3(folder.path(), &scenario);
         if settled {
             run.settle().unwrap();
         }

@@ -1,10 +1,8 @@
 //! What the ledger is at, while the run is stopped and while peers go on.
 
-#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
-
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 
 use aggregator::coordinator::{PeerId, Resume};
@@ -13,6 +11,7 @@ use aggregator::events::Notice;
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, RunError};
+use aggregator::storage::FileLayer;
 use federation_tests::process::until;
 use federation_tests::scenario::Scenario;
 use federation_tests::watched_disk::WatchedDisk;
@@ -40,39 +39,20 @@ fn hello(run: &Run) -> Hello {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    let (reach, reached) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let (reach, released) = (Mutex::new(reach), Mutex::new(released));
-    // A worthless update is removed from the spool: there the disk holds the ledger up, and then it fails.
-    let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
-        if operation == "remove" && path.ends_with("worthless.upload") {
-            reach.lock().unwrap().send(()).unwrap();
-            let _ = released.lock().unwrap().recv();
-            return Err(io::Error::other("the disk was removed"));
-        }
-        Ok(())
-    });
+    let (disk, reached, release) = blocking_disk(true);
     let config = Scenario::small(&["data.clients=1"]).config;
     let run = Run::begin(Arc::new(disk), RunDirectory::new(folder.path().join("run")), config, None).unwrap();
     let spool = run.directory().spool();
 
     let (peers, from_peers) = channel::unbounded_channel();
-    let (commands, mut told) = channel::unbounded_channel();
     let (stop, stopped) = watch::channel(false);
-    peers.send(FromPeer::Connected { peer: PEER, commands }).unwrap();
-    let message = ToServer::Hello(hello(&run));
-    peers.send(FromPeer::Message { peer: PEER, message, bytes: 0, place: None }).unwrap();
+    let mut told = joins(&peers, PEER, hello(&run));
     let driven = tokio::spawn(async move {
         drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
     });
 
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
-    let file = spool.join("worthless.upload");
-    fs::write(&file, "not an update").unwrap();
-    let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
-    peers
-        .send(FromPeer::Uploaded { peer: PEER, header, upload: file.into(), turn: None, bytes: 13 })
-        .unwrap();
+    uploads_rubbish(&peers, PEER, spool.join(WORTHLESS));
     tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
 
     stop.send(true).unwrap();
@@ -82,6 +62,37 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned(), parted: true }).unwrap();
     let error = driven.await.unwrap().err().expect("what the ledger could not do is told");
     assert!(matches!(&error, RunError::Disk { action: "remove", .. }), "{error}");
+}
+
+/// The file that a [`blocking_disk`] waits at.
+const WORTHLESS: &str = "worthless.upload";
+
+/// A disk that holds the ledger up when it removes [`WORTHLESS`], until the sender is dropped, and then may fail. The receiver
+/// is told when that begins.
+fn blocking_disk(fails: bool) -> (impl FileLayer, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let (reach, reached) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (reach, released) = (Mutex::new(reach), Mutex::new(released));
+    let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
+        if operation == "remove" && path.ends_with(WORTHLESS) {
+            reach.lock().unwrap().send(()).unwrap();
+            let _ = released.lock().unwrap().recv();
+            if fails {
+                return Err(io::Error::other("the disk was removed"));
+            }
+        }
+        Ok(())
+    });
+    (disk, reached, release)
+}
+
+/// An upload that is no update, in `file`.
+fn uploads_rubbish(peers: &channel::UnboundedSender<FromPeer>, peer: PeerId, file: PathBuf) -> PathBuf {
+    fs::write(&file, "not an update").unwrap();
+    let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
+    let upload = file.clone().into();
+    peers.send(FromPeer::Uploaded { peer, header, upload, turn: None, bytes: 13 }).unwrap();
+    file
 }
 
 /// A new peer that has said hello.
@@ -100,16 +111,7 @@ fn joins(
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     let folder = tempfile::tempdir().unwrap();
-    let (reach, reached) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let (reach, released) = (Mutex::new(reach), Mutex::new(released));
-    let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
-        if operation == "remove" && path.ends_with("worthless.upload") {
-            reach.lock().unwrap().send(()).unwrap();
-            let _ = released.lock().unwrap().recv();
-        }
-        Ok(())
-    });
+    let (disk, reached, release) = blocking_disk(false);
     let config = Scenario::small(&["data.clients=1"]).config;
     let run = Run::begin(Arc::new(disk), RunDirectory::new(folder.path().join("run")), config, None).unwrap();
     let spool = run.directory().spool();
@@ -124,16 +126,8 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
     let stranger = PeerId(2);
     let mut told = joins(&peers, stranger, second);
-    let uploads = |peer, name: &str| {
-        let file = spool.join(name);
-        fs::write(&file, "not an update").unwrap();
-        let header = UpdateHeader { round: 1, report: TrainReport { samples: 10, ..TrainReport::default() } };
-        peers
-            .send(FromPeer::Uploaded { peer, header, upload: file.clone().into(), turn: None, bytes: 13 })
-            .unwrap();
-        file
-    };
-    uploads(PEER, "worthless.upload");
+    let uploads = |peer, name: &str| uploads_rubbish(&peers, peer, spool.join(name));
+    uploads(PEER, WORTHLESS);
     tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
     // The ledger is held up from here on. The unknown peer is in no cohort.
     let rubbish: Vec<_> = (0..3).map(|number| uploads(stranger, &format!("{number}.upload"))).collect();

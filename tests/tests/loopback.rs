@@ -1,5 +1,4 @@
 //! Whole federations in this process: the transport and the number of threads leave no trace in the model.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::path::Path;

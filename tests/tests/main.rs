@@ -1,6 +1,7 @@
 //! The integration tests of the whole system, in one program: linking it once takes a fraction of what a program per file takes.
 //!
 //! `fuzz.rs` is a program of its own, because it counts the memory of its whole process.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod algorithms;
 mod backlog;

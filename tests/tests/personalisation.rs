@@ -1,6 +1,5 @@
 //! Personal models: made in rounds, with crashes at any step; used, tested and refreshed by the programs without a connection.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,4 @@
 //! Restarts on a damaged disk: what can be obtained again is repaired and reported; otherwise the message says what to do.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

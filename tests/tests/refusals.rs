@@ -1,7 +1,6 @@
 //! What each program says, and with which exit code it ends, when a person or a machine has put something in its way:
 //! trust, addresses, directories, data, configurations, disks.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::net::UdpSocket;

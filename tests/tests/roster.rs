@@ -1,6 +1,5 @@
 //! The roster after a restart: all clients known before, whether or not they come back. The sums of the next round are made for all
 //! of them, so that the model of a run that was killed is that of one that was not, to the bit.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Protocols in memory: whole runs with virtual time, delays, cuts and crashes of either side.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,24 +9,12 @@ use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::schedule::Schedule;
-use federation_tests::simulator::{Simulator, Troubles};
+use federation_tests::simulator::{Simulator, Troubles, model_of};
 use models::ParamSet;
 
 /// Schedules of the suite.
 const SCHEDULES: u64 = 200;
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
-
-fn run(scenario: &Scenario, faults: Faults, seed: u64) -> ParamSet {
-    let directory = tempfile::tempdir().unwrap();
-    let mut simulator = Simulator::new(scenario.clone(), faults, seed, directory.path());
-    assert_eq!(
-        simulator.run_until_end(LIMIT),
-        Some(Outcome::Completed),
-        "seed {seed} at {:?}",
-        simulator.now()
-    );
-    simulator.model()
-}
 
 /// All four clients in every round, however long it takes.
 fn patient(more: &[&str]) -> Scenario {
@@ -39,7 +26,7 @@ fn patient(more: &[&str]) -> Scenario {
 #[test]
 fn a_calm_run_completes_and_learns() {
     let scenario = patient(&[]);
-    let model = run(&scenario, Faults::NONE, 1);
+    let model = model_of(&scenario, Faults::NONE, 1);
     let seed = scenario.config.spec.root_seed().derive("initial parameters");
     let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
     assert!(model.distance(&initial).unwrap() > 0.1, "three rounds of training move the model");
@@ -48,9 +35,9 @@ fn a_calm_run_completes_and_learns() {
 #[test]
 fn any_weather_gives_the_bits_of_calm_weather() {
     let scenario = patient(&[]);
-    let reference = run(&scenario, Faults::NONE, 0);
+    let reference = model_of(&scenario, Faults::NONE, 0);
     for seed in 0..50 {
-        assert_eq!(run(&scenario, Faults::HEAVY, seed), reference, "seed {seed}");
+        assert_eq!(model_of(&scenario, Faults::HEAVY, seed), reference, "seed {seed}");
     }
 }
 

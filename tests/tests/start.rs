@@ -1,5 +1,4 @@
 //! The choice of a run's directory, and that no crash on the way blocks later starts or loses anything.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::path::Path;

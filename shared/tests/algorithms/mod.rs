@@ -1,7 +1,5 @@
 //! What the algorithms must compute exactly, on hand-sized data.
 
-#![allow(clippy::unwrap_used)] // Outside functions marked `#[test]`, clippy does not know that this is a test.
-
 mod aggregation;
 mod axes;
 mod ensemble;

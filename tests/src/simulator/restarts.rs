@@ -1,6 +1,7 @@
 //! Crashes and restarts of the simulated aggregator.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,40 @@ use shared::message::{ToClient, Verdict};
 use super::clock::Clock;
 use super::queue::Happening;
 use super::{Simulator, across};
+use crate::faults::Faults;
 use crate::faulty_disk::{FaultyDisk, Loss};
+use crate::scenario::Scenario;
 use crate::server::{Effect, Server};
 
 /// Disk operations among which a drawn death or want of room falls; a run of three rounds has some 200.
 const DISK_LIFE: usize = 250;
 
+/// The longest that a run may take, in virtual time.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// The model of a run under these faults.
+///
+/// # Panics
+/// If the run does not complete.
+#[must_use]
+pub fn model_of(scenario: &Scenario, faults: Faults, seed: u64) -> ParamSet {
+    let directory = tempfile::tempdir().expect("the system has a place for temporary files");
+    Simulator::completed(scenario, faults, seed, directory.path()).model()
+}
+
 impl Simulator {
+    /// A run under these faults to its end, in a directory under `runs`.
+    ///
+    /// # Panics
+    /// If it does not complete.
+    #[must_use]
+    pub fn completed(scenario: &Scenario, faults: Faults, seed: u64, runs: &Path) -> Self {
+        let mut simulator = Self::new(scenario.clone(), faults, seed, runs);
+        let outcome = simulator.run_until_end(LIMIT);
+        assert_eq!(outcome, Some(Outcome::Completed), "seed {seed} at {:?}", simulator.now());
+        simulator
+    }
+
     /// The aggregator's first life ends at the disk operation `fatal` of that life; given again, so does the next one.
     pub fn die_at(&mut self, fatal: usize, loss: Loss) {
         self.deaths.push_back((fatal, loss));

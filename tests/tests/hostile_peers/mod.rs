@@ -1,6 +1,5 @@
 //! Peers that send anything but what they should, over real QUIC, against a real `serve` with honest clients in it.
 //! Each hears what was wrong with it, the honest ones notice nothing, and the rounds count right.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod exhaustion;
 mod flood;

@@ -71,7 +71,7 @@ fn algorithm(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_algorithm_gives_the_bits_of_calm_weather_in_any() {
+fn every_algorithm_gives_the_same_bits_under_any_faults() {
     for name in registry::names() {
         let overrides = algorithm(name);
         survives(name, &overrides.iter().map(String::as_str).collect::<Vec<_>>());
@@ -79,7 +79,7 @@ fn every_algorithm_gives_the_bits_of_calm_weather_in_any() {
 }
 
 #[test]
-fn every_axis_gives_the_bits_of_calm_weather_in_any() {
+fn every_axis_gives_the_same_bits_under_any_faults() {
     let plain = survives("plain", &[]);
     for axis in [
         &["aggregation.weights=uniform", "data.partition.dirichlet.alpha=0.5"][..],
@@ -125,7 +125,7 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
 /// What a device keeps goes with its update: the server's control variate is the mean of its clients' in every round, although in
 /// each of them the slowest update is of no use, receipts are lost, and processes crash.
 #[test]
-fn scaffolds_control_variate_is_the_mean_of_its_clients_whatever_becomes_of_their_updates() {
+fn scaffolds_control_variate_is_the_mean_of_its_clients_for_any_verdicts() {
     let scenario = Scenario::small(&[
         "algorithm.scaffold={}",
         "round.count.min=2",
@@ -258,6 +258,6 @@ fn a_kill_while_updates_wait_or_are_read_again_gives_the_same_bits() {
 }
 
 #[test]
-fn bulyan_gives_the_bits_of_calm_weather_in_any() {
+fn bulyan_gives_the_same_bits_under_any_faults() {
     survives("bulyan", &WAITING);
 }

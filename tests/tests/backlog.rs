@@ -16,7 +16,7 @@ use shared::message::{Progress, ToClient, ToServer};
 use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_talks_faster_than_the_driver_hears() {
+async fn no_peer_talks_faster_than_the_driver_reads() {
     // Few enough to be in the listener's receive buffer all at once.
     const FLOOD: usize = 999;
     let spool = tempfile::tempdir().unwrap();

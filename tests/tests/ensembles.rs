@@ -44,7 +44,7 @@ fn left(scenario: &Scenario, faults: Faults, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn the_ensemble_is_the_same_in_any_weather() {
+fn the_ensemble_is_the_same_under_any_faults() {
     let scenario = scenario(&[]);
     let reference = left(&scenario, Faults::NONE, 0);
     for seed in 0..6 {

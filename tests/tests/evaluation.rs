@@ -96,7 +96,7 @@ async fn nothing_is_sent_twice_for_the_tests() {
 }
 
 #[test]
-fn whatever_dies_clients_have_found_the_same() {
+fn after_any_crash_clients_have_found_the_same() {
     let scenario = scenario(&["run.rounds=2"]);
     let directory = tempfile::tempdir().unwrap();
     let mut reference = simulator(&scenario, directory.path());
@@ -120,7 +120,7 @@ fn whatever_dies_clients_have_found_the_same() {
 }
 
 #[test]
-fn void_rounds_try_nobodys_patience_and_are_remembered() {
+fn failed_rounds_do_not_count_for_early_stopping_and_are_recorded() {
     let scenario = Scenario::small(&["run.rounds=5", "evaluate.every=1", "stop.patience=2"]);
     let prepared = scenario.config.spec.data.preparation.clone();
     let tests = TestSet::new(scenario.shares[0].clone(), prepared, 16);
@@ -150,7 +150,7 @@ fn model_in(path: &Path) -> Option<ParamSet> {
 }
 
 #[test]
-fn training_ends_when_it_is_enough_and_the_best_model_is_kept_whatever_dies() {
+fn training_ends_when_it_is_enough_and_the_best_model_is_kept_after_any_crash() {
     // Too fast to stay where it is good.
     let fast = [
         "run.rounds=9",

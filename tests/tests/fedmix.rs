@@ -45,7 +45,7 @@ fn initial(scenario: &Scenario) -> ParamSet {
 }
 
 #[test]
-fn whatever_dies_the_server_trains_the_same_again() {
+fn after_any_crash_the_server_trains_the_same_again() {
     let still = reference(&[]);
     for seed in 0..8 {
         assert_eq!(model_of(&scenario(&[]), Faults::HEAVY, seed), still, "seed {seed}");
@@ -171,7 +171,7 @@ fn in_parts(more: &[&str]) -> Scenario {
 }
 
 #[test]
-fn the_parts_of_fedmatch_are_the_same_whatever_dies() {
+fn the_parts_of_fedmatch_are_the_same_after_any_crash() {
     let still = model_of(&in_parts(&[]), Faults::NONE, 0);
     for seed in 0..8 {
         assert_eq!(model_of(&in_parts(&[]), Faults::HEAVY, seed), still, "seed {seed}");

@@ -156,7 +156,7 @@ fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
 
 /// Two devices, rounds of one update, one device held back at a time: no task is cancelled, and everything counts.
 #[test]
-fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
+fn no_task_is_cancelled_when_the_buffer_is_full_and_a_restart_loses_nothing() {
     let buffer = ["round.count.min=1", "round.count.max=1", "round.late.keep=true", "run.rounds=4"];
     let testbed = Testbed::new(2, &[&buffer[..], &["data.limit=80", "round.start=2"]].concat());
     let server = testbed.serve();
@@ -188,7 +188,7 @@ fn nobody_is_called_off_when_the_buffer_is_full_and_a_restart_loses_nothing() {
 /// Four devices of which one is slow, rounds of two updates, and many faults of all kinds: rounds always close and
 /// late updates come to count in them.
 #[test]
-fn in_any_weather_rounds_go_on_and_late_updates_count() {
+fn under_any_faults_rounds_go_on_and_late_updates_count() {
     let buffer = ["round.count.min=2", "round.count.max=2", "round.late.keep=true", "run.rounds=8"];
     let (mut late, mut deaths) = (0, 0);
     for seed in 0..100 {

@@ -112,7 +112,7 @@ fn personal_models_can_be_made_on_the_way() {
 }
 
 #[test]
-fn whatever_dies_the_personal_models_are_the_same() {
+fn after_any_crash_the_personal_models_are_the_same() {
     let scenario = scenario(&["run.rounds=1"]);
     let directory = tempfile::tempdir().unwrap();
     let mut reference = simulator(&scenario, directory.path());

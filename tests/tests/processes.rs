@@ -274,7 +274,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
 }
 
 #[test]
-fn how_many_devices_were_not_told_of_the_end_is_said() {
+fn the_number_of_devices_not_told_of_the_end_is_reported() {
     let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
     let server = testbed.serve_with(&["--drain-timeout", "0"]);
     let (mut lost, gate) = (testbed.join(0), testbed.gate(1));

@@ -136,7 +136,7 @@ fn unsettled(meddle: impl Fn(&Path)) -> (Simulator, tempfile::TempDir) {
 }
 
 #[test]
-fn a_round_that_was_not_settled_is_closed_again_before_anybody_comes() {
+fn a_round_that_was_not_settled_is_closed_again_before_any_device_comes() {
     let (simulator, _folder) = unsettled(|_| {});
     assert_eq!(mended(&simulator), "");
     assert_eq!(simulator.resumes[0].closed, 1);

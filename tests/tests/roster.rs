@@ -135,7 +135,7 @@ fn with_a_passer_by(before: bool, killed: bool) -> Bench {
 }
 
 #[test]
-fn whoever_came_and_went_before_a_kill_counts_in_the_sums_after_it() {
+fn clients_that_came_and_went_before_a_kill_count_in_the_sums_after_it() {
     for before in [true, false] {
         let (undisturbed, killed) = (with_a_passer_by(before, false), with_a_passer_by(before, true));
         let known = killed.server().continued().roster.get(&client(3));
@@ -174,7 +174,7 @@ fn with_one_revoked(killed: bool) -> Bench {
 }
 
 #[test]
-fn whoever_was_revoked_before_a_kill_is_not_waited_for_after_it() {
+fn a_client_revoked_before_a_kill_is_not_waited_for_after_it() {
     let (undisturbed, killed) = (with_one_revoked(false), with_one_revoked(true));
     assert!(!killed.server().continued().roster.contains_key(&client(3)));
     assert!(undisturbed.model() == killed.model(), "the model is another one");

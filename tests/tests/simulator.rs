@@ -24,7 +24,7 @@ fn patient(more: &[&str]) -> Scenario {
 }
 
 #[test]
-fn a_calm_run_completes_and_learns() {
+fn a_run_without_faults_completes_and_learns() {
     let scenario = patient(&[]);
     let model = model_of(&scenario, Faults::NONE, 1);
     let seed = scenario.config.spec.root_seed().derive("initial parameters");
@@ -33,7 +33,7 @@ fn a_calm_run_completes_and_learns() {
 }
 
 #[test]
-fn any_weather_gives_the_bits_of_calm_weather() {
+fn any_faults_give_the_bits_of_a_run_without_faults() {
     let scenario = patient(&[]);
     let reference = model_of(&scenario, Faults::NONE, 0);
     for seed in 0..50 {

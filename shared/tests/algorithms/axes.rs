@@ -156,7 +156,7 @@ fn fedsgd_normalises_all_samples_together() {
 pub(super) const MEAN: &str = "extractor.norm.running-mean";
 
 #[test]
-fn buffers_are_averaged_plainly_whatever_the_server_does() {
+fn buffers_are_averaged_plainly_with_any_server_optimizer() {
     let shares = shares();
     let adam = server(ServerOptimizer::Adam(Adam::default()));
     for algorithm in ["fedavg", "fedsgd"] {

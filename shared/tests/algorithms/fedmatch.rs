@@ -238,7 +238,7 @@ fn two_helpers_outvote_a_client() {
 }
 
 #[test]
-fn a_bank_is_filled_anew_after_so_many_rounds_and_stays_as_small_as_asked() {
+fn a_bank_is_filled_anew_after_refresh_rounds_and_stays_as_small_as_asked() {
     let shares = shares();
     let spec = with(&fedmatch("helpers = 1\nbank = 2\nrefresh = 3\nlambda-i = 1.0"), training(1, 4));
     let mut federation = Federation::new(&spec, &shares);
@@ -254,7 +254,7 @@ fn a_bank_is_filled_anew_after_so_many_rounds_and_stays_as_small_as_asked() {
 
 /// Finite parameters of a client that means no good, and outputs that are not: nobody is helped by them, and nothing breaks.
 #[test]
-fn a_helper_that_computes_no_numbers_helps_nobody() {
+fn a_helper_that_computes_no_numbers_helps_no_client() {
     let shares = shares();
     let spec = with(&fedmatch("helpers = 2\nbank = 4\nlambda-i = 1.0"), training(1, 4));
     let mut federation = Federation::new(&spec, &shares);

@@ -170,7 +170,7 @@ fn views_are_drawn_from_the_seed_of_the_client_and_the_round() {
 }
 
 #[test]
-fn whatever_does_not_refuse_a_mixture_has_a_model_to_mix() {
+fn an_algorithm_that_takes_a_mixture_has_a_model_to_mix() {
     for name in registry::names() {
         let spec = specified(name, "");
         let algorithm = registry::build(&spec.algorithm).unwrap();

@@ -100,7 +100,7 @@ fn means() -> [Rule; 3] {
 
 proptest! {
     #[test]
-    fn against_nobody_they_are_the_mean(
+    fn without_attackers_they_are_the_mean(
         vectors in prop::collection::vec(prop::array::uniform5(-9f32..9.0), 3..12),
     ) {
         let vectors: Vec<Vec<f32>> = vectors.iter().map(|vector| vector.to_vec()).collect();
@@ -148,7 +148,7 @@ fn a_liar_among_seven_moves_no_value_beyond_the_honest_ones() {
 }
 
 #[test]
-fn rules_that_withstand_nobody_with_so_few_do_not_close() {
+fn rules_that_withstand_no_attacker_with_few_updates_do_not_close() {
     let shares: Vec<View> = (0..4).map(|k| view(5, k)).collect();
     let uniform = Aggregation { weights: Weights::Uniform, ..Aggregation::default() };
     for (rule, least) in [

@@ -48,7 +48,7 @@ fn it_is_their_mean_though_more_of_them_become_known() {
 
 /// Samples are what models count by, and up to 2^32 of them are believed.
 #[test]
-fn it_is_their_mean_however_many_samples_somebody_has() {
+fn it_is_their_mean_for_any_numbers_of_samples() {
     let shares = [view(12, 1), view(7, 2)];
     let spec = sent(Precision::F32);
     let mut federation = Federation::new(&spec, &shares);
@@ -72,7 +72,7 @@ fn it_goes_on_from_where_it_was() {
 
 /// Their clients were told that their updates count.
 #[test]
-fn it_is_their_mean_though_a_round_came_to_nothing() {
+fn it_is_their_mean_although_a_round_failed() {
     let shares = [view(12, 1), view(7, 2), view(9, 3)];
     let spec = sent(Precision::F32);
     let mut federation = Federation::new(&spec, &shares);

@@ -149,7 +149,7 @@ impl Driver {
     }
 
     /// From now on everything goes well: the run ends.
-    fn fair_weather(&mut self) {
+    fn without_faults(&mut self) {
         self.give(Event::Resumed);
         for device in 0..DEVICES {
             self.play(Op::Disconnects { device });
@@ -198,7 +198,7 @@ pub fn run(bytes: &[u8]) -> Seen {
         driver.play(op);
     }
     let before = driver.disk.closed;
-    driver.fair_weather();
+    driver.without_faults();
     let accepted = driver.disk.open.as_ref().map(|open| open.accepted.len());
     let few = |count: usize| ["none", "some", "many"][count.min(2)].chars().collect::<Vec<_>>();
     Seen::of(&(

@@ -242,7 +242,7 @@ impl Driver {
     }
 
     /// From now on the server is there and says what it should: one more round, and the end.
-    fn fair_weather(&mut self) {
+    fn without_faults(&mut self) {
         self.play(Op::Cut);
         self.connects(false);
         for _ in 0..10 {
@@ -297,7 +297,7 @@ pub fn run(bytes: &[u8]) -> Seen {
         let states = [driver.training.is_some(), driver.holding.is_some(), driver.welcomed, driver.finished];
         seen.iter_mut().zip(states).for_each(|(count, so)| *count += usize::from(so));
     }
-    driver.fair_weather();
+    driver.without_faults();
     Seen::of(&seen.map(|count| ["none", "some", "many"][count.min(2)].chars().collect::<Vec<_>>()))
 }
 

@@ -33,7 +33,7 @@ async fn who_says_nothing_is_sent_away_and_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_signs_of_life_drowns_nobody() {
+async fn a_flood_of_heartbeats_disturbs_no_other_peer() {
     const FLOOD: usize = 50_000;
     let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&in_process);
@@ -64,7 +64,7 @@ fn files(directory: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_uploads_before_the_welcome() {
+async fn no_peer_uploads_before_the_welcome() {
     let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
@@ -195,7 +195,7 @@ async fn assert_turned_away(in_process: &InProcessServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_have_few_places_until_they_are_welcome() {
+async fn unknown_peers_have_few_slots_until_they_are_welcome() {
     let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
@@ -213,7 +213,7 @@ async fn strangers_have_few_places_until_they_are_welcome() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn there_are_so_many_places_and_no_more() {
+async fn the_number_of_connections_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let overrides = ["data.clients=2", "data.limit=20", "round.count.min=2", "run.rounds=1"];
     let root = directory.path().join("run");

@@ -81,7 +81,7 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_speaks_another_version_is_told_of_once() {
+async fn a_peer_of_another_version_is_reported_once() {
     let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();

@@ -87,7 +87,7 @@ async fn one_device_has_two_connections_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_may_send_datagrams() {
+async fn no_peer_may_send_datagrams() {
     let listening = Listening::start(Register::Anyone);
     let peer = RawPeer::connect(listening.address, listening.key, &stranger_key(7)).await;
     assert_eq!(peer.connection.max_datagram_size(), None, "before the hello");
@@ -96,7 +96,7 @@ async fn nobody_may_send_datagrams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_hears_the_hello_of_a_connection_that_ended_while_its_device_was_looked_up() {
+async fn a_hello_is_dropped_if_its_connection_ends_while_its_device_is_looked_up() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path()).unwrap();
     let register = Register::Lab { database: database.clone(), policy: Policy::Anyone };
@@ -194,7 +194,7 @@ async fn why_a_device_cannot_be_looked_up_is_told_here_and_not_to_the_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_uploads_one_update_after_the_other_waits_until_they_are_heard_of() {
+async fn a_peer_with_many_uploads_waits_until_they_are_handled() {
     let mut listening = Listening::start(Register::Anyone);
     let mut peer = listening.comes(7).await;
     listening.hears(|event| matches!(event, FromPeer::Message { .. })).await;

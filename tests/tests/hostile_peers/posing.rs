@@ -8,7 +8,7 @@ use shared::message::{Progress, ToServer};
 use super::{assert_finished, honest, in_process, stranger, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_who_was_let_in_speaks_for_another_device() {
+async fn no_admitted_device_speaks_for_another_device() {
     let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
@@ -31,7 +31,7 @@ async fn nobody_who_was_let_in_speaks_for_another_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_says_goodbye_has_no_place_any_more() {
+async fn a_goodbye_frees_the_slot() {
     let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();

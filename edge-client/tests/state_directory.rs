@@ -1,4 +1,4 @@
-//! What a restart of the process, a crash between any two steps, and a damaged disk do to a state directory.
+//! State directories after restarts, crashes between any two steps, and disk damage.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Rules that need every update make do with the memory of a few models, however many updates there are.
+//! Memory of rules that need every update: a few models, for any number of updates.
 //!
 //! In a process of its own, since the memory of a process is what is measured; where the system tells it.
 #![cfg(target_os = "linux")]

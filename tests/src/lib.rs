@@ -1,4 +1,4 @@
-//! The harness that the suites stand on.
+//! The test harness.
 //!
 //! | module | what it gives |
 //! |---|---|

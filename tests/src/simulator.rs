@@ -1,4 +1,4 @@
-//! Both machines joined in memory, with a clock of their own.
+//! The simulator: both state machines joined in memory, with virtual time.
 //!
 //! Connections are reliable and ordered, as QUIC makes them; what a bad network does to them is delay, silence and cuts,
 //! after which both sides learn of it at different times and everything under way is lost, but for the beginning of an

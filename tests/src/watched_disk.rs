@@ -1,4 +1,4 @@
-//! A disk that tells the test of every operation before it is made.
+//! A disk that reports every operation to the test before it is made.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! What a listener hands to a driver that is slow to hear it.
+//! Backpressure: a listener whose driver reads slowly.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Real processes over a bad network. `federation-testbed bad-network` tries more, and takes minutes.
+//! Real processes over a bad network. `federation-lab bad-network` tries more, and takes minutes.
 
 use federation_tests::bad_network::{BadNetwork, run};
 use federation_tests::namespaces::{again_inside, inside};

@@ -1,4 +1,4 @@
-//! What the ledger is at, while the run is stopped and while peers go on.
+//! The disk thread while the run is stopped, and while peers go on.
 
 use std::fs;
 use std::io;

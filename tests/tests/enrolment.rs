@@ -1,4 +1,4 @@
-//! Who may take part, with the two real programs: tickets, approval, revocation, and a server that changes its key.
+//! Enrolment with the two real programs: tickets, approval, revocation, and a server that changes its key.
 #![cfg(unix)]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Labels at the server through whole runs: what is mixed, and that nothing of it depends on what dies on the way.
+//! Labels at the server through whole runs: the mixture, and its independence of crashes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What others make of a run's model: Python's safetensors, and our own two programs on the same data.
+//! Interoperability of model files: Python's safetensors, and our two programs on the same data.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Experiments beside the papers that they repeat: small ones of every kind, run, and those that ship, planned.
+//! Experiments of papers: small ones of every kind are run, and the shipped ones planned.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The two programs as real processes over QUIC: whole runs, and every way of ending one that a person or a power cut
-//! can think of. Wherever a run completes, its model is the simulation's, byte for byte.
+//! The two programs as real processes over QUIC: whole runs, and every way in which a person or a power failure can
+//! end one. Wherever a run completes, its model is the simulation's, byte for byte.
 #![cfg(unix)]
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What each program says, and with which exit code it ends, when a person or a machine has put something in its way:
+//! Messages and exit codes of both programs for mistakes of people and machines:
 //! trust, addresses, directories, data, configurations, disks.
 #![cfg(unix)]
 

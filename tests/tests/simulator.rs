@@ -1,4 +1,4 @@
-//! Protocols in memory: whole runs with virtual time, delays, cuts and crashes of either side.
+//! Whole simulated runs: virtual time, delays, cuts and crashes of either side.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn any_faults_give_the_bits_of_a_run_without_faults() {
     }
 }
 
-/// Thousands are a program: `federation-testbed schedules`.
+/// Thousands are a program: `federation-lab schedules`.
 #[test]
 fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accepted() {
     let mut troubles = Troubles::default();

@@ -1,5 +1,5 @@
-//! Samples that a device cannot use, with real processes: they are counted where the operator looks, and the model is as if they were
-//! not there.
+//! Samples that a device cannot use, with real processes: the operator sees their number, and the model is that of data
+//! without them.
 #![cfg(unix)]
 
 use std::fs;

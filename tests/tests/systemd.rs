@@ -1,4 +1,4 @@
-//! What the programs tell systemd, as the units of the packages expect it: ready, what they do, and that they get on; over
+//! Notifications to systemd, as the packages' units expect them: readiness, status and watchdog; over
 //! a socket as systemd's own.
 #![cfg(unix)]
 

@@ -1,4 +1,4 @@
-//! `federation-testbed`: benchmarks, fuzzing and endurance tests, one subcommand each.
+//! `federation-lab`: benchmarks, fuzzing and endurance tests, one subcommand each.
 
 mod bad_network;
 mod corrected_step;

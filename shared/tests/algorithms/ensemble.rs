@@ -1,4 +1,4 @@
-//! FAFI's two halves: what a client learns, and who is a member.
+//! FAFI's two halves: the client's training, and the ensemble's membership.
 
 use super::*;
 use shared::algorithm::fafi::{Invitation, Membership};

@@ -1,4 +1,4 @@
-//! `FedMatch`'s two parts and its helpers (Jeong et al. 2021), held against what the equations say where they say it simply.
+//! `FedMatch`'s two parts and its helpers (Jeong et al. 2021), against the paper's equations in cases with closed forms.
 
 use models::{Network, ParamSet, pseudo_label};
 use shared::aggregation::Weights;

@@ -1,4 +1,4 @@
-//! `FedMix`'s client half (Wang et al. 2022), held against what the equations say where they say it simply.
+//! `FedMix`'s client half (Wang et al. 2022), against the paper's equations in cases with closed forms.
 
 use models::{Backend, Batch, Learner, Network, ParamSet, Sgd, pseudo_label};
 use shared::aggregation::Mixture;

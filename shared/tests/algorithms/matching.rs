@@ -1,4 +1,4 @@
-//! Matched averaging: what the order of hidden units must not matter to.
+//! Matched averaging: independence of the order of hidden units.
 
 use models::{Architecture, Layer};
 

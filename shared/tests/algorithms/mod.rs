@@ -1,4 +1,4 @@
-//! What the algorithms must compute exactly, on hand-sized data.
+//! Exact results of the algorithms on hand-sized data.
 
 mod aggregation;
 mod axes;

@@ -1,4 +1,4 @@
-//! What the algorithms beside `FedAvg` must compute exactly, and the settings of local training.
+//! Exact results of the algorithms other than `FedAvg`, and the settings of local training.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is not believed, and what is not configured.
+//! Rejected updates and rejected configurations.
 
 use super::*;
 

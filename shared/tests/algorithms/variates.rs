@@ -1,4 +1,4 @@
-//! SCAFFOLD's control variates: the server's is the mean of its clients', whoever comes when, and however they are sent.
+//! SCAFFOLD's control variates: the server's is the mean of its clients', for any order of arrival and any encoding.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the operating system holds and the disk does not: what a power failure takes.
+//! The page cache: bytes that the disk does not have yet, and that a power failure loses.
 
 use std::collections::BTreeMap;
 use std::fs;

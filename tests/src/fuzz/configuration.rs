@@ -1,4 +1,4 @@
-//! What users write: a configuration file, and keys on the command line.
+//! Configuration by users: a file, and keys on the command line.
 
 use aggregator::config::{Config, ConfigErrors, Raw};
 use shared::id::RunId;

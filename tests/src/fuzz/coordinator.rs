@@ -1,4 +1,4 @@
-//! The server's state machine by a list of operations: what peers do and say, durable steps that end in any order, time,
+//! The server's state machine by a list of operations: messages of peers, durable steps that end in any order, time,
 //! restarts; and finally steps without faults, in which the run has to end.
 
 mod driver;

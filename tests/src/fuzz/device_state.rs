@@ -1,4 +1,4 @@
-//! What lies in a device's state directory.
+//! Files of a device's state directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

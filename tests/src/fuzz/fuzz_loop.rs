@@ -1,4 +1,4 @@
-//! Playing inputs, and noticing what goes wrong.
+//! The fuzzing loop: plays inputs and detects panics, excess memory and excess time.
 
 use std::cell::Cell;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Frames, messages of both directions, and what is said of a cut transfer.
+//! Frames, messages of both directions, and resume points of transfers.
 
 use std::fs;
 use std::path::Path;

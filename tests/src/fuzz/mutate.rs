@@ -1,4 +1,4 @@
-//! Inputs from inputs: the usual small damages, several at a time, all from one seed.
+//! Mutations: the usual small changes of an input, several at a time, all from one seed.
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;

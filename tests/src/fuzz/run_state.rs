@@ -1,4 +1,4 @@
-//! What lies in the directory of a run that goes on.
+//! Files in the directory of a run that is continued.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

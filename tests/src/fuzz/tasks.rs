@@ -1,4 +1,4 @@
-//! What a server may send a device that takes part: a specification and a broadcast, up to the first step of training.
+//! Tasks from a server: a specification and a broadcast, up to the first step of training.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! What is to happen, and when.
+//! The queue of simulated events, by time.
 
 use std::time::Duration;
 

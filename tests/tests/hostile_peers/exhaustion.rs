@@ -1,4 +1,4 @@
-//! What is sent, or not taken, uses up what the server has: time, memory, disk, places.
+//! Resource exhaustion: peers that use up time, memory, disk and connections of the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};

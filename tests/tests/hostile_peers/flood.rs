@@ -1,4 +1,4 @@
-//! What is made up fills neither the log nor the database.
+//! Floods: invented messages fill neither the log nor the database.
 
 use std::net::SocketAddr;
 

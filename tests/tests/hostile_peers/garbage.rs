@@ -1,4 +1,4 @@
-//! What is sent is wrong: frames, greetings, updates.
+//! Malformed input: frames, hellos, updates.
 
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;

@@ -1,4 +1,4 @@
-//! Peers that send anything but what they should, over real QUIC, against a real `serve` with honest clients in it.
+//! Hostile peers over real QUIC, against a real `serve` with honest clients in it.
 //! Each hears what was wrong with it, the honest ones notice nothing, and the rounds count right.
 
 mod exhaustion;

@@ -1,4 +1,4 @@
-//! What a connection may hold, seen by a driver that does nothing on its own.
+//! Slots and turns of connections, with a driver that does nothing by itself.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! One device is let in and says, on the same connection, that it is another one; or it says goodbye and stays.
+//! Impersonation: an admitted device that claims another identity, or stays after its goodbye.
 
 use federation_tests::gate::Gate;
 use federation_tests::raw_peer::RawPeer;

@@ -1,4 +1,4 @@
-//! Does for the state machine what the aggregator's driver does, and checks what it is given to do.
+//! A driver for the fuzzed coordinator: carries its actions out and checks them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -64,7 +64,7 @@ fn mistakes_are_told_before_anything_is_measured() {
     }
 }
 
-/// Whoever is stopped leaves nothing behind that goes on measuring.
+/// A stopped benchmark leaves no process behind that goes on measuring.
 #[cfg(unix)]
 #[test]
 fn a_measuring_process_ends_with_the_one_that_waits_for_it() {

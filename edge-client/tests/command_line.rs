@@ -294,7 +294,7 @@ fn a_terminal_shows_what_the_client_does_in_a_line_that_is_written_over() {
     write_split(folder.0.path(), Split::Train, &train).unwrap();
     let arguments = format!("join 127.0.0.1:9 --data {} --state {}", folder.name(""), folder.name("state"));
     let Some(seen) = on_a_terminal(&arguments, "connecting to") else {
-        println!("skipped: no program `script`, or no terminal to be had of it");
+        println!("skipped: no program `script`, or it gives no terminal");
         return;
     };
     assert!(seen.contains("\r\u{1b}[K\u{1b}[?7lconnecting to 127.0.0.1:9\u{1b}[?7h"), "{seen:?}");
@@ -382,7 +382,7 @@ fn the_doctor_takes_a_ticket_as_joining_does() {
     let folder = tempfile::tempdir().unwrap();
     let (state, file) = (folder.path().join("state"), folder.path().join("ticket"));
     let (state, name) = (state.to_str().unwrap(), file.to_str().unwrap());
-    // Nobody can be reached there, which is found out at once.
+    // No server can be reached there, which is found out at once.
     let text_of_it = ticket("127.0.0.1:0");
     fs::write(&file, format!("{text_of_it}\n")).unwrap();
     for given in [&["--ticket-file", name][..], &[&text_of_it], &["--", &text_of_it]] {
@@ -414,7 +414,7 @@ fn a_ticket_given_to_the_doctor_does_not_stay_in_the_list_of_processes() {
         .unwrap();
     let list = format!("/proc/{}/cmdline", doctor.id());
     // While it starts anew the list is empty, or breaks off anywhere (a file of /proc is read in pieces); once it has ended it is
-    // empty for good, and that takes a while where nobody answers.
+    // empty for good, and that takes a while where no server answers.
     while !fs::read_to_string(&list).unwrap().contains("--ticket-file\0-") {
         assert!(
             doctor.try_wait().unwrap().is_none(),

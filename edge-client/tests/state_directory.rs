@@ -36,7 +36,7 @@ fn payload(round: u32) -> Payload {
     Bytes::from(format!("payload of round {round}")).into()
 }
 
-/// What a store does, whatever it is made of.
+/// The behaviour of every kind of store.
 fn contract(store: &mut dyn Store) {
     let other = RunId::from_bytes([9; 8]);
     assert_eq!(store.pending().unwrap(), None);
@@ -84,11 +84,11 @@ fn contract(store: &mut dyn Store) {
     }
     save(store, 7, Some(b"seven"));
     save(store, 8, None);
-    assert_eq!(client_state(store).as_deref(), Some(&b"five"[..]), "nobody has said that it counts");
+    assert_eq!(client_state(store).as_deref(), Some(&b"five"[..]), "it was not said to count");
     save(store, 9, Some(b"nine"));
     store.forget(Some(&Verdict::Discarded(Discard::Duplicate))).unwrap();
     assert_eq!(client_state(store).as_deref(), Some(&b"nine"[..]));
-    // It was made for what is gone by now.
+    // It was made for state that has been replaced by now.
     std::thread::spawn(sync).join().unwrap().unwrap();
 }
 
@@ -193,7 +193,7 @@ fn forgetting_may_be_interrupted_after_each_step() {
     assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"two"[..]));
     drop(store);
 
-    // The update is gone, its directory is not.
+    // The update was deleted, its directory was not.
     fs::remove_file(outbox.join("update")).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
     assert_eq!(store.pending().unwrap(), None);
@@ -238,7 +238,7 @@ fn letting_go_of_what_does_not_count_may_be_interrupted_after_each_step() {
         prepared(folder.path());
         step(folder.path());
         let mut store = DiskStore::open(folder.path()).unwrap();
-        // Whether it is held still or not, nobody wants it.
+        // Whether it is still held or not, it is not wanted.
         store.forget(None).unwrap();
         drop(store);
         let mut store = DiskStore::open(folder.path()).unwrap();

@@ -11,7 +11,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 const POOLS: [usize; 4] = [1, 2, 3, 5];
 const STEPS: usize = 3;
 
-/// The parameters after some steps in a pool of so many threads.
+/// The parameters after some steps in a pool of this number of threads.
 fn trained(architecture: &Architecture, samples: usize, threads: usize) -> Vec<u8> {
     let train = || {
         let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();

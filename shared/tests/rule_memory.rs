@@ -62,7 +62,7 @@ fn status(name: &str) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// The most memory that this process has while it makes one update of so many.
+/// The peak memory of this process while it combines this number of updates.
 fn peak(rule: Rule, updates: usize) -> u64 {
     let mut spec = RunSpec::example("fedavg");
     spec.architecture = Architecture::by_name("mlp-2nn", &[1, 96, 96], 10).unwrap();

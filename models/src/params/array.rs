@@ -28,7 +28,7 @@ enum Values {
     Lent(Bytes),
 }
 
-/// A shape and a number of values that do not belong together: a mistake of whoever built the array.
+/// A shape and a number of values that do not belong together: a mistake of the code that built the array.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "an array of shape {shape:?} cannot hold {values} values; give as many values as the product of the shape"
@@ -102,7 +102,7 @@ impl Array {
         }
     }
 
-    /// Becomes `other`: its values are copied into this array's memory if they fit and nobody shares it, and shared otherwise.
+    /// Becomes `other`: its values are copied into this array's memory if they fit and it is not shared, and shared otherwise.
     pub(crate) fn become_like(&mut self, other: &Self) {
         if self.shape == other.shape
             && let Values::Own(own) = &mut self.values
@@ -176,7 +176,7 @@ impl PartialEq for Array {
     }
 }
 
-/// The shape alone: values by the million help nobody.
+/// The shape alone: millions of values are not readable.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Array{:?}", self.shape)
@@ -186,7 +186,7 @@ impl fmt::Debug for Array {
 /// The number of values in a tensor of this shape, or `None` if that overflows `usize`.
 #[must_use]
 pub fn element_count(shape: &[usize]) -> Option<usize> {
-    // A zero anywhere makes the count zero, whatever the other dimensions would overflow to.
+    // A zero anywhere makes the count zero, even if the other dimensions would overflow.
     if shape.contains(&0) {
         return Some(0);
     }

@@ -43,7 +43,7 @@ fn accuracy(spec: &RunSpec, params: &ParamSet, data: &View) -> f64 {
 
 fn learned(spec: &RunSpec, data: &View) -> ParamSet {
     let Membership::New(delta) = Membership::from_record(first_update(spec, data)).unwrap() else {
-        panic!("nobody is a member yet");
+        panic!("the ensemble has no member yet");
     };
     let mut params = initial(spec);
     params.add(&delta).unwrap();
@@ -129,7 +129,7 @@ fn members_are_not_trained_again_and_others_join_them() {
     let start = federation.server.current_model(&federation.state);
     federation.state = federation.server.close(&federation.state, &again, 2);
     assert_eq!(members(&federation.state).len(), 3);
-    assert_eq!(federation.server.current_model(&federation.state), start, "everybody starts from the same");
+    assert_eq!(federation.server.current_model(&federation.state), start, "all clients start from the same");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use shared::seed::standard_normal;
 
 use super::*;
 
-/// Nothing is moved, nothing pulls at psi, and nobody helps; but for what `more` says.
+/// No augmentation, no pull at psi and no helpers, except for what `more` says.
 fn fedmatch(more: &str) -> RunSpec {
     let plain = "lambda-a = 1.0\nlambda-l1 = 0\nlambda-l2 = 0\nshift = 0\nflip = false\ngate = 0\n";
     let mut table: toml::Table = plain.parse().unwrap();
@@ -161,7 +161,7 @@ fn the_helper_is_the_other_model_that_is_nearest_in_one_fixed_image() {
     let mut federation = Federation::new(&spec, &shares);
     federation.round();
     let (sigma, psi, helpers) = parts(&federation.state);
-    assert_eq!(helpers.len(), 4, "everybody's, of the first round");
+    assert_eq!(helpers.len(), 4, "those of all clients, of the first round");
     for psi_k in &trained {
         assert!(helpers.iter().any(|helper| apart(helper, psi_k) < 1e-7));
     }
@@ -206,7 +206,7 @@ fn the_helper_is_the_other_model_that_is_nearest_in_one_fixed_image() {
     assert!(apart(&found, &step(None)) > 1e-4);
 }
 
-/// With two helpers that agree, their label counts, whatever oneself predicts.
+/// With two helpers that agree, their label counts, regardless of the client's own prediction.
 #[test]
 fn two_helpers_outvote_a_client() {
     let data = view(12, 4);
@@ -252,7 +252,7 @@ fn a_bank_is_filled_anew_after_refresh_rounds_and_stays_as_small_as_asked() {
     assert_eq!(changed, [true, false, false, true, false, false, true]);
 }
 
-/// Finite parameters of a client that means no good, and outputs that are not: nobody is helped by them, and nothing breaks.
+/// Finite parameters of a malicious client whose outputs are not finite: they help no client, and nothing breaks.
 #[test]
 fn a_helper_that_computes_no_numbers_helps_no_client() {
     let shares = shares();

@@ -71,7 +71,7 @@ fn permuted(model: &ParamSet, channels: &[usize], features: &[usize]) -> ParamSe
     params
 }
 
-/// The global model after a round in which the clients came to these models, from so many samples each.
+/// The global model after a round in which the clients trained these models, on these numbers of samples.
 fn average(spec: &RunSpec, models: &[(ParamSet, u64)]) -> ParamSet {
     let shares: Vec<View> = models.iter().map(|(_, samples)| view(*samples as usize, 1)).collect();
     let server = Server::new(spec, &shares);

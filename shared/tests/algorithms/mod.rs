@@ -276,7 +276,7 @@ impl<'a> Federation<'a> {
         (wire(&trained.update, spec.precision.update), report)
     }
 
-    /// Everybody's updates of the next round.
+    /// The updates of all clients of the next round.
     fn updates(&mut self) -> Vec<(Record, TrainReport)> {
         (0..self.shares.len()).map(|index| self.train(index)).collect()
     }

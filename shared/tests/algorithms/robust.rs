@@ -89,7 +89,7 @@ fn bulyan_of_seven() {
     assert!(found[7] <= 0.05, "{}", found[7]);
 }
 
-/// Rules that are to withstand nobody.
+/// Rules for no attackers.
 fn means() -> [Rule; 3] {
     [
         Rule::TrimmedMean { beta: 0.0 },

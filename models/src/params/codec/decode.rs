@@ -112,7 +112,7 @@ impl Pieces<'_> {
         self.piece.get_or_insert_default()
     }
 
-    /// The next so many bytes where they lie, and what is left of their piece after them; `None` if they are not in one piece.
+    /// The next `length` bytes without a copy, and the rest of their piece; `None` if they are not in one piece.
     fn take(&mut self, length: usize) -> Option<(Bytes, Bytes)> {
         let piece = self.piece();
         (length <= piece.len()).then(|| (piece.slice(..length), piece.slice(length..)))
@@ -160,7 +160,7 @@ fn read_each<R: Read, N: Number>(
     }
 }
 
-/// Room for so many values (16 MiB) is made for a tensor at once, so that few tensors are moved as they grow; beyond that
+/// Values (16 MiB) that are reserved for a tensor at once, so that few tensors are moved as they grow; beyond that
 /// memory grows with what has arrived.
 const BELIEVED: usize = 4 << 20;
 

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn closed_forms() {
-        // Equal logits: log 3, whatever they are.
+        // Equal logits: log 3, for any value.
         assert!((loss(&[[5.0; 3], [-2.0; 3]], &[0, 2]) - 3f32.ln()).abs() < 1e-6);
         // Logits log(1), log(2), log(5) are probabilities 1/8, 2/8, 5/8; the mean of -log(1/4) and -log(5/8).
         let row = [0.0, 2f32.ln(), 5f32.ln()];

@@ -214,7 +214,7 @@ impl Learner {
     }
 
     /// One step of the optimiser along the given gradient, such as that of [`Learner::gradient`] after a correction by the caller.
-    /// It is neither clipped nor corrected here. Buffers do not change, whatever the gradient holds for them.
+    /// It is neither clipped nor corrected here. Buffers do not change, even if the gradient has values for them.
     ///
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.

@@ -145,7 +145,7 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
         assert_eq!(record.accepted, 4);
     }
     for seed in 0..4 {
-        assert_eq!(self::run(&diverging, Faults::HEAVY, seed), model, "seed {seed}");
+        assert_eq!(model_of(&diverging, Faults::HEAVY, seed), model, "seed {seed}");
     }
     // The others keep their proportion, 0.5 to 0.2.
     let without = Mixture::PUBLISHED.without_sigma();

@@ -55,7 +55,7 @@ fn prose_of_rust(source: &str) -> String {
             Inside::Code => match c {
                 '/' if rest.starts_with(&['/', '/']) => inside = Inside::Comment,
                 'r' if rest.get(1 + hashes) == Some(&'"') => {
-                    (inside, skipped) = (Inside::Raw(hashes), 1 + hashes)
+                    (inside, skipped) = (Inside::Raw(hashes), 1 + hashes);
                 }
                 '"' => inside = Inside::Text,
                 '\'' if rest.get(2) == Some(&'\'') => skipped = 2,

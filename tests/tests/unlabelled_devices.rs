@@ -124,7 +124,7 @@ fn a_model_that_collapses_is_said_to_have_by_the_record_and_to_the_operator() {
         testbed.rounds().iter().filter(|record| record.collapsed).map(|record| record.round).collect();
     assert!(!collapsed.is_empty(), "{:?}", testbed.rounds());
     for round in collapsed {
-        let alarm = format!("the global model names few classes after round {round}, whatever it is shown");
+        let alarm = format!("the global model names few classes after round {round} for all inputs");
         assert!(ended.text.contains(&alarm), "{}", ended.text);
     }
     assert!(ended.text.contains("the model names few classes"), "{}", ended.text);

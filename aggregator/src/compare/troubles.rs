@@ -19,7 +19,7 @@ pub struct Troubles {
     pub missing: usize,
     /// Updates that were asked for.
     pub asked: usize,
-    /// Whether the global model was found to name few classes, whatever it is shown.
+    /// Whether the global model was found to name few classes for all inputs.
     pub collapsed: bool,
     /// Rounds in which the server's own training has diverged.
     pub diverged: usize,

@@ -93,7 +93,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         Notice::DatabaseRecovered => "what happens is recorded in the database again".to_owned(),
         Notice::NoProgress { rounds, reasons, pause } => no_progress(*rounds, reasons, *pause),
         Notice::Collapsed { round } => format!(
-            "the global model names few classes after round {round}, whatever it is shown: it learns from its own mistakes. A \
+            "the global model names few classes after round {round} for all inputs: it learns from its own mistakes. A \
              smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate may help"
         ),
         Notice::Diverged { round } => format!(

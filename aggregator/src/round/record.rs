@@ -63,7 +63,7 @@ pub struct RoundRecord {
     pub seconds: f64,
     /// What the round waited for last.
     pub waited_for: WaitedFor,
-    /// Whether the global model predicts few classes from this round on, whatever it is shown, and did not before or should
+    /// Whether the global model predicts few classes for all inputs from this round on, and did not before or should
     /// not any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub collapsed: bool,

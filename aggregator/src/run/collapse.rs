@@ -1,4 +1,4 @@
-//! Whether a model that learns from its own predictions has collapsed: it then predicts few classes, whatever it is shown.
+//! Collapse detection: a model that learns from its own predictions ends up predicting few classes for all inputs.
 //!
 //! After each round the global model predicts some of the server's labelled samples, of which there are equally many of each
 //! class, or of some classes one and of the others none. Looked at is how many classes it names at all, of as many as are among

@@ -150,7 +150,7 @@ fn partial_results_of_another_round_are_not_merged() {
     for name in registry::names() {
         let (spec, other) = (spec(name), super::objectives::deep(spec(name)));
         let server = Server::new(&spec, &[view(3, 1)]);
-        // The others count their clients, whatever the model.
+        // The others count their clients, for any model.
         let sums = server.algorithm.personal().is_none() && server.algorithm.ensemble().is_none();
         let shares = [view(3, 1), view(300, 2), view(3, 3)];
         for (foreign, what) in

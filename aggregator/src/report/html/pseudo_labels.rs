@@ -48,7 +48,7 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
         section.card {
             h2 { "Predictions" }
             @if !collapsed.is_empty() {
-                p { strong { "Collapse" } ": the model named few classes, whatever it was shown, after "
+                p { strong { "Collapse" } ": the model named few classes for all inputs after "
                     @if collapsed.len() == 1 { "round " } @else { "rounds " } (collapsed.join(", ")) "." }
             }
             @if !diverged.is_empty() {

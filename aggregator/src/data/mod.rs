@@ -1,4 +1,4 @@
-//! The data sets that a configuration names.
+//! The data sets of a configuration.
 
 mod test_set;
 
@@ -21,36 +21,36 @@ use crate::config::{Config, DataSet, Source};
 
 pub use test_set::{EvaluateError, TestSet};
 
-/// Why there is no data. The operator's to mend.
+/// The configured data cannot be provided; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The data cannot be read.
+    /// The data set cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// It cannot be divided as asked.
+    /// The partition is not possible.
     #[error("data.partition: {0}")]
     Partition(#[from] PartitionError),
-    /// They cannot be prepared as asked.
+    /// The preparation is not possible.
     #[error("the training samples cannot be augmented: {0}")]
     Preparation(#[from] PreparationError),
-    /// The server's labelled samples cannot be had as asked.
+    /// The server's labelled samples cannot be selected.
     #[error("data.labelled = {count}: {problem}; lower it, or give the server other training samples")]
     Labelled {
-        /// How many were asked for.
+        /// The configured number.
         count: usize,
-        /// What is in the way.
+        /// The reason.
         problem: PartitionError,
     },
-    /// The server would keep labelled samples of a text, which labels itself.
+    /// The server is to have labelled samples of text, which contains its own labels.
     #[error(
         "data.labelled = {count}: these samples are text, in which every token is the label of the one before: no device lacks \
          labels; leave data.labelled and data.labels out"
     )]
     LabelledText {
-        /// How many were asked for.
+        /// The configured number.
         count: usize,
     },
-    /// Text would be changed as images are.
+    /// Text is to be augmented or normalised.
     #[error(
         "these samples are text, which is neither augmented nor normalised; leave [augment] and data.normalise out"
     )]
@@ -81,7 +81,7 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
                 return Err(DataError::OtherLabels { labels, predictions }.in_file(folder));
             }
             match limit {
-                // Published sets are in no order; a folder per class or a table may be sorted.
+                // Published sets are shuffled; a folder per class or a table may be sorted.
                 Some(limit) if split == Split::Train && config.data.set.is_own() => whole.thin(*limit),
                 Some(limit) if split == Split::Train => whole.limit(*limit),
                 _ => Ok(whole),
@@ -103,13 +103,13 @@ fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataErr
     format.load(folder, split, &config.data.reading)
 }
 
-/// Whether the model, or a device's own, is ever to be tested.
+/// Whether the run evaluates the model, or clients' personal models.
 #[must_use]
 pub fn is_tested(config: &Config) -> bool {
     config.evaluate.every > 0 || config.spec.evaluation.every > 0 || config.spec.personalisation.is_some()
 }
 
-/// The test set, if the model is ever to be tested.
+/// The test set, if the run evaluates models.
 pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
     if !is_tested(config) {
         return Ok(None);
@@ -118,7 +118,7 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
     Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.evaluate.batch)))
 }
 
-/// The test samples; none if there are none and the model is never to be tested.
+/// The test samples; `None` if there are none and the run evaluates no models.
 pub fn test_samples(config: &Config) -> Result<Option<Dataset>, DataError> {
     match load(config, Split::Test) {
         Err(DataError::NoFile { .. } | DataError::OtherSplit { .. }) if !is_tested(config) => Ok(None),
@@ -126,7 +126,7 @@ pub fn test_samples(config: &Config) -> Result<Option<Dataset>, DataError> {
     }
 }
 
-/// What was left out of the shares and of the test samples, in words, one entry each; none if nothing was.
+/// One sentence each about skipped training and test samples; empty if none were skipped.
 #[must_use]
 pub fn left_out(shares: &[View], tests: Option<&Skipped>) -> Vec<String> {
     let training = shares.first().map(|share| ("training", share.dataset().skipped()));
@@ -135,19 +135,19 @@ pub fn left_out(shares: &[View], tests: Option<&Skipped>) -> Vec<String> {
     training.into_iter().chain(tests).filter_map(words).collect()
 }
 
-/// Every client's share of the training samples, by the configured partition. Some may be empty if the partition says so:
+/// Every client's part of the training samples, by the configured partition. If the partition allows it, parts may be empty:
 /// such clients do not take part.
 pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
     divide(config, load(config, Split::Train)?)
 }
 
-/// The same of training samples that were loaded already.
+/// [`shares`] of training samples that are already loaded.
 pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<View>, PlanError> {
     let dataset = train.into();
     if dataset.labels_each() > 1 && !config.spec.data.preparation.is_nothing() {
         return Err(PlanError::PreparedText);
     }
-    // Where the server has the labels, what devices do to their samples is the algorithm's affair.
+    // If the server has the labels, the algorithm decides how devices prepare their samples.
     if config.spec.data.labels == LabelsAt::Device {
         config.spec.data.preparation.check(&View::whole(dataset.clone()))?;
     }
@@ -156,7 +156,7 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     let parts = match config.server.labelled {
         None => partition.divide(&dataset, clients, &seed)?,
         Some(count) => {
-            // What the server keeps, no client has.
+            // No client gets the server's samples.
             let kept = labelled_among(config, &dataset, count)?;
             let rest: Vec<u32> =
                 (0..dataset.len() as u32).filter(|sample| kept.binary_search(sample).is_err()).collect();
@@ -171,12 +171,12 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     Ok(views.collect::<Result<_, _>>()?)
 }
 
-/// The training samples whose labels the server has, if it has some.
+/// The server's labelled training samples, if it has any.
 pub fn labelled(config: &Config) -> Result<Option<View>, PlanError> {
     let Some(count) = config.server.labelled else { return Ok(None) };
     let dataset = Arc::new(load(config, Split::Train)?);
     let kept = labelled_among(config, &dataset, count)?;
-    // All the others need not stay in memory.
+    // A copy, so that the other samples can be freed.
     let dataset = View::select(dataset, kept)?.to_dataset()?;
     let labelled = View::whole(Arc::new(dataset));
     config.spec.data.preparation.check(&labelled)?;

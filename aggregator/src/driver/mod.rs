@@ -1,4 +1,4 @@
-//! The driver: the I/O of the [`Coordinator`], which is a state machine without any.
+//! The driver: the I/O of the [`Coordinator`], a state machine without I/O.
 //!
 //! Peers (real connections or simulated ones) send [`FromPeer`] events and receive [`ToPeer`] commands through channels: the
 //! driver knows no transport. Durable steps run on a thread of their own, the disk worker, one at a time and in order, so that a
@@ -31,19 +31,19 @@ use watchdog::{DiskWatchdog, StallDetector};
 
 pub use shutdown::Drain;
 
-/// How often the status is reported when nothing happens.
+/// Interval of status reports while nothing happens.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The least time between two reports of the status, which cost a walk over the cohort.
+/// Shortest interval of status reports, each of which takes a walk over the cohort.
 const MIN_STATUS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Result of [`drive`], once no more rounds are run.
+/// The result of [`drive`] when the run has ended or was stopped.
 pub struct Ended {
     /// The run, for its model and its report.
     pub run: Run,
     /// How it ended.
     pub outcome: Outcome,
-    /// Devices still to be told of the end. When this is dropped, the transport closes.
+    /// The devices that have not been notified of the end. Dropping it closes the transport.
     pub drain: Drain,
 }
 
@@ -104,7 +104,7 @@ pub async fn drive(
         if driver.outcome.is_some() {
             break;
         }
-        // Counted from the coordinator's last event: a moment that has passed since then is due at once.
+        // From the coordinator's last event, so that a deadline that has passed since then is due at once.
         let deadline = driver.coordinator.deadline(handled);
         let wake =
             deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
@@ -117,7 +117,7 @@ pub async fn drive(
                 event => driver.handle_peer(event),
             },
             result = done.recv() => match result.map(|result| driver.handle_done(result)) {
-                // The disk worker panicked: joining it below passes that on.
+                // The disk worker panicked; joining it below propagates the panic.
                 None => break,
                 Some(Ok(event)) => event,
                 Some(Err(error)) => {
@@ -147,7 +147,7 @@ pub async fn drive(
     let Driver { coordinator, mut events, commands, jobs, .. } = driver;
     let mut drain = Drain::new(peers, commands, &coordinator, rounds);
     drain.dismiss_all().await;
-    // The disk worker ends when its queue does.
+    // The disk worker ends when its queue is closed.
     drop(jobs);
     let run = disk_worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     failure = failure.or(report_rest(&mut done, &mut events));
@@ -158,7 +158,7 @@ pub async fn drive(
     Ok(Ended { run, outcome, drain })
 }
 
-/// Reports what the disk worker had in hand when the loop ended. Gives its failure, if it failed.
+/// Reports the jobs that the disk worker finished after the loop ended. Returns its failure, if any.
 fn report_rest(done: &mut mpsc::UnboundedReceiver<Done>, events: &mut Events<'_>) -> Option<RunError> {
     let mut failure = None;
     while let Ok(late) = done.try_recv() {
@@ -171,14 +171,14 @@ fn report_rest(done: &mut mpsc::UnboundedReceiver<Done>, events: &mut Events<'_>
     failure
 }
 
-/// A peer that has said hello, as the operator is told of it.
+/// A peer that has sent its hello, and what the operator was notified of.
 struct Known {
     client: ClientId,
-    /// Its coming was told, and its going will be.
+    /// The operator was notified of the connection and will be of its end.
     told: bool,
-    /// It has said how many samples it skips.
+    /// The device has reported how many samples it skips.
     skipped: bool,
-    /// Its connection ends for a reason that the operator was told when others ended for it.
+    /// The connection ends because of a spooling error that the operator knows from other connections.
     unspooled: bool,
 }
 
@@ -191,15 +191,15 @@ struct Driver<'s> {
     known: BTreeMap<PeerId, Known>,
     uploads: BTreeMap<UploadId, Upload>,
     next_upload: u64,
-    /// The open round's.
+    /// The broadcast of the open round.
     broadcast: Option<Broadcast>,
     traffic: Traffic,
     disk_space: DiskSpace,
-    /// When the status was reported last.
+    /// The time of the last status report.
     reported: Option<Duration>,
-    /// Members of the round that was opened last.
+    /// Size of the cohort of the newest round.
     cohort: usize,
-    /// The client whose update was just folded or rejected: its result is recorded already.
+    /// The client whose update was just folded or rejected, and whose result is already recorded.
     folded: Option<ClientId>,
     outcome: Option<Outcome>,
 }
@@ -253,11 +253,11 @@ impl Driver<'_> {
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
-        // The receipt of what was folded is sent at once.
+        // The actions above included the receipt for the folded update.
         self.folded = None;
     }
 
-    /// Reports an update that does not count, when its client is told so.
+    /// Reports an update that was rejected or discarded, when its client gets the receipt.
     fn report_verdict(&mut self, peer: PeerId, round: u32, verdict: &Verdict) {
         let Some(client) = self.known.get(&peer).map(|known| known.client) else { return };
         let (rejected, reason) = match verdict {
@@ -278,14 +278,14 @@ impl Driver<'_> {
         self.events.result(round, client, result, current);
     }
 
-    /// A peer that is gone has dropped its receiver; what was meant for it is moot.
+    /// Sends a command to a peer. A disconnected peer has dropped its receiver and ignores it.
     fn command(&mut self, peer: PeerId, command: ToPeer) {
         if let Some(commands) = self.commands.get(&peer) {
             let _ = commands.send(command);
         }
     }
 
-    /// Reports the status, unless that was done a moment ago; at the end in any case.
+    /// Reports the status if the last report is old enough or the run has ended.
     fn report_status(&mut self, now: Duration, own: &OwnProgress) {
         let due = self.reported.is_none_or(|reported| now >= reported + MIN_STATUS_INTERVAL);
         if due || self.outcome.is_some() {
@@ -298,7 +298,7 @@ impl Driver<'_> {
         self.known.get(&peer).map_or(Party::Connection(peer.0), |known| Party::Client(known.client))
     }
 
-    /// Reports what has waited, and that the run makes progress if it does.
+    /// Reports throttled notices, and that the run is alive if it makes progress.
     fn tick(&mut self, own: Option<(u64, u64)>, now: Instant) {
         self.events.flush(now);
         if self.disk_space.recovered(now) {
@@ -310,15 +310,15 @@ impl Driver<'_> {
         }
     }
 
-    /// The disk worker hangs up only after it has reported a failure, which ends the loop.
+    /// Queues a job. The disk worker closes its queue only after reporting a failure, which ends the loop.
     fn job(&mut self, job: Job) {
         self.watchdog.asked += 1;
         let _ = self.jobs.send(job);
     }
 }
 
-/// Removes an update that is of no use. Not on the disk worker, which may be closing a round for a while: a client that uploads
-/// rubbish in the meantime would fill the disk, and a full disk pauses the run.
+/// Deletes an update that is not needed. Not on the disk worker, which may spend some time on closing a round: a client that
+/// uploads garbage in the meantime would fill the disk, and a full disk pauses the run.
 fn drop_upload(upload: Upload) {
     let Upload::File(file) = upload else { return };
     tokio::task::spawn_blocking(move || {
@@ -328,10 +328,10 @@ fn drop_upload(upload: Upload) {
     });
 }
 
-/// Whether the disk is read-only or broken: no update can be taken until the operator has mended it. Other errors may pass, such
-/// as too many open files, or a full disk.
+/// Whether the disk is read-only or broken, so that no update can be accepted until the operator repairs it. Other errors, such as
+/// too many open files or a full disk, may be temporary.
 fn is_fatal(error: &std::io::Error) -> bool {
-    /// `EIO`, for which there is no kind; the same number on every Unix.
+    /// `EIO`, for which `ErrorKind` has no variant; the same number on every Unix.
     const INPUT_OUTPUT: i32 = 5;
     error.kind() == ErrorKind::ReadOnlyFilesystem
         || (cfg!(unix) && error.raw_os_error() == Some(INPUT_OUTPUT))

@@ -1,4 +1,4 @@
-//! The server's identity: its key pair, and for a while the one that it had before.
+//! The server's identity: its key pair and, for some time after a change, the former one.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -32,20 +32,20 @@ struct Former {
     until: SystemTime,
 }
 
-/// Why there is no identity. The operator's to mend.
+/// The identity cannot be loaded, created or changed; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read or written.
     #[error("cannot {action} {}: {source}{}", path.display(), advice(path, source))]
     File {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file is damaged.
     #[error(
         "{} is damaged: it should hold a private key of 64 hexadecimal digits; restore it from a backup, or remove it to \
          give the server a new identity (every device then needs a new ticket)",
@@ -55,13 +55,13 @@ pub enum IdentityError {
         /// The file.
         path: PathBuf,
     },
-    /// Another process makes the identity at this moment.
+    /// Another process is creating the identity.
     #[error("another aggregator is making the identity in {} just now: start this one again", path.display())]
     InUse {
         /// The directory.
         path: PathBuf,
     },
-    /// There is nothing to change.
+    /// There is no identity to change.
     #[error("there is no server key in {} yet: `aggregator serve` makes it at its first start", path.display())]
     Absent {
         /// The directory.
@@ -74,38 +74,38 @@ pub enum IdentityError {
         roughly(*left)
     )]
     Changing {
-        /// How long the former key is still in use.
+        /// How long the former key remains valid.
         left: Duration,
     },
-    /// The system gives no random numbers.
+    /// The system's random number generator failed.
     #[error("cannot make a key: the system gives no random numbers ({0})")]
     Random(getrandom::Error),
 }
 
 impl ServerIdentity {
-    /// A new identity, kept nowhere.
+    /// A new identity, not stored anywhere.
     pub fn generate() -> Result<Self, IdentityError> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(IdentityError::Random)?;
         Ok(Self { key: SecretKey::from_bytes(bytes), former: None })
     }
 
-    /// The identity kept in `directory`, made there if there is none. The key's file can be read by its owner alone.
+    /// The identity stored in `directory`, created if there is none. Only the owner can read the key's file.
     pub fn load_or_create(directory: &Path) -> Result<Self, IdentityError> {
         Self::load_or_create_on(&Disk, directory)
     }
 
-    /// The same on any disk.
+    /// [`Self::load_or_create`] on any file layer.
     pub fn load_or_create_on(files: &dyn FileLayer, directory: &Path) -> Result<Self, IdentityError> {
         if let Some(identity) = Self::load_on(files, directory)? {
-            // A process may have died when the file had its name and the directory was not synced: what clients are shown
-            // from now on must be what they are shown after a power failure.
+            // A process may have died between renaming the file and syncing the directory. The key must not be used before a
+            // power failure can no longer lose it.
             files.sync_dir(directory).map_err(file("sync", directory))?;
             return Ok(identity);
         }
         create_dir_durably(files, directory).map_err(file("create", directory))?;
         let _lock = lock(files, directory)?;
-        // Another process may have made it before this one had the lock.
+        // Another process may have created it before this one took the lock.
         if let Some(identity) = Self::load_on(files, directory)? {
             return Ok(identity);
         }
@@ -115,7 +115,7 @@ impl ServerIdentity {
         Ok(made)
     }
 
-    /// The identity kept in `directory`, if there is one.
+    /// The identity stored in `directory`, if there is one.
     pub fn load(directory: &Path) -> Result<Option<Self>, IdentityError> {
         Self::load_on(&Disk, directory)
     }
@@ -127,13 +127,13 @@ impl ServerIdentity {
         let key = SecretKey::parse(text.trim()).map_err(|_| damaged(&path))?;
         let path = directory.join(FORMER);
         let former = read(files, &path)?.map(|text| parse_former(&text).ok_or_else(|| damaged(&path)));
-        // A process that died while it changed the key leaves the present one as the former one, too.
+        // After a crash during a change of the key, the former key may be the current one.
         let former = former.transpose()?.filter(|former| former.key != key);
         Ok(Some(Self { key, former }))
     }
 
-    /// Gives the server that is kept in `directory` a new key. Devices may ask for the present one for as long as
-    /// `overlap`, and are told the new one whenever they come by.
+    /// Replaces the key in `directory` by a new one. The old key remains valid for `overlap`; devices that connect with it learn
+    /// the new one.
     pub fn rotate(
         directory: &Path,
         overlap: Duration,
@@ -143,7 +143,7 @@ impl ServerIdentity {
         Self::rotate_on(&Disk, directory, overlap, force, now)
     }
 
-    /// The same on any disk: after a crash the server has the present key or both.
+    /// [`Self::rotate`] on any file layer. After a crash the directory holds the old key or both keys.
     pub fn rotate_on(
         files: &dyn FileLayer,
         directory: &Path,
@@ -171,26 +171,26 @@ impl ServerIdentity {
         Ok(Self { former: Some(former), ..made })
     }
 
-    /// The key that devices know the server by.
+    /// The current public key, by which devices identify the server.
     #[must_use]
     pub fn key(&self) -> PublicKey {
         self.key.public()
     }
 
-    /// The keys that devices may ask for at `now`, the present one first.
+    /// The keys that are valid at `now`, the current one first.
     #[must_use]
     pub fn keys(&self, now: SystemTime) -> Vec<SecretKey> {
         let former = self.former.as_ref().filter(|former| now < former.until);
         [Some(self.key.clone()), former.map(|former| former.key.clone())].into_iter().flatten().collect()
     }
 
-    /// A secret for one purpose, which only the holder of the private key can know.
+    /// Derives a secret for one purpose from the private key.
     pub(super) fn derive(&self, purpose: &str) -> [u8; 32] {
         Sha256::new_with_prefix(self.key.expose()).chain_update(purpose).finalize().into()
     }
 }
 
-/// A time that is over when it says so: whole minutes, or hours or days where there are two of them.
+/// A duration rounded up: in minutes up to two hours, in hours up to two days, else in days.
 fn roughly(time: Duration) -> String {
     let minutes = time.as_secs().div_ceil(60) as usize;
     match minutes {
@@ -214,13 +214,13 @@ fn lock(files: &dyn FileLayer, directory: &Path) -> Result<File, IdentityError> 
     })
 }
 
-/// For `map_err`: says what was tried on which file.
+/// Attaches operation and file to an error, for `map_err`.
 fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |source| IdentityError::File { action, path, source }
 }
 
-/// A small file as text; what is not text is no key either. `None` if there is no such file.
+/// The content of a small file, empty if it is not text; `None` if there is no such file.
 fn read(files: &dyn FileLayer, path: &Path) -> Result<Option<String>, IdentityError> {
     if files.length(path).map_err(file("look at", path))?.is_none() {
         return Ok(None);

@@ -1,14 +1,14 @@
-//! The updates of a round, kept on disk for rules that need them all.
+//! Stored updates of a round, for aggregation rules that need all of them at once.
 
 use crate::id::ClientId;
 
-/// The accepted updates of a closing round, read from where they are stored: a chunk of a tensor of all of them at a time,
-/// so that memory grows with the number of updates but not with the size of the model.
+/// The accepted updates of a closing round, read from disk in chunks of a tensor, each with the values of all updates, so that
+/// memory grows with the number of updates but not with the size of the model.
 ///
 /// ```
 /// use shared::aggregation::StoredUpdates;
 ///
-/// /// The squared distance of every update to the first one: one pass, whatever the model's size.
+/// /// The squared distance of every update to the first one, in one pass.
 /// fn distances(updates: &mut dyn StoredUpdates) -> Result<Vec<f64>, shared::aggregation::StoredError> {
 ///     let mut squares = vec![0.0; updates.contributors().len()];
 ///     updates.pass(&mut |chunk| {
@@ -21,38 +21,38 @@ use crate::id::ClientId;
 /// }
 /// ```
 pub trait StoredUpdates {
-    /// Whose they are, in the order of the clients: it does not depend on who came first. Not empty.
+    /// The contributors, ordered by client id and not by time of arrival. Not empty.
     fn contributors(&self) -> &[Contributor];
 
-    /// Goes once through all tensors in the order of their names, each in chunks from its beginning to its end. It may be
-    /// called again, and again begins with the first tensor.
+    /// Visits all tensors once in the order of their names, each in chunks from beginning to end. Every call starts with the
+    /// first tensor.
     fn pass(&mut self, visit: &mut dyn FnMut(&Chunk<'_>)) -> Result<(), StoredError>;
 
-    /// A whole tensor of one update, by its number among the contributors.
+    /// A whole tensor of one update, by the index of its contributor.
     fn tensor(&mut self, contributor: usize, tensor: &str) -> Result<Vec<f32>, StoredError>;
 }
 
-/// Who sent a stored update.
+/// The sender of a stored update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contributor {
-    /// Who trained it.
+    /// The client.
     pub client: ClientId,
     /// Its integer weight under the run's [`Weights`](super::Weights).
     pub weight: u64,
 }
 
-/// The same values of all updates.
+/// A chunk of one tensor with the values of all updates.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
-    /// The tensor they are of.
+    /// The tensor's name.
     pub tensor: &'a str,
-    /// Where in the tensor the first of them stands.
+    /// The index of the first value in the tensor.
     pub offset: usize,
-    /// For every contributor, in their order, the values: finite, and as many for each.
+    /// The values of each contributor, in order: finite, and equally many.
     pub rows: &'a [Vec<f32>],
 }
 
-/// A stored update cannot be read again. It was believed when it came, so this is the disk's fault.
+/// A stored update cannot be read again. It was valid when it was stored, so that the fault is the disk's.
 #[derive(Debug, thiserror::Error)]
 #[error("the stored update {update} cannot be read again: {reason}")]
 pub struct StoredError {

@@ -1,11 +1,11 @@
-//! Local: every client alone, the baseline that a federation must beat.
+//! Local training without federation: the baseline that a federation must beat.
 //!
 //! ```text
-//! client k:  w_k <- E epochs of minibatch SGD from its own w_k, which is w_0 in the beginning
+//! client k:  w_k <- E epochs of minibatch SGD from its own w_k, starting from w_0
 //! server:    nothing; what is tested is the mean over the cohort of each client's own model
 //! ```
 //!
-//! The difference `w_k - w_0` is sent for the test alone.
+//! Clients send the difference `w_k - w_0` for the test only.
 
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::{
 use crate::aggregation::{EmptySum, MergeError};
 use crate::message::Rejection;
 
-/// No federation at all.
+/// Local training without federation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Local {}
@@ -45,13 +45,13 @@ impl Algorithm for Local {
     ];
     /// `w_0`.
     type Global = ParamSet;
-    /// `w_k`; without tensors in the beginning.
+    /// `w_k`; empty before the first round.
     type Local = ParamSet;
     /// `w_0`.
     type Broadcast = ParamSet;
     /// `w_k - w_0`.
     type Update = ParamSet;
-    /// How many there were.
+    /// The number of updates.
     type Partial = u64;
 
     fn init(&self, params: ParamSet) -> ParamSet {
@@ -110,7 +110,7 @@ impl Algorithm for Local {
 impl Personal<ParamSet, ParamSet> for Local {
     fn deployed(&self, w_0: &ParamSet, delta: ParamSet) -> Option<ParamSet> {
         let mut w_k = delta;
-        // Updates are checked before they are believed, so it fits.
+        // The update fits, because it was checked when it was accepted.
         w_k.add(w_0).ok()?;
         Some(w_k)
     }

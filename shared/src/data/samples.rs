@@ -1,23 +1,23 @@
-//! What samples are made of, and their numbers as a network reads them.
+//! Sample values, stored compactly and converted to `f32` for a network.
 
 use models::vectorised;
 
 use super::DataError;
 
-/// The inputs of a data set, sample after sample, each in row-major order, in the narrowest type that holds them. They
-/// become `f32` only batch by batch.
+/// The inputs of a data set, sample after sample in row-major order, in the narrowest type that holds them. They are converted to
+/// `f32` batch by batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Samples {
-    /// Images, a byte for each pixel of each channel: channel by channel, row by row. They become `pixel / 255`.
+    /// Images, with one byte per pixel and channel in the order `[channels, height, width]`, converted to `pixel / 255`.
     Bytes(Vec<u8>),
-    /// Measurements of any kind, all finite.
+    /// Features, all finite.
     Floats(Vec<f32>),
-    /// Text: numbers in a vocabulary, which become those numbers.
+    /// Text, as indices into a vocabulary, converted to the same numbers.
     Tokens(Vec<u16>),
 }
 
 impl Samples {
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -27,13 +27,13 @@ impl Samples {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What they are, in a word for messages.
+    /// The kind of samples, in one word for messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl Samples {
         }
     }
 
-    /// Checks the values: features are finite, tokens in the vocabulary, which is as large as there are classes.
+    /// Checks that features are finite and tokens in the vocabulary, whose size is the number of classes.
     pub(super) fn check(&self, length: usize, classes: usize) -> Result<(), DataError> {
         match self {
             Self::Bytes(_) => Ok(()),

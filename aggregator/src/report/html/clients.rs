@@ -1,4 +1,4 @@
-//! Who has what: the labels of every client.
+//! The label distribution of the clients.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use super::setting::partition;
 use crate::report::chart;
 use crate::report::units::{counted, grouped};
 
-/// A heat map of clients and classes with its table; for devices, that this is theirs to know.
+/// The card with a heat map of clients and classes and its table; for real devices, a note that the server does not know it.
 pub(super) fn labels(report: &Report<'_>) -> Markup {
     let Some(clients) = report.histograms else {
         return html! {
@@ -20,7 +20,7 @@ pub(super) fn labels(report: &Report<'_>) -> Markup {
     histograms(clients, &partition(&report.config.data.partition))
 }
 
-/// The card with the heat map of these clients' labels, divided as `partition` says, and its table.
+/// The card with the heat map of these clients' labels and its table. `partition` describes how they were divided.
 pub(in crate::report) fn histograms(histograms: &[(String, Vec<usize>)], partition: &str) -> Markup {
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);

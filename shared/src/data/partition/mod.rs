@@ -1,22 +1,21 @@
-//! Which sample goes to which client: the heterogeneity of a simulated federation.
+//! Partitions of a data set among simulated clients, which determine their heterogeneity.
 //!
-//! Every partition uses every sample exactly once and depends on nothing but the labels, the number of clients and the
-//! seed. Every client gets at least one sample, unless [`Empty::Absent`] was asked for. A client's samples are listed in
-//! ascending order.
+//! Every partition uses every sample exactly once and depends only on the labels, the number of clients and the seed. Every
+//! client gets at least one sample, except with [`Empty::Absent`]. A client's samples are listed in ascending order.
 //!
-//! | partition | who gets what | source |
+//! | partition | a client's samples | source |
 //! |---|---|---|
 //! | [`iid`](Partition::Iid) | equal shares at random | `McMahan` et al. 2017 |
 //! | [`shards`](Partition::Shards) | shards of the samples sorted by label | `McMahan` et al. 2017 |
 //! | [`classes`](Partition::Classes) | samples of c classes | Li et al. 2022, "#C = c" |
 //! | [`dirichlet`](Partition::Dirichlet) | each class in Dirichlet proportions | Hsu et al. 2019 |
-//! | [`dirichlet-capped`](Partition::DirichletCapped) | the same, nobody far above the mean or below a minimum | Li et al. 2021 (MOON) |
+//! | [`dirichlet-capped`](Partition::DirichletCapped) | the same, with limited differences in size | Li et al. 2021 (MOON) |
 //! | [`role`](Partition::Role) | the lines of roles in plays | `McMahan` et al. 2017 |
 //! | [`quantity`](Partition::Quantity) | random samples, their number in Dirichlet proportions | Li et al. 2022, "q ~ Dir" |
 //!
-//! Independent of the partition, a client's share may arrive in [slices](stream), one each round.
+//! With every partition, a client's samples may arrive in [slices](stream), one each round.
 //!
-//! The federation's data on real devices is not partitioned: it is where it is. These are for simulation.
+//! Partitions are for simulation only: real devices have their own data.
 
 mod balanced;
 mod capped;
@@ -61,13 +60,13 @@ pub enum Partition {
         /// Concentration, greater than 0. Small values give each class to few clients; large values approach IID
         /// labels with equal shares.
         alpha: f64,
-        /// What becomes of a draw that leaves a client without a sample.
+        /// The treatment of clients without a sample.
         #[serde(default)]
         empty: Empty,
     },
     /// The Dirichlet partition of MOON's experiments (Li, He, Song 2021, their `partition_data`; first in Yurochkin et al.
-    /// 2019): classes are divided one after the other; who holds the mean number of samples already gets nothing of the
-    /// next class, and everything is drawn again until the smallest share has `min` samples.
+    /// 2019): classes are divided one after the other, and a client that already has the mean number of samples gets none of the
+    /// next class. The division is repeated until the smallest part has `min` samples.
     DirichletCapped {
         /// Concentration, greater than 0.
         alpha: f64,
@@ -75,15 +74,14 @@ pub enum Partition {
         #[serde(default = "published_minimum")]
         min: usize,
     },
-    /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"): every client gets samples of exactly so many classes,
-    /// and each class is divided equally among the clients that get it, whose numbers differ by at most one between
-    /// classes.
+    /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"): every client gets samples of exactly `per_client` classes, and
+    /// each class is divided equally among its clients. The numbers of clients per class differ by at most one.
     Classes {
         /// Classes that each client sees, at least 1.
         per_client: usize,
     },
     /// Quantity skew (Li et al. 2022, NIID-Bench, "q ~ Dir"): samples at random, their numbers in proportions drawn from a
-    /// symmetric Dirichlet distribution over the clients, drawn again until the smallest share has `min` samples.
+    /// symmetric Dirichlet distribution over the clients. The draw is repeated until the smallest part has `min` samples.
     Quantity {
         /// Concentration, greater than 0. Small values give nearly everything to few clients.
         alpha: f64,
@@ -91,12 +89,12 @@ pub enum Partition {
         #[serde(default = "published_minimum")]
         min: usize,
     },
-    /// Every role of a text is a client (`McMahan` et al. 2017, section 3, Shakespeare); with fewer clients than roles, each
-    /// client gets several, whose numbers differ by at most one.
+    /// Every role of a text is a client (`McMahan` et al. 2017, section 3, Shakespeare). With fewer clients than roles, each client
+    /// gets several; the numbers of roles differ by at most one.
     Role {},
 }
 
-/// What becomes of a draw that leaves clients without a sample.
+/// The treatment of clients that a random division leaves without a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {

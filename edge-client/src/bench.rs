@@ -1,4 +1,4 @@
-//! What a device can do: the speed of training on it.
+//! The speed of training on this device.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use shared::seed::{Seed, below, uniform_f32};
 
 use crate::memory;
 
-/// At least so many steps are measured, however long they take.
+/// The least number of measured steps, however long they take.
 const MIN_STEPS: usize = 5;
-/// The share of the time that is spent before anything is measured.
+/// The fraction of the time that warms up.
 const WARM_UP_SHARE: f64 = 0.3;
-/// The share of the time that matrix products are measured for.
+/// The fraction of the time that measures matrix products.
 const PEAK_SHARE: f64 = 0.2;
 
-/// What is measured.
+/// The subject of a measurement.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// The network.

@@ -1,4 +1,4 @@
-//! How good a device's personal model is, beside the two experts that it mixes.
+//! Tests of a device's personal model and of the two experts that it mixes.
 
 use std::ops::ControlFlow;
 
@@ -21,13 +21,13 @@ pub struct Comparison {
     pub mixture: Scores,
     /// The mean weight of the global expert over the test samples, 0 to 1; 0 without samples.
     pub gate: f64,
-    /// Predictions looked at: one for each test sample, or for each position of a text.
+    /// Number of predictions: one for each test sample, or for each position of a text.
     pub samples: u64,
 }
 
-/// Tests on `test` or, without it, on what the model was kept from, for a device whose training samples are `own`: as
-/// the run that made the model has tested it. Where some were held out, the local test is of the classes of the others, as
-/// long as the samples are as many as they were: where others have come, the classes of all of them count.
+/// Tests the model as its run did: on `test` or, without it, on the samples held out of `own`, the device's training samples. The
+/// local test weighs classes as in the samples that were not held out. If the number of samples has changed since, it weighs
+/// them as in all of `own`.
 ///
 /// # Errors
 /// [`PredictError`] if the samples do not fit the model, or it cannot be run.
@@ -39,7 +39,7 @@ pub fn compare(
 ) -> Result<Comparison, PredictError> {
     let (learned, held_out) = match parts(personal, own) {
         Err(error @ PredictError::OtherNumber { .. }) if test.is_some() => {
-            warn!("{error}; the local test is of the classes of all of them");
+            warn!("{error}; the local test uses the classes of all of them");
             (own.clone(), own.part(&[]))
         }
         parts => parts?,
@@ -69,13 +69,13 @@ pub fn compare(
     Ok(Comparison { global, local, mixture, gate: gates / samples.max(1) as f64, samples })
 }
 
-/// Of the device's samples those that the model may have learned from, and those that it was kept from.
+/// The device's samples that the model may have learned from, and those held out.
 fn parts(personal: &Personal, own: &View) -> Result<(View, View), PredictError> {
     let Personal { split, held_out, .. } = personal;
     if held_out.is_empty() {
         return Ok((own.clone(), own.part(&[])));
     }
-    // They are known by their positions, which say nothing of other samples.
+    // Held-out samples are known by their positions, which are meaningless for other samples.
     let (expected, found) = (split.samples() + held_out.len(), own.len());
     if expected != found {
         return Err(PredictError::OtherNumber { expected, found });
@@ -128,7 +128,7 @@ mod tests {
             assert!(matches!(error, PredictError::OtherNumber { expected: 6, found } if found == samples));
             assert_eq!(compare(&personal, &other, Some(&own), &Backend::cpu()).unwrap().samples, 6);
         }
-        // Where nothing was held out, none has to be told apart.
+        // Without held-out samples, positions do not matter.
         let all = Personal { held_out: Vec::new(), ..personal };
         assert_eq!(
             compare(&all, &view(vec![0; 14], vec![0; 7]), Some(&own), &Backend::cpu()).unwrap().samples,

@@ -1,22 +1,25 @@
 //! The device's side of the federation.
 //!
+//! A *device* is a machine; it takes part as a *client*, which is its id in a run.
+//!
 //! | module | what it does |
 //! |---|---|
 //! | [`session`] | the protocol state machine: no I/O, no clock |
-//! | [`driver`] | does the machine's I/O: connection, training, store, time |
-//! | [`pool`] | threads that train |
-//! | [`work`] | one task: from the broadcast's bytes to the update's |
-//! | [`sensors`] | whether the device is in a state to train |
-//! | [`system`] | what the system tells of the device |
-//! | [`link`] | the channels between the driver and a transport |
-//! | [`quic`], [`trust`] | the real transport, and which server it believes |
-//! | [`doctor`] | what keeps this device from taking part |
+//! | [`driver`] | the I/O of the state machine: connection, training, store, time |
+//! | [`task`] | task execution: from the broadcast's bytes to the update's |
+//! | [`failure`] | failed tasks, and who can fix them |
+//! | [`pool`] | the threads that train |
+//! | [`sensors`] | whether the device meets a run's conditions for training |
+//! | [`system`] | what the operating system reports of the device |
+//! | [`transport`] | the channel between the driver and a transport |
+//! | [`quic`], [`trust`] | the QUIC transport, and the server that it trusts |
+//! | [`doctor`] | checks for what keeps the device from taking part |
 //! | [`mod@bench`] | the speed of training on this device |
-//! | [`memory`] | how much memory was used; giving freed memory back |
-//! | [`store`] | what must survive a restart |
-//! | [`personal`] | the personal model as a file |
-//! | [`predict`] | using a trained model |
-//! | [`evaluate`] | how good the personal model is |
+//! | [`memory`] | peak memory; returning freed memory to the system |
+//! | [`store`] | state that survives a restart |
+//! | [`personal`] | the file format of personal models |
+//! | [`predict`] | predictions of a trained model |
+//! | [`evaluate`] | tests of the personal model |
 //! | [`cli`] | the command line |
 
 pub mod bench;

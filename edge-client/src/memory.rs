@@ -1,30 +1,29 @@
-//! The memory of this process: how much it has used, and freed memory given back to the system.
+//! The memory of this process: its peak, and returning freed memory to the system.
 //!
-//! Pages that go back to the system after each of the buffers that a model's parameters pass through are cleared and
-//! mapped again for the next, which is a tenth of a round without training (`federation-lab null-round`): while there is
-//! work the process [keeps](keep_freed) them. On a device that trains once an hour they are memory that nobody can use, after
-//! a round of `cnn-mnist` about 20 MB (`federation-lab idle`): at rest they are [given back](give_back).
+//! If the C library returned the pages of each freed buffer, the next buffer would have to clear and map them again, which takes
+//! a tenth of a round without training (`federation-lab null-round`): while there is work, the process [keeps](keep_freed) freed
+//! memory. A device that trains once an hour would waste it, about 20 MB after a round of `cnn-mnist` (`federation-lab idle`): an
+//! idle process [returns it](give_back).
 //!
 //! Apart from matrix products, this is the project's one use of `unsafe` outside of libraries.
 
-/// Buffers up to this size come from memory that is kept, larger ones from the system: as much as the C library allows.
+/// Largest buffer that is served from kept memory; the C library allows no larger value.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGEST_KEPT: i32 = 32 << 20;
 
 /// How the threads of a process share the memory that is [kept](keep_freed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heaps {
-    /// All threads have one heap: a device. With one each, what a thread has freed is of no use to the others, and of the heaps
-    /// beside the first the C library does not give back the free end, which after a large buffer is most of it.
+    /// One heap for all threads: a device. With one heap each, a thread could not use memory that another has freed, and the C
+    /// library returns only the free end of the first heap.
     One,
-    /// Each thread has its own: a simulation. Its threads train at the same time, and every product of matrices in a step
-    /// allocates what it packs: on one heap they wait for each other, with small steps for a tenth of the time. What a thread
-    /// hands on returns to its heap when others free it.
+    /// One heap per thread: a simulation. Its threads train at the same time, and each matrix product allocates its packed
+    /// operands: on one heap, threads with small steps wait for each other a tenth of the time. A buffer returns to the heap of
+    /// the thread that allocated it.
     Each,
 }
 
-/// Keeps freed memory for the next buffer, until [`give_back`]. To be called once, when the process starts, before its
-/// threads do.
+/// Keeps freed memory for the next buffer, until [`give_back`]. Call it once, before the process starts threads.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_freed(heaps: Heaps) {
     let kept = [(libc::M_MMAP_THRESHOLD, LARGEST_KEPT), (libc::M_TRIM_THRESHOLD, i32::MAX)];

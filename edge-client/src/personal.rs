@@ -1,13 +1,13 @@
-//! A device's personal model as a file: safetensors, readable by any of its readers.
+//! The file format of a personal model: safetensors, readable by any of its readers.
 //!
-//! | tensors | what they are |
+//! | tensors | contents |
 //! |---|---|
 //! | `global.extractor.conv1.weight`, ... | the global model that the local expert stands on |
 //! | `personal.head.fc1.weight`, ... | the local expert: what stands on the extractor, or for FT the whole model |
 //! | `gate.weight` `[1, inputs]`, `gate.bias` `[1]` | the gate of MF and MFE |
 //! | `split` `[samples]` | of each sample of the device: 0 the expert's, 1 the gate's, 2 held out for tests |
 //!
-//! The metadata says what they belong to: `personal-model` (the format's version), `method`, `mix`, `architecture` and `samples`
+//! The metadata describes them: `personal-model` (the format's version), `method`, `mix`, `architecture` and `samples`
 //! (JSON, as in a model file), `run`, `name` (the run's) and `round`.
 
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ const VERSION_KEY: &str = "personal-model";
 /// The version that this build writes, and the newest that it reads.
 const VERSION: u32 = 1;
 
-/// A personal model, and what it was made of.
+/// A personal model, and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Personal {
     /// The model.
     pub model: PersonalModel,
-    /// What its samples are.
+    /// The description of its samples.
     pub samples: DataSpec,
     /// The run that it was made in.
     pub run: RunId,
@@ -39,13 +39,13 @@ pub struct Personal {
     pub name: String,
     /// The round that it was made in.
     pub round: u32,
-    /// Which of the device's samples it has learned from, and how: positions among all of them.
+    /// The device's samples that trained the expert and the gate, as positions among all of them.
     pub split: LocalSplit,
-    /// Those that it was kept from, since it is tested on them; ascending.
+    /// The samples held out for tests; ascending.
     pub held_out: Vec<u32>,
 }
 
-/// Why a file is no personal model.
+/// Why a file is not a personal model.
 #[derive(Debug, thiserror::Error)]
 pub enum PersonalError {
     /// The bytes are not safetensors, or not all of them are there.
@@ -62,13 +62,13 @@ pub enum PersonalError {
         /// Its version.
         found: u32,
     },
-    /// Something of the metadata is not there, or cannot be understood.
+    /// A key of the metadata is missing or does not parse.
     #[error("its metadata has no `{key}` that can be understood")]
     Metadata {
         /// The key.
         key: &'static str,
     },
-    /// A tensor is not there, or has no sensible shape or values.
+    /// A tensor is missing, or its shape or values are invalid.
     #[error("its tensor `{tensor}` is missing or not what it should be")]
     Tensor {
         /// The tensor.
@@ -124,7 +124,7 @@ impl Personal {
     /// Reads a file's bytes.
     ///
     /// # Errors
-    /// [`PersonalError`]: what is read answers without a panic.
+    /// [`PersonalError`]; a model that was read can be used without a panic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PersonalError> {
         let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
         let (mut tensors, metadata) = codec::from_bytes(bytes, limits)?;

@@ -1,24 +1,23 @@
-//! Threads that train, so that heart-beats keep flowing.
+//! The threads that train, apart from those that answer the server.
 //!
-//! A device has one worker that uses all of its cores; a simulation has one worker per core that uses one
-//! each. Either way the result of a task does not depend on it.
+//! A device has one worker that uses all of its cores; a simulation has one worker per core, each with one thread. The result
+//! of a task does not depend on it.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use shared::algorithm::Workbench;
 
-/// What is done at a worker's bench, if it has one.
+/// A job of a worker, which gets the worker's bench if there is one.
 type Job = Box<dyn FnOnce(Option<&mut Workbench>) + Send>;
 
-/// A fixed set of workers that take jobs in turn. Clones share the workers; they end when the last clone is
-/// dropped.
+/// A fixed set of workers with one queue of jobs. Clones share the workers, which end when the last clone is dropped.
 #[derive(Clone)]
 pub struct TrainPool {
     jobs: mpsc::Sender<Job>,
 }
 
-/// The operating system gives no more threads.
+/// The operating system refuses more threads.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the threads that train: {0}")]
 pub struct NoThreads(String);
@@ -30,12 +29,12 @@ impl From<String> for NoThreads {
 }
 
 impl TrainPool {
-    /// One job at a time, with `threads` threads for its tensor operations. Nothing of it is kept when it ends.
+    /// One job at a time, with `threads` threads for its tensor operations. Its memory is freed when it ends.
     pub fn single(threads: usize) -> Result<Self, NoThreads> {
         Self::new(1, threads, || None)
     }
 
-    /// `workers` jobs at a time, each with a thread and a workbench of its worker's, at which many clients take turns.
+    /// `workers` jobs at a time, each with one thread and the workbench of its worker, which many clients use in turn.
     pub fn with_workers(workers: usize) -> Result<Self, NoThreads> {
         Self::new(workers, 1, || Some(Workbench::default()))
     }
@@ -48,7 +47,7 @@ impl TrainPool {
             let (ready, started) = mpsc::channel();
             let worker = std::thread::Builder::new().name(format!("train-{number}-0"));
             let spawned = worker.spawn(move || {
-                // One of the pool's threads: no other has to be woken for a job to begin, nor for its end to be heard of.
+                // The worker is one of the pool's threads, so no other has to wake up for a job to begin or end.
                 let pool = rayon::ThreadPoolBuilder::new()
                     .num_threads(threads.max(1))
                     .use_current_thread()
@@ -61,13 +60,12 @@ impl TrainPool {
                 let _ = ready.send(Ok(()));
                 let mut bench = bench();
                 while let Some(job) = next(&queue) {
-                    // Whoever submits a job sees to its panics; here they must not cost a worker. The
-                    // message has been printed.
+                    // The submitter handles panics of its job; here they must not end a worker. The message was printed.
                     let _ = panic::catch_unwind(AssertUnwindSafe(|| pool.install(|| job(bench.as_mut()))));
                 }
             });
             spawned.map_err(|error| NoThreads(error.to_string()))?;
-            started.recv().expect("a worker says how it began")?;
+            started.recv().expect("a worker reports how it began")?;
         }
         Ok(Self { jobs })
     }
@@ -75,10 +73,10 @@ impl TrainPool {
     /// Queues a job.
     ///
     /// # Panics
-    /// Never: workers, and with them the queue's other end, live as long as there is a sender. A job that
-    /// panics does not end its worker.
+    /// Never: the workers, which receive from the queue, live as long as there is a sender. A job that panics does not end its
+    /// worker.
     pub fn submit(&self, job: impl FnOnce(Option<&mut Workbench>) + Send + 'static) {
-        self.jobs.send(Box::new(job)).expect("workers live as long as a pool does");
+        self.jobs.send(Box::new(job)).expect("workers live as long as their pool");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Using a trained model: what it says about each sample of a data set, and how often it is right.
+//! Predictions of a trained model for each sample of a data set, and their accuracy.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::personal::Personal;
 
-/// Samples in one forward pass: bounds memory, not the result.
+/// Samples in one forward pass. It bounds memory and does not change the result.
 const BATCH: usize = 256;
 
 /// Why there are no predictions.
@@ -28,7 +28,7 @@ pub enum PredictError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The model file cannot be used.
@@ -73,7 +73,7 @@ pub enum PredictError {
         /// Shape of one sample in the data.
         found: Vec<usize>,
     },
-    /// The model says something that is not a number.
+    /// An output of the model is not a number.
     #[error(
         "the model's output for sample {sample} is not a number: its training diverged, use another model"
     )]
@@ -126,14 +126,14 @@ pub enum PredictError {
         "the data has {found} classes and the model tells {expected} apart: name the data that it was trained for"
     )]
     Classes {
-        /// What the model tells apart.
+        /// Number of classes of the model.
         expected: usize,
-        /// What the data has.
+        /// Number of classes of the data.
         found: usize,
     },
 }
 
-/// Whether a model of `new` samples can stand in for one of `old` ones.
+/// Whether a model of `new` samples can replace one of `old` samples.
 ///
 /// # Errors
 /// [`PredictError::OtherSamples`] if the same numbers mean something else in the two.
@@ -150,7 +150,7 @@ pub fn interchangeable(old: &DataSpec, new: &DataSpec) -> Result<(), PredictErro
     Err(PredictError::OtherSamples { what })
 }
 
-/// What a model says about one sample, or about one position of a text.
+/// The prediction for one sample, or for one position of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// The sample's position in the data, counted from 0.
@@ -165,10 +165,10 @@ pub struct Row {
     pub gate: Option<f32>,
 }
 
-/// How often the predictions were right.
+/// The accuracy of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
-    /// Predictions looked at: one for each sample, or for each position of a text.
+    /// Number of predictions: one for each sample, or for each position of a text.
     pub samples: usize,
     /// Predictions whose class is the label.
     pub correct: usize,
@@ -182,7 +182,7 @@ impl Score {
     }
 }
 
-/// A trained model, ready to be used.
+/// A trained model for predictions.
 #[derive(Debug)]
 pub struct Predictor {
     answerer: Answerer,
@@ -203,7 +203,7 @@ pub struct GlobalModel {
     pub architecture: Architecture,
     /// Its parameters.
     pub params: ParamSet,
-    /// What its samples are, if the file says so.
+    /// The description of its samples, if the file has one.
     pub samples: Option<DataSpec>,
 }
 
@@ -228,7 +228,7 @@ impl GlobalModel {
     }
 }
 
-/// Whether a file that is no model describes itself as an ensemble.
+/// Whether a file, which is not a model, describes itself as an ensemble.
 fn is_ensemble(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     let described = TensorStream::open_described(BufReader::new(file), Limits::default());
@@ -244,7 +244,7 @@ impl Predictor {
         Ok(Self { answerer: Answerer::Global(Box::new(network)), samples, preparation })
     }
 
-    /// Answers with a personal model.
+    /// Predicts with a personal model.
     pub fn personal(personal: &Personal, backend: &Backend) -> Result<Self, PredictError> {
         let mixture = Mixture::new(&personal.model, backend)?;
         let preparation = personal.samples.preparation.clone();
@@ -252,7 +252,7 @@ impl Predictor {
         Ok(Self { answerer: Answerer::Personal(Box::new(mixture)), samples, preparation })
     }
 
-    /// What the model is.
+    /// The architecture of the model.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         match &self.answerer {
@@ -261,14 +261,14 @@ impl Predictor {
         }
     }
 
-    /// What its samples are, if the model's file says so.
+    /// The description of its samples, if the model's file has one.
     #[must_use]
     pub fn samples(&self) -> Option<&DataSpec> {
         self.samples.as_ref()
     }
 
-    /// Predicts the samples of `data` in order and hands each to `row`, which may break to end early. The score
-    /// is that of the rows handed out.
+    /// Predicts the samples of `data` in order and passes each prediction to `row`, which may break to end early. The score covers
+    /// the rows passed.
     pub fn predict(
         &mut self,
         data: &View,
@@ -287,7 +287,7 @@ impl Predictor {
             for (at, (&label, prediction)) in batch.y().iter().zip(&predictions).enumerate() {
                 let sample = chunk[at / each];
                 let class = prediction.class;
-                // One value that is not a number makes the sum, and so every probability, not a number.
+                // A single value that is not a number makes every probability not a number.
                 let probability = prediction.probabilities[class as usize];
                 if !probability.is_finite() {
                     return Err(PredictError::NotFinite { sample });
@@ -325,10 +325,10 @@ impl Answerer {
     }
 }
 
-/// What is done with a batch of samples at these positions; it may break to end early.
+/// Handles a batch of the samples at these positions; may break to end early.
 type OnBatch<'a> = dyn FnMut(&[usize], &Batch) -> Result<ControlFlow<()>, PredictError> + 'a;
 
-/// Hands the samples of `data`, prepared for a network of this input, to `work` batch by batch.
+/// Prepares the samples of `data` for a network with this input, and passes them to `work` batch by batch.
 pub(crate) fn for_each_batch(
     preparation: &Preparation,
     input: &[usize],

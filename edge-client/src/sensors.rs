@@ -1,4 +1,4 @@
-//! Whether the device meets the conditions under which a run lets it train.
+//! Sensors: whether the device meets a run's conditions for training.
 
 use std::path::{Path, PathBuf};
 
@@ -11,29 +11,29 @@ use crate::system::power::{batteries, plugged_in, zones};
 
 const MEGABYTE: u64 = 1_000_000;
 
-/// What is looked at before a task is begun.
+/// What is checked before a task begins.
 #[derive(Clone, Debug)]
 pub struct Sensors {
-    /// `None`: nothing is looked at.
+    /// `None`: nothing is checked.
     system: Option<System>,
-    /// Where the device keeps its state.
+    /// The state directory.
     state: PathBuf,
 }
 
 impl Sensors {
-    /// This device's, which keeps its state in `state`.
+    /// The sensors of this device, whose state directory is `state`.
     #[must_use]
     pub fn of_device(state: &Path) -> Self {
         Self { system: Some(System::this()), state: state.to_owned() }
     }
 
-    /// None: a simulated device is always ready.
+    /// No sensors: a simulated device is always eligible.
     #[must_use]
     pub fn none() -> Self {
         Self { system: None, state: PathBuf::new() }
     }
 
-    /// Whether the device meets what a run asks for. Looks at nothing if that is nothing.
+    /// Whether the device meets the conditions `asked`. Reads no sensor if there are none.
     pub fn check(&self, asked: &Eligibility) -> Result<(), Ineligible> {
         match &self.system {
             Some(system) if *asked != Eligibility::default() => asked.judge(&self.condition(system)),
@@ -51,15 +51,15 @@ impl Sensors {
     }
 }
 
-/// In whole degrees, so that a limit is passed once the next one is reached.
+/// The highest temperature in whole degrees: a limit is exceeded at the next degree.
 fn hottest(system: &System) -> Option<u16> {
     zones(system).iter().map(|zone| zone.celsius as u16).max()
 }
 
-/// What is left of the emptiest battery, if the device runs on one: one is discharging, and nothing else supplies power.
+/// Per cent left in the emptiest battery if the device runs on battery: one is discharging, and no other supply is online.
 fn on_battery(system: &System) -> Option<u8> {
     let discharging = batteries(system).into_iter().filter(|battery| battery.discharging);
-    // One that does not say how full it is cannot be too empty.
+    // A battery that does not report its charge counts as full.
     let least = discharging.map(|battery| battery.percent.unwrap_or(100)).min()?;
     (!plugged_in(system)).then_some(least)
 }

@@ -1,7 +1,7 @@
-//! Which server a client believes: the one that proves the pinned key.
+//! Server authentication: a client trusts the server that proves the pinned key.
 //!
-//! There are no host names, no certificate authority and no clock in this: a server is its key, which is compared with
-//! the one that a ticket or the user gave, or that the first connection saw.
+//! Host names, certificate authorities and clocks play no part: a server is identified by its key, which is compared with the key
+//! that a ticket or the user gave, or that the first connection saw.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use shared::identity::{PublicKey, tls};
 
-/// Checks servers against a pin, which the first complete handshake sets if there is none.
+/// Checks servers against a pinned key. Without one, the first complete handshake pins the server's key.
 #[derive(Clone, Debug)]
 pub struct Trust {
     pinned: Arc<Mutex<Pin>>,
@@ -25,36 +25,36 @@ struct Pin {
 }
 
 impl Trust {
-    /// Trusts the server with this key, or without one the first server that answers.
+    /// Trusts the server with this key. Without a key, trusts the first server that answers.
     #[must_use]
     pub fn new(pinned: Option<PublicKey>) -> Self {
         let pin = Pin { trusted: pinned, ..Pin::default() };
         Self { pinned: Arc::new(Mutex::new(pin)), provider: Arc::new(tls::provider()) }
     }
 
-    /// The key that is trusted, once there is one.
+    /// The trusted key, once there is one.
     #[must_use]
     pub fn trusted(&self) -> Option<PublicKey> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).trusted
     }
 
-    /// The key that the last handshake was refused for.
+    /// The key with which the last handshake was refused.
     #[must_use]
     pub fn refused(&self) -> Option<PublicKey> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).refused
     }
 
-    /// The server has another key from now on; it says so itself, on a connection that is trusted.
+    /// Replaces the trusted key, as the server announced on a trusted connection.
     pub fn renew(&self, key: PublicKey) {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).trusted = Some(key);
     }
 
-    /// What one attempt goes by: of what it is shown, others know nothing.
+    /// A copy for one attempt, which records the refused key for itself alone.
     pub(crate) fn attempt(&self) -> Self {
         Self { pinned: Arc::new(Mutex::new(Pin { trusted: self.trusted(), refused: None })), ..self.clone() }
     }
 
-    /// The handshake is complete: its peer has this key. The first one is trusted from now on.
+    /// Records the key of a complete handshake. The first one is trusted from now on.
     pub(crate) fn confirm(&self, key: PublicKey) {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).trusted.get_or_insert(key);
     }

@@ -1,7 +1,6 @@
 //! `edge-client bench`.
 //!
-//! Every row of the table is measured by a process of its own, which this program starts of itself: peak memory is a
-//! property of a process, and so is the time until its first step.
+//! Each row of the table is measured in a child process, since peak memory and the time to the first step belong to a process.
 
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::num::NonZeroUsize;
@@ -17,7 +16,7 @@ use super::error::{CliError, Exit};
 use crate::bench::{Subject, measure};
 use crate::pool::NoThreads;
 
-/// What a measuring process prints, a line each.
+/// The lines that a measuring process prints.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -49,7 +48,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     let threads = if arguments.threads.is_empty() { &[available][..] } else { &arguments.threads };
     let all: Vec<String> = BUILT_INS.iter().map(|built_in| built_in.name.to_owned()).collect();
     let models = if arguments.models.is_empty() { &all } else { &arguments.models };
-    // Mistakes are told before anything is measured.
+    // Mistakes are reported before anything is measured.
     let architectures =
         models.iter().map(|model| architecture(model, arguments)).collect::<Result<Vec<_>, _>>()?;
     if arguments.in_process {
@@ -75,7 +74,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
 
 fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture, CliError> {
     let found = BUILT_INS.iter().find(|built_in| built_in.name == model);
-    // An unknown name is an error whatever is asked of it.
+    // The constructor below reports an unknown name.
     let (meant_for, classes) = found.map_or((&[][..], 1), |found| (found.input, found.classes));
     let input = arguments.input.as_ref().map_or(meant_for, |shape| &shape.0);
     Ok(Architecture::by_name(model, input, classes)?)
@@ -95,7 +94,7 @@ fn in_own_process(
         .args(["bench", "--in-process", "--model", model])
         .args(["--batch", &batch.to_string(), "--threads", &threads.to_string()])
         .args(["--seconds", &arguments.seconds.as_secs_f64().to_string()])
-        // Its end tells the child that nobody waits for it any more, however this process ends.
+        // The child ends when this process does, which closes the pipe.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     if let Some(shape) = &arguments.input {
@@ -118,7 +117,7 @@ fn in_own_process(
             match serde_json::from_str(&line) {
                 Ok(Line::FirstStep) => first_step = Some(start.elapsed()),
                 Ok(Line::Row(found)) => row = Some(found),
-                // The process's end will tell.
+                // The exit status will say more.
                 Err(_) => break,
             }
         }
@@ -132,8 +131,8 @@ fn in_own_process(
     }
 }
 
-/// Ends this process when nobody waits for its row any more: when the other end of standard input is closed.
-fn end_with_whoever_waits() -> io::Result<()> {
+/// Ends this process with its parent: when the other end of standard input is closed.
+fn end_with_parent() -> io::Result<()> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(Exit::Unexpected as i32);
@@ -148,8 +147,7 @@ fn measure_here(
     threads: NonZeroUsize,
     arguments: &BenchArguments,
 ) -> Result<(), CliError> {
-    end_with_whoever_waits()
-        .map_err(|error| CliError::System { action: "start a thread that waits", error })?;
+    end_with_parent().map_err(|error| CliError::System { action: "start a thread that waits", error })?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
         .build()

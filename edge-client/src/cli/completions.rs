@@ -1,4 +1,4 @@
-//! Completions and manual pages, both made from the arguments' definition.
+//! Shell completions and manual pages, generated from the arguments.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn page() -> Result<(), CliError> {
     print(&page)
 }
 
-/// Writes the manual page of every command into a directory, which is created if need be.
+/// Writes the manual page of every command into a directory, which is created if absent.
 pub(super) fn pages(folder: &Path) -> Result<(), CliError> {
     let mut program = Arguments::command().disable_help_subcommand(true);
     program.build();
@@ -34,7 +34,7 @@ pub(super) fn pages(folder: &Path) -> Result<(), CliError> {
         .map_err(|error| CliError::Pages { folder: folder.to_path_buf(), error })
 }
 
-/// The pages of a command and of all below it, which say at their foot what program of which version they are of.
+/// Writes the pages of a command and its subcommands, with the program's version in the footer.
 fn page_of_each(command: clap::Command, source: &str, folder: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
         page_of_each(below, source, folder)?;

@@ -1,12 +1,12 @@
-//! Which processor to train on.
+//! The processor to train on.
 
 use models::Backend;
 
 use super::arguments::Processor;
 use super::error::{CliError, chain};
 
-/// The processor that was asked for; if none was, the first CUDA device where this program was built for CUDA and one
-/// answers, and else the CPU. Why no device answered is logged.
+/// The requested processor. Without a request, the first CUDA device if this program was built for CUDA and one answers, or else
+/// the CPU. Why no device answered is logged.
 pub(super) fn backend(asked: Option<Processor>) -> Result<Backend, CliError> {
     match asked {
         Some(Processor::Cpu) => Ok(Backend::cpu()),
@@ -15,7 +15,7 @@ pub(super) fn backend(asked: Option<Processor>) -> Result<Backend, CliError> {
     }
 }
 
-/// As [`backend`] if none was asked for.
+/// As [`backend`] without a request.
 pub(super) fn best() -> Backend {
     let (backend, unanswered) = Backend::best();
     if let Some(error) = unanswered {

@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use shared::data::ReadOptions;
 use shared::identity::{PublicKey, SecretKey};
 use shared::ticket::Ticket;
 
-use super::arguments::{DoctorArguments, state_directory};
+use super::arguments::DoctorArguments;
 use super::error::CliError;
 use super::event::printable;
 use super::parse::Target;
@@ -23,18 +22,13 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
     let ticket = ticket::given(arguments.server.as_ref(), arguments.ticket_file.as_deref())?;
     ticket.iter().for_each(ticket::hand_over);
     let mut findings = doctor::look_at(&System::this());
-    let state = state_directory(arguments.state.as_ref());
+    let state = arguments.state.directory();
     match &state {
         Ok(state) => findings.extend([doctor::disk::look_at(state), doctor::state::look_at(state)].concat()),
         Err(error) => findings.push(doctor::state::nowhere(error.to_string())),
     }
     if let Some(folder) = &arguments.data {
-        let options = ReadOptions {
-            shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
-            labels: (!arguments.unlabelled).then(|| arguments.classes.clone()),
-            column: arguments.label.clone(),
-            on_error: arguments.on_error.into(),
-        };
+        let options = arguments.reading.options(&arguments.label, arguments.on_error);
         findings.extend(samples::look_at(folder, &options));
     }
     let mut not_looked_at = Vec::new();
@@ -55,12 +49,12 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
 /// A server's addresses and, if it is known, its key.
 type Whom = (Vec<String>, Option<PublicKey>);
 
-/// The server that is to be reached: from the arguments, or from the state directory.
+/// The server to reach: from the arguments, or from the state directory.
 fn whom(ticket: Option<Ticket>, given: Option<&Target>, state: Option<&Path>) -> Option<Whom> {
     match (ticket, given) {
         (Some(ticket), _) => Some((ticket.addresses, Some(ticket.server))),
         (None, Some(Target::Address(address))) => Some((vec![address.clone()], None)),
-        // A state directory that cannot be read is a finding of its own.
+        // An unreadable state directory is a finding of its own.
         (None, _) => {
             let server = ServerFile::of(state?).load().ok().flatten()?;
             Some((server.addresses, Some(server.key)))
@@ -68,7 +62,7 @@ fn whom(ticket: Option<Ticket>, given: Option<&Target>, state: Option<&Path>) ->
     }
 }
 
-/// Tries to reach it, as nobody in particular: what the server knows of this device is not in question.
+/// Tries to reach the server with a throw-away identity: whether it admits this device is not checked.
 fn reach((addresses, key): Whom) -> Result<Reached, ConnectError> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| ConnectError::Local(error.to_string()))?;
@@ -78,12 +72,12 @@ fn reach((addresses, key): Whom) -> Result<Reached, ConnectError> {
         .build()
         .map_err(|error| ConnectError::Local(error.to_string()))?;
     let reached = runtime.block_on(connector.reach());
-    // The system's search for a name cannot be ended, and nobody waits for it.
+    // A name lookup by the system may still run, and cannot be cancelled.
     runtime.shutdown_background();
     reached
 }
 
-/// What was found: for people, or one JSON object each.
+/// Prints findings: for people, or one JSON object each.
 fn show(findings: &[Finding], not_looked_at: &[&str], json: bool, out: &mut impl Write) -> io::Result<()> {
     for finding in findings {
         if json {

@@ -1,4 +1,4 @@
-//! What ends a command early, whose fault it is, and the exit code that says so to scripts.
+//! Errors of commands, and the exit code of each.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -54,32 +54,32 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it should.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The data cannot be used.
     #[error("the data cannot be used")]
     Data(#[from] DataError),
-    /// The samples that were asked for are not there, and others are.
+    /// The requested split does not exist, and the other one does.
     #[error("{problem}; {way}")]
     OtherSplit {
-        /// What is there.
+        /// The splits that exist.
         problem: DataError,
-        /// How those are used.
+        /// The option that uses the other one.
         way: &'static str,
     },
-    /// There are samples, and they have no labels.
+    /// The samples have no labels.
     #[error("{0}; join with --unlabelled if the run's labels are at the server")]
     NoLabels(DataError),
     /// The state directory fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no place for state.
+    /// There is no default state directory.
     #[error(
         "neither XDG_STATE_HOME nor HOME names an absolute path: name the state directory with --state DIR"
     )]
     NoStateDirectory,
-    /// The server does not take this client.
+    /// The server refuses this client.
     #[error("the server refuses this client: {0}")]
     Refused(Refusal),
     /// This device can never take part in the run as it is.
@@ -106,16 +106,18 @@ pub enum CliError {
     #[error(transparent)]
     Architecture(#[from] ArchitectureError),
     /// There is no GPU to train on.
-    #[error("there is no CUDA device to train on: {0}; leave --device away to train on what there is")]
-    NoCuda(#[source] ModelError),
-    /// Nobody has said which server.
     #[error(
-        "this device belongs to no server yet ({} is not there): join with a ticket, which `aggregator ticket` prints on \
+        "there is no CUDA device to train on: {0}; leave --device out to train on the processor that works"
+    )]
+    NoCuda(#[source] ModelError),
+    /// No server is known.
+    #[error(
+        "this device belongs to no server yet ({} does not exist): join with a ticket, which `aggregator ticket` prints on \
          the server's machine, or with an address",
         path.display()
     )]
     NoServer {
-        /// Where it would be remembered.
+        /// The file that would store it.
         path: PathBuf,
     },
     /// The file with the ticket cannot be read.
@@ -123,14 +125,14 @@ pub enum CliError {
     TicketFile {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// The ticket among the arguments is none.
+    /// The ticket among the arguments is mistyped.
     #[error("{0}")]
     Mistyped(ParseTicketError),
-    /// There is no ticket in the file.
+    /// The file contains no ticket.
     #[error("{} is no ticket", path.display())]
     Ticket {
         /// The file.
@@ -155,7 +157,7 @@ pub enum CliError {
     System {
         /// What was tried.
         action: &'static str,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -165,14 +167,14 @@ pub enum CliError {
     /// The manual pages cannot be written.
     #[error("cannot write the manual pages to {}: {error}; name a directory that this user may write to", folder.display())]
     Pages {
-        /// Where to.
+        /// The directory.
         folder: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The device cannot take part; what is wrong was told.
+    /// The device cannot take part; the findings were printed.
     #[error(
-        "{problems} of what was looked at keeps this device from taking part: what to do stands beside it"
+        "something keeps this device from taking part ({problems} problems): each finding says what to do"
     )]
     DoctorProblems {
         /// How many.
@@ -210,7 +212,7 @@ impl CliError {
             | Self::Threads(_)
             | Self::System { .. }
             | Self::Interrupted => Exit::Unexpected,
-            // Whoever reads the output has had enough, as `head` has after ten lines.
+            // The reader of the output has stopped reading, as `head` does after ten lines.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Success,
             Self::Data(_)
             | Self::OtherSplit { .. }
@@ -226,16 +228,16 @@ impl CliError {
         }
     }
 
-    /// Says on standard error what is wrong, in one line. A success in disguise says nothing.
+    /// Prints the error on standard error, in one line, unless the exit code is success.
     pub fn report(&self) {
         if self.exit() != Exit::Success {
-            // Without standard error the exit code must do.
+            // Without standard error, the exit code says it.
             let _ = writeln!(io::stderr(), "edge-client: {}", printable(&chain(self)));
         }
     }
 }
 
-/// An error with its causes. Some errors print their cause themselves; it is not printed twice.
+/// An error with its causes. A cause that an error already prints is not printed twice.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! `edge-client evaluate` and `edge-client refresh`: the device's personal model.
+//! `edge-client evaluate`.
 
 use std::io::{self, BufWriter, Write};
 
@@ -6,22 +6,20 @@ use serde_json::json;
 use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
 
-use super::arguments::{EvaluateArguments, PersonalArguments, RefreshArguments, state_directory};
+use super::arguments::{EvaluateArguments, PersonalArguments};
 use super::device;
 use super::error::CliError;
 use super::samples::{SampleArguments, or_by};
 use crate::evaluate::{Comparison, compare};
 use crate::personal::Personal;
-use crate::predict::{GlobalModel, PredictError, interchangeable};
-use crate::store::{DiskStore, PersonalModels};
+use crate::store::PersonalModels;
 
 /// The personal model that the arguments name.
 pub(super) fn open(arguments: &PersonalArguments) -> Result<Personal, CliError> {
-    let state = state_directory(arguments.state.as_ref())?;
-    Ok(PersonalModels::of(&state).open(arguments.run)?)
+    Ok(PersonalModels::of(&arguments.state.directory()?).open(arguments.run)?)
 }
 
-pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
+pub(super) fn run(arguments: &EvaluateArguments) -> Result<(), CliError> {
     let personal = open(&arguments.personal)?;
     let classes = personal.model.architecture.classes;
     let own = &arguments.samples;
@@ -46,32 +44,6 @@ pub(super) fn evaluate(arguments: &EvaluateArguments) -> Result<(), CliError> {
         write_table(&personal, &comparison, out)
     };
     written.and_then(|()| out.flush()).map_err(CliError::Output)
-}
-
-pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), CliError> {
-    let state = state_directory(arguments.personal.state.as_ref())?;
-    let models = PersonalModels::of(&state);
-    // Found out before a state directory would be made for nothing.
-    models.open(arguments.personal.run)?;
-    let GlobalModel { architecture, params, samples } = GlobalModel::open(&arguments.model)?;
-    if let Some(tensor) = params.first_non_finite() {
-        return Err(PredictError::Diverged { tensor: tensor.to_owned() }.into());
-    }
-    // A client that takes part in a run replaces personal models too.
-    let _lock = DiskStore::open(&state)?;
-    let mut personal = models.open(arguments.personal.run)?;
-    if let Some(samples) = &samples {
-        interchangeable(&personal.samples, samples)?;
-    }
-    personal.model.refresh(&architecture, params).map_err(PredictError::Misfit)?;
-    models.save(personal.run, &personal.to_bytes())?;
-    let (run, path) = (personal.run.to_string(), models.path(personal.run));
-    let line = if arguments.json {
-        json!({ "event": "refreshed", "run": run, "path": path }).to_string()
-    } else {
-        format!("the personal model {} stands on the new global model", path.display())
-    };
-    writeln!(io::stdout(), "{line}").map_err(CliError::Output)
 }
 
 fn rows(comparison: &Comparison) -> [(&'static str, &'static str, Scores); 3] {

@@ -1,4 +1,4 @@
-//! What happens while the client takes part, as a line for people or for programs.
+//! Events of `join`, as lines for people or JSON for programs.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,66 +12,66 @@ use shared::identity::PublicKey;
 use shared::message::{Purpose, Verdict};
 
 use super::status::Status;
-use super::{clock, terminal};
+use super::{log, terminal};
 use crate::driver::Notice;
 use crate::failure::Failure;
 use crate::session::SessionEnd;
 
-/// Something worth a line.
+/// An event.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The client starts.
     Started {
-        /// Who it is.
+        /// Its id.
         client: ClientId,
-        /// What its samples were found in.
+        /// The format of its samples.
         format: Format,
-        /// What was left out when they were read.
+        /// The samples that were skipped as unusable.
         skipped: Skipped,
-        /// Its training samples.
+        /// Number of its training samples.
         samples: usize,
         /// Shape of one sample.
         shape: Vec<usize>,
-        /// What it trains on: `cpu` or `cuda`.
+        /// The processor that it trains on: `cpu` or `cuda`.
         device: &'static str,
-        /// Threads that train.
+        /// Number of threads that train.
         threads: usize,
         /// Its state directory.
         state: PathBuf,
     },
     /// The first attempt to connect begins.
     Connecting {
-        /// Where to.
+        /// The server's address.
         server: String,
     },
     /// A server is trusted from now on.
     Pinned {
         /// Its key.
         key: PublicKey,
-        /// Where that is remembered.
+        /// The file that stores it.
         path: PathBuf,
     },
-    /// The driver has something to say.
+    /// A notice of the driver.
     Notice(Notice),
     /// The user asked to stop.
     Stopping,
-    /// It is over.
+    /// The session ended.
     Ended(SessionEnd),
 }
 
-/// Where events go.
+/// The destination of events.
 #[derive(Clone, Debug)]
 pub(super) enum Output {
     /// Standard error, a line with its time per event.
     Lines,
-    /// Standard error, where a person sees what lasts, and below it what the client does now.
+    /// Standard error on a terminal: lines that stay, and a status line below them.
     Screen(Arc<Mutex<Status>>),
     /// Standard output, one JSON object per line.
     Json,
 }
 
 impl Output {
-    /// What suits the arguments and the terminal.
+    /// The output that suits the arguments and the terminal.
     pub(super) fn new(json: bool) -> Self {
         if json {
             Self::Json
@@ -83,28 +83,28 @@ impl Output {
         }
     }
 
-    /// How often training's progress is worth an event.
+    /// The interval of progress notices; `None` if they are not shown.
     pub(super) fn progress(&self) -> Option<Duration> {
         matches!(self, Self::Screen(_)).then_some(Duration::from_millis(200))
     }
 
-    /// Prints an event. Nobody may be listening any more; that is no reason to stop training.
+    /// Prints an event. Errors are ignored: training goes on without a reader.
     pub(super) fn show(&self, event: &Event) {
         match self {
             Self::Lines => {
                 for line in lines(event) {
-                    let _ = writeln!(io::stderr(), "{} {}", clock::stamp(), printable(&line));
+                    let _ = writeln!(io::stderr(), "{} {}", log::timestamp(), printable(&line));
                 }
             }
             Self::Screen(status) => {
                 let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
                     Event::Connecting { server } => status.connecting(server),
-                    Event::Notice(notice) => status.hear(notice),
+                    Event::Notice(notice) => status.handle(notice),
                     Event::Ended(_) => status.over(),
                     Event::Started { .. } | Event::Pinned { .. } | Event::Stopping => {}
                 }
-                // What the status says need not be said twice.
+                // The status line already shows these.
                 if !matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. })) {
                     for line in lines(event) {
                         terminal::print(&printable(&line));
@@ -122,20 +122,20 @@ impl Output {
     }
 }
 
-/// A line without what would steer a terminal: much of the text comes from the server.
+/// A line without control characters, which could steer a terminal: much of the text comes from the server.
 pub(super) fn printable(line: &str) -> String {
     line.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// What is said of an event; nothing of those that are for the screen alone.
+/// The lines of an event; none for events that only the status line shows.
 fn lines(event: &Event) -> Vec<String> {
     let line = match event {
         Event::Notice(Notice::Receiving { .. } | Notice::Progress(_) | Notice::Alive) => return Vec::new(),
-        // The key is compared by eye, and copied.
+        // The key has a line of its own, to be compared and copied.
         Event::Pinned { key, path } => {
             return vec![
                 format!(
-                    "trusting only this server from now on (kept in {}); its key, to be compared with what the \
+                    "trusting only this server from now on (stored in {}); compare its key with the one that the \
                      aggregator prints:",
                     path.display()
                 ),
@@ -163,7 +163,7 @@ fn lines(event: &Event) -> Vec<String> {
     vec![line]
 }
 
-/// What is said of samples that were left out.
+/// The line about samples that were skipped.
 pub(super) fn left_out(skipped: &Skipped) -> Option<String> {
     let words = skipped.in_words("sample")?;
     Some(format!("left out, since they cannot be used: {words}"))
@@ -219,12 +219,12 @@ fn notice_text(notice: &Notice) -> String {
         Notice::Ineligible { round, reason } => format!("round {round}: not now: {reason}"),
         Notice::NoRoom { round, reason } => {
             format!(
-                "round {round}: done, and there is no room to keep what it gave: {reason}; it stays in memory until there is"
+                "round {round}: the disk is full, so the update stays in memory: {reason}; saving is retried"
             )
         }
         Notice::NoRoomForState { round, reason } => {
             format!(
-                "round {round}: settled, and there is no room to put its state away: {reason}; tried again until there is"
+                "round {round}: the disk is full, so the client state stays in the outbox: {reason}; moving it is retried"
             )
         }
         Notice::Failed { round, failure: Failure { blame, reason, .. } } => {
@@ -240,7 +240,7 @@ fn notice_text(notice: &Notice) -> String {
     }
 }
 
-/// The event for programs; nothing of those that are for the screen alone.
+/// The event as JSON; none for events that only the status line shows.
 fn object(event: &Event) -> Option<Value> {
     Some(match event {
         Event::Started { client, format, skipped, samples, shape, device, threads, state } => json!({

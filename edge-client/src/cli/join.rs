@@ -8,14 +8,14 @@ use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registr
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::arguments::{JoinArguments, state_directory};
+use super::arguments::JoinArguments;
 use super::device;
 use super::error::CliError;
 use super::event::{Event, Output};
 use super::server::{Server, take_ticket};
 use super::signals::Signals;
 use super::summary::Summary;
-use super::systemd::Supervised;
+use super::systemd::Systemd;
 use super::terminal;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
@@ -29,25 +29,25 @@ use crate::task::TestSamples;
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed(memory::Heaps::One);
     let output = Output::new(arguments.json);
-    // Before anything is created without it.
-    let state = state_directory(arguments.state.as_ref());
+    // The ticket leaves the list of processes first.
+    let state = arguments.state.directory();
     if let Ok(state) = &state {
         take_ticket(arguments, state)?;
     }
     let (format, options, data) = samples(arguments).map_err(|problem| or_unlabelled(problem, arguments))?;
     let skipped = data.skipped().clone();
-    // What reading the data has freed: nothing as large follows before the first round.
+    // Reading the data has freed large buffers, which are not needed before the first round.
     memory::give_back();
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state?)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = threads(arguments);
-    let mut supervised = Supervised::new();
+    let mut systemd = Systemd::new();
     let participant = Participant {
         client: store.client(),
         data,
         skipped: skipped.count as u64,
-        tests: if arguments.unlabelled {
+        tests: if arguments.reading.unlabelled {
             TestSamples::none()
         } else {
             tests(format, arguments.samples.data.clone(), options)
@@ -56,8 +56,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         backend: device::best(),
         pool: TrainPool::single(threads)?,
         at_rest: memory::give_back,
-        progress: output.progress().or(supervised.progress()),
-        alive: supervised.alive(),
+        progress: output.progress().or(systemd.progress()),
+        alive: systemd.alive(),
     };
     let started = Event::Started {
         client: participant.client,
@@ -81,11 +81,11 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
             Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
         output.show(&started);
         let addresses = server.addresses.join(" or ");
-        supervised.ready(&addresses);
+        systemd.ready(&addresses);
         output.show(&Event::Connecting { server: addresses });
-        take_part(participant, connector, store, server, signals, &output, supervised).await
+        take_part(participant, connector, store, server, signals, &output, systemd).await
     });
-    // What has to be finished was waited for. The system's search for a name cannot be ended, and nobody waits for it.
+    // The driver has finished. Only a name lookup by the system may still run, which cannot be cancelled.
     runtime.shutdown_background();
     if result.is_err() {
         terminal::status("");
@@ -114,18 +114,13 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
 /// The device's training samples, their format, and how they are read.
 fn samples(arguments: &JoinArguments) -> Result<(Format, ReadOptions, Dataset), DataError> {
     let directory = &arguments.samples.data;
-    let options = ReadOptions {
-        shape: arguments.shape.as_ref().map(|shape| shape.0.clone()),
-        labels: (!arguments.unlabelled).then(|| arguments.classes.clone()),
-        column: arguments.samples.label.clone(),
-        on_error: arguments.samples.on_error.into(),
-    };
+    let options = arguments.reading.options(&arguments.samples.label, arguments.samples.on_error);
     let (format, data) = registry::read(directory, Split::Train, &options)?;
     options.check_shape(directory, &data)?;
     Ok((format, options, data))
 }
 
-/// The error of a device whose samples could not be read, which names the way of those that lack nothing but labels.
+/// The error of a device whose samples cannot be read. Names `--unlabelled` if only the labels are missing.
 fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> CliError {
     // Images outside class folders are only found by a reader without labels.
     let unsorted = || {
@@ -133,13 +128,13 @@ fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> CliError {
         matches!(problem, DataError::Unclear { .. })
             && registry::detect(&arguments.samples.data, Split::Train, &options).is_ok()
     };
-    if !arguments.unlabelled && (problem.lacks_labels() || unsorted()) {
+    if !arguments.reading.unlabelled && (problem.lacks_labels() || unsorted()) {
         return CliError::NoLabels(problem);
     }
     CliError::Data(problem)
 }
 
-/// The device's test samples: the test split beside its training samples, if there is one of the same format.
+/// The test split beside the device's training samples, if it has one of the same format.
 fn tests(format: Format, folder: PathBuf, options: ReadOptions) -> TestSamples {
     TestSamples::new(move || {
         if !format.is_in(&folder, Split::Test)? {
@@ -153,7 +148,7 @@ fn tests(format: Format, folder: PathBuf, options: ReadOptions) -> TestSamples {
     })
 }
 
-/// Takes part until the run is over or the user asks to stop; asked a second time, gives up at once.
+/// Takes part until the run is over or the user asks to stop; a second request ends it at once.
 async fn take_part(
     participant: Participant,
     connector: QuicConnector,
@@ -161,22 +156,22 @@ async fn take_part(
     mut server: Server,
     mut signals: Signals,
     output: &Output,
-    mut supervised: Supervised,
+    mut systemd: Systemd,
 ) -> Result<(SessionEnd, Summary), CliError> {
     let (stop, stopped) = watch::channel(false);
     let mut summary = Summary::default();
     let mut unpinned = None;
     let result = {
         let mut notice = |notice: Notice| {
-            supervised.hear(&notice);
+            systemd.handle(&notice);
             if matches!(notice, Notice::Alive) {
                 return;
             }
             summary.handle(&notice);
             output.show(&Event::Notice(notice.clone()));
-            if let Err(error) = server.hear(&notice) {
+            if let Err(error) = server.handle(&notice) {
                 unpinned = Some(error);
-                // Nobody is to train for a server that might be another one after the next restart.
+                // Without the stored key, another server could be trusted after the next restart.
                 stop.send_replace(true);
             }
         };
@@ -188,7 +183,7 @@ async fn take_part(
                     if stop.send_replace(true) {
                         return Err(CliError::Interrupted);
                     }
-                    Supervised::stopping();
+                    Systemd::stopping();
                     output.show(&Event::Stopping);
                 }
             }

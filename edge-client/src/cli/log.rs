@@ -1,13 +1,15 @@
-//! The log on standard error: for those who look for a fault.
+//! The log on standard error, for debugging.
 
 use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use super::terminal::Log;
 
-/// Starts the log: what `verbose` asks for, else what the environment asks for, else warnings.
+/// Starts the log at the level of `verbose`, or else of `RUST_LOG`, or else with warnings.
 pub(super) fn start(verbose: u8) {
     let filter = match verbose {
         0 => EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy(),
@@ -15,10 +17,19 @@ pub(super) fn start(verbose: u8) {
         2 => EnvFilter::new("info,edge_client=debug"),
         _ => EnvFilter::new("trace"),
     };
-    // It fails if there is a log already, as in a program that calls this one as a library: then that one serves.
+    // Fails if the process has a log already, as a program that uses this library: then that one is used.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Log)
         .with_ansi(io::stderr().is_terminal())
         .try_init();
+}
+
+/// The time in UTC, to the second: `2026-03-01T12:30:59Z`.
+pub(super) fn timestamp() -> String {
+    let mut time = String::new();
+    // Writing to a string never fails.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    let seconds = time.find(['.', 'Z']).unwrap_or(time.len());
+    format!("{}Z", &time[..seconds])
 }

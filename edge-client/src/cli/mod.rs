@@ -1,11 +1,10 @@
 //! The command line: arguments in, events and exit code out.
 //!
-//! Signals, the terminal and the process's exit code are dealt with here and nowhere else in the crate.
-//! Results that a program may read go to standard output, all else to standard error.
+//! Only this folder handles signals, the terminal and the exit code. Results that a program may read go to standard output,
+//! everything else to standard error.
 
 mod arguments;
 mod bench;
-mod clock;
 mod completions;
 mod device;
 mod doctor;
@@ -16,6 +15,7 @@ mod join;
 mod log;
 mod parse;
 mod predict;
+mod rebase;
 mod samples;
 mod server;
 mod signals;
@@ -27,19 +27,19 @@ mod ticket;
 
 pub use arguments::{
     Arguments, BenchArguments, Command, DoctorArguments, EvaluateArguments, JoinArguments, PersonalArguments,
-    PredictArguments, RefreshArguments,
+    PredictArguments, ReadArguments, RebaseArguments, StateArguments,
 };
 pub use error::{CliError, Exit};
 pub use summary::Setback;
 
-/// Carries out what the arguments say.
+/// Runs the command of the arguments.
 pub fn run(arguments: &Arguments) -> Result<(), CliError> {
     log::start(arguments.verbose);
     match &arguments.command {
         Command::Join(join) => join::run(join),
         Command::Predict(predict) => predict::run(predict),
-        Command::Evaluate(evaluate) => evaluate::evaluate(evaluate),
-        Command::Refresh(refresh) => evaluate::refresh(refresh),
+        Command::Evaluate(evaluate) => evaluate::run(evaluate),
+        Command::Rebase(rebase) => rebase::run(rebase),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(bench) => bench::run(bench),
         Command::Completions { shell } => completions::completions(*shell),

@@ -1,4 +1,4 @@
-//! How values are written on the command line, and what is said of those that make no sense.
+//! Parsers for values on the command line.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a number of seconds from 0.001 to 3600".to_owned())
 }
 
-/// Checks the form alone; whether the host exists is found out when connecting.
+/// Checks the syntax; connecting shows whether the host exists.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
     if let Some((scheme, rest)) = text.split_once("://") {
         let place = rest.split('/').next().unwrap_or_default();
@@ -52,12 +52,12 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// The largest batch that is measured.
-const MOST_SAMPLES: usize = 1 << 16;
+/// The largest batch that can be measured.
+const MAX_BATCH: usize = 1 << 16;
 
 pub(super) fn samples(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_SAMPLES);
-    number.ok_or_else(|| format!("give a whole number, at least 1 and at most {MOST_SAMPLES}"))
+    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MAX_BATCH);
+    number.ok_or_else(|| format!("give a whole number, at least 1 and at most {MAX_BATCH}"))
 }
 
 pub(super) fn limit(text: &str) -> Result<NonZeroUsize, String> {
@@ -73,14 +73,14 @@ pub(super) fn server_key(text: &str) -> Result<PublicKey, String> {
     text.parse().map_err(|error| format!("{error}; this text has {} characters", text.chars().count()))
 }
 
-/// Where to, as it is given on the command line.
+/// The server, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A ticket: a server's addresses, its key, and what lets this device in.
+    /// A ticket: a server's addresses, its key, and a secret that admits this device.
     Ticket(Box<Ticket>),
     /// `HOST:PORT` or `IP:PORT`.
     Address(String),
-    /// What should be a ticket and is none. Said later: clap would print it, and most of it is a secret.
+    /// A mistyped ticket. Reported later: clap would print it, and most of it is a secret.
     Mistyped(ParseTicketError),
 }
 
@@ -88,7 +88,7 @@ pub(super) fn target(text: &str) -> Result<Target, String> {
     match text.parse::<Ticket>() {
         Ok(ticket) => Ok(Target::Ticket(Box::new(ticket))),
         Err(ParseTicketError::Other) => parse_address(text).map(Target::Address),
-        // Perhaps a host of such a name.
+        // It may be the name of a host.
         Err(error) => Ok(parse_address(text).map_or(Target::Mistyped(error), Target::Address)),
     }
 }

@@ -1,7 +1,6 @@
-//! Which samples a command reads, and how.
+//! Arguments that name samples, and reading them.
 
 use std::path::PathBuf;
-
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum, ValueHint};
@@ -12,7 +11,7 @@ use super::error::CliError;
 use super::event::{left_out, printable};
 use super::terminal;
 
-/// Where samples lie.
+/// The samples of a command.
 #[derive(Clone, Debug, Args)]
 pub struct SampleArguments {
     /// Directory of the samples, in any of the formats that --help lists
@@ -27,7 +26,7 @@ pub struct SampleArguments {
 }
 
 impl SampleArguments {
-    /// Reads a split for a model of so many classes, whose file may say what its samples are.
+    /// Reads a split for a model of `classes` classes. `spec` describes the samples, if the model's file does.
     pub(super) fn load(
         &self,
         split: Split,
@@ -47,7 +46,7 @@ impl SampleArguments {
     }
 }
 
-/// The error of a command that has a `way` to the samples of the split that is there.
+/// The error of a command for which `way` names the option that uses the other split.
 pub(super) fn or_by(way: &'static str) -> impl FnOnce(DataError) -> CliError {
     move |problem| match problem {
         DataError::OtherSplit { .. } => CliError::OtherSplit { problem, way },
@@ -58,9 +57,9 @@ pub(super) fn or_by(way: &'static str) -> impl FnOnce(DataError) -> CliError {
 /// What to do about a sample that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Unusable {
-    /// Say what is wrong and end.
+    /// End with an error.
     Stop,
-    /// Leave it out, and say how many were.
+    /// Leave it out, and report how many were.
     Skip,
 }
 
@@ -73,7 +72,7 @@ impl From<Unusable> for OnError {
     }
 }
 
-/// Classes as a number of them or as their names.
+/// Classes, by number or by their names.
 pub(super) fn classes(text: &str) -> Result<Labels, String> {
     if let Ok(number) = text.parse::<i64>() {
         return match number {

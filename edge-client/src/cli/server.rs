@@ -1,4 +1,4 @@
-//! Which server `join` joins: that of a ticket, that of an address, or the one that this device belongs to.
+//! The server that `join` joins: from a ticket, an address, or the state directory.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::driver::Notice;
 use crate::store::{DiskStore, KnownServer, ServerFile, StoreError};
 use crate::trust::Trust;
 
-/// The server that is joined, and what is remembered of it.
+/// The server to join, and what is stored about it.
 pub(super) struct Server {
     file: ServerFile,
-    /// What the file says, as far as it is known.
+    /// The content of the file.
     remembered: Option<KnownServer>,
-    /// Where to try.
+    /// The addresses to try.
     pub(super) addresses: Vec<String>,
-    /// Whom to believe.
+    /// The trusted key.
     pub(super) trust: Trust,
     output: Output,
 }
@@ -31,8 +31,8 @@ impl Server {
     pub(super) fn new(file: ServerFile, arguments: &JoinArguments, output: Output) -> Result<Self, CliError> {
         let (remembered, addresses, trusted) = match &arguments.server {
             Some(Target::Address(address)) => {
-                // What the user gives replaces what is remembered, whatever that is, once a server has proved it; but for a key
-                // that the server itself has replaced since, which stands in a file of settings, say.
+                // A key among the arguments replaces the stored one, once a server has proved it; except a key that the server
+                // itself has replaced since, which may still stand in a file of settings.
                 let remembered = match (file.load(), arguments.server_key) {
                     (Ok(server), Some(given)) => server.filter(|server| server.has_had(given)),
                     (Err(_), Some(_)) => None,
@@ -53,16 +53,16 @@ impl Server {
         Ok(Self { file, remembered, addresses, trust: Trust::new(trusted), output })
     }
 
-    /// What lets this device in, if it is not in yet.
+    /// The ticket's secret, until it is redeemed.
     pub(super) fn ticket(&self) -> Option<TicketSecret> {
         self.remembered.as_ref().and_then(KnownServer::secret)
     }
 
-    /// Remembers what a notice says of the server.
-    pub(super) fn hear(&mut self, notice: &Notice) -> Result<(), StoreError> {
+    /// Stores what a notice says about the server.
+    pub(super) fn handle(&mut self, notice: &Notice) -> Result<(), StoreError> {
         match notice {
             Notice::Connected { .. } => self.connected(),
-            // It knows this device from now on, even if the device has to wait.
+            // The server knows this device from now on, even if the device has to wait for approval.
             Notice::Joined { .. } | Notice::TurnedBack { .. } => {
                 match self.remembered.clone().filter(|server| server.secret().is_some()) {
                     Some(server) => self.remember(server.redeemed()),
@@ -109,14 +109,13 @@ impl Server {
     }
 }
 
-/// Remembers the ticket that the arguments give, if they give one, in the state directory `state`: from then on this
-/// device needs it no more, whatever happens next.
+/// Stores the ticket of the arguments, if there is one, in the state directory `state`. From then on it is not needed again.
 pub(super) fn take_ticket(arguments: &JoinArguments, state: &Path) -> Result<(), CliError> {
     let Some(ticket) = ticket::given(arguments.server.as_ref(), arguments.ticket_file.as_deref())? else {
         return Ok(());
     };
     let file = DiskStore::open(state)?.server();
-    // A service that is started with its ticket again and again belongs to the server already, whose key may be another now.
+    // A service may be started with the same ticket every time. It already belongs to the server, which may have a new key.
     if !matches!(file.load(), Ok(Some(server)) if server.has_taken(&ticket)) {
         file.save(&KnownServer::from(ticket.clone()))?;
     }

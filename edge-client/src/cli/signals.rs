@@ -1,4 +1,4 @@
-//! Requests to stop: Ctrl-C and, where there is such a thing, SIGTERM.
+//! Requests to stop: Ctrl-C and, on Unix, SIGTERM.
 
 use std::io;
 
@@ -21,7 +21,7 @@ impl Signals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Nothing is taken over before the first wait.
+    /// The handler is installed at the first wait.
     #[cfg(not(unix))]
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {})
@@ -36,7 +36,7 @@ impl Signals {
         }
         #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
-            // Without signals there are no requests.
+            // Without signals there is no request to stop.
             std::future::pending::<()>().await;
         }
     }

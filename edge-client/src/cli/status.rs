@@ -1,4 +1,4 @@
-//! What the client does now, in one line.
+//! The status line: what the client is doing now.
 
 use shared::message::{Progress, Purpose};
 
@@ -7,11 +7,11 @@ use crate::driver::Notice;
 /// Characters of a bar.
 const BAR: usize = 24;
 
-/// What the client does now.
+/// What the client is doing now.
 #[derive(Clone, Debug)]
 pub(super) struct Status {
     now: Now,
-    /// Epochs of a round in the run that was joined.
+    /// Epochs per round of the joined run.
     epochs: u64,
 }
 
@@ -34,7 +34,7 @@ enum Now {
     Personalising {
         round: u32,
     },
-    /// It is asked again in a while.
+    /// The server asks again later.
     Ineligible {
         round: u32,
         reason: String,
@@ -59,7 +59,7 @@ impl Status {
         self.now = Now::Over;
     }
 
-    pub(super) fn hear(&mut self, notice: &Notice) {
+    pub(super) fn handle(&mut self, notice: &Notice) {
         self.now = match notice {
             // Training goes on without a server.
             Notice::Connected { .. } | Notice::Disconnected { .. } if self.works() => {
@@ -76,7 +76,7 @@ impl Status {
                 }
                 Now::Waiting
             }
-            // The task of a newer round comes in while this one's is still trained.
+            // The task of a newer round may arrive while this one is trained.
             Notice::Receiving { .. } if self.works() => return,
             &Notice::Receiving { round, received, total } => Now::Receiving { round, received, total },
             &Notice::Training { round, work } => match work.purpose() {
@@ -99,12 +99,12 @@ impl Status {
         };
     }
 
-    /// Whether it does what it does with or without a server.
+    /// Whether it works on a task, which needs no connection.
     fn works(&self) -> bool {
         matches!(self.now, Now::Training(_) | Now::Testing { .. } | Now::Personalising { .. })
     }
 
-    /// The line; empty if there is nothing to say.
+    /// The line; empty if there is nothing to show.
     pub(super) fn line(&self) -> String {
         match &self.now {
             Now::Connecting { server } => format!("connecting to {server}"),
@@ -117,7 +117,7 @@ impl Status {
             Now::Training(Progress { round, done, total }) => {
                 let round = round.map(|round| format!("round {round}: ")).unwrap_or_default();
                 let bar = bar(*done, *total);
-                // Steps are shared out evenly among the epochs.
+                // All epochs have the same number of steps.
                 let epoch = (u128::from(*done) * u128::from(self.epochs)).checked_div((*total).into());
                 match epoch.filter(|_| self.epochs > 0) {
                     Some(ended) => {
@@ -221,7 +221,7 @@ mod tests {
             (lost(), "connecting to lab:4433"),
             (receipt, "waiting for a task"),
         ] {
-            status.hear(&notice);
+            status.handle(&notice);
             assert_eq!(status.line(), line, "{notice:?}");
         }
         status.over();

@@ -68,7 +68,7 @@ mod tests {
     use crate::failure::Blame;
 
     #[test]
-    fn nothing_is_when_every_round_was_in_vain() {
+    fn nothing_counts_if_every_round_failed() {
         let trained =
             Notice::Trained { round: 1, work: TaskKind::TRAIN, report: TrainReport::default(), bytes: 1 };
         let failure = Failure::new(Blame::Machine, "no space");
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(of(&[&failed, &failed]), no_space(2));
         assert_eq!(of(&[&failed, &trained, &receipt(Verdict::Accepted)]), None);
         assert_eq!(of(&[&trained, &failed]), None, "the update is on its way");
-        assert_eq!(of(&[&trained, &late]), None, "late is nobody's fault");
+        assert_eq!(of(&[&trained, &late]), None, "late is no fault of the device");
         assert_eq!(of(&[&trained, &rejected]), Some((1, not_in_cohort)));
         assert_eq!(of(&[&trained, &rejected, &failed]), no_space(2));
         assert_eq!(of(&[&trained, &rejected, &trained, &late]), None);

@@ -1,5 +1,5 @@
-//! What systemd is told, where it started the program as a service of type `notify`: that the client is ready, what it does
-//! (`systemctl status`), and that it gets on (`WatchdogSec=`). See `sd_notify(3)`.
+//! systemd, where it started the program as a service of type `notify`: readiness, the status line of `systemctl status`, and
+//! keep-alives for `WatchdogSec=`. See `sd_notify(3)`.
 
 use std::time::Duration;
 
@@ -10,83 +10,84 @@ use super::event::printable;
 use super::status::Status;
 use crate::driver::Notice;
 
-/// How often the progress of training is told.
+/// Interval of progress in the status line.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// A keep-alive is told so many times in the period after which the program counts as hanging.
+/// Keep-alives per watchdog period.
 const KEEP_ALIVES: u32 = 4;
 
-/// Whoever supervises the program; it hears nothing if there is nobody.
-pub(super) struct Supervised {
+/// The service manager; without one, nothing is sent.
+pub(super) struct Systemd {
     listens: bool,
     status: Status,
-    said: String,
+    sent: String,
 }
 
-impl Supervised {
-    /// As the environment says.
+impl Systemd {
+    /// As `NOTIFY_SOCKET` says.
     pub(super) fn new() -> Self {
         let listens = cfg!(unix) && std::env::var_os("NOTIFY_SOCKET").is_some();
-        Self { listens, status: Status::new(), said: String::new() }
+        Self { listens, status: Status::new(), sent: String::new() }
     }
 
-    /// How often training's progress is worth a notice.
+    /// The interval of progress notices.
     pub(super) fn progress(&self) -> Option<Duration> {
         self.listens.then_some(PROGRESS)
     }
 
-    /// How often a keep-alive is.
+    /// The interval of keep-alives.
     #[cfg(unix)]
     pub(super) fn alive(&self) -> Option<Duration> {
         let period = sd_notify::watchdog_enabled().filter(|_| self.listens)?;
         Some((period / KEEP_ALIVES).max(Duration::from_millis(1)))
     }
 
-    /// Never: nobody listens.
+    /// There is no service manager.
     #[cfg(not(unix))]
     pub(super) fn alive(&self) -> Option<Duration> {
         None
     }
 
-    /// The client has all that it needs, and connects.
+    /// The client is ready and connects.
     pub(super) fn ready(&mut self, server: &str) {
         self.status.connecting(server);
         #[cfg(unix)]
-        Self::tell(&[NotifyState::Ready]);
+        Self::send(&[NotifyState::Ready]);
         self.status();
     }
 
-    /// The driver has something to say.
-    pub(super) fn hear(&mut self, notice: &Notice) {
+    /// Handles a notice of the driver.
+    pub(super) fn handle(&mut self, notice: &Notice) {
         #[cfg(unix)]
         if matches!(notice, Notice::Alive) {
-            Self::tell(&[NotifyState::Watchdog]);
+            Self::send(&[NotifyState::Watchdog]);
         }
-        self.status.hear(notice);
+        self.status.handle(notice);
         self.status();
     }
 
     /// The client was asked to stop.
     pub(super) fn stopping() {
         #[cfg(unix)]
-        Self::tell(&[NotifyState::Stopping]);
+        Self::send(&[NotifyState::Stopping]);
     }
 
-    /// Tells what the client does, if that is news.
+    /// Sends the status line if it has changed.
     fn status(&mut self) {
         let line = printable(&self.status.line());
-        if self.listens && line != self.said {
+        if self.listens && line != self.sent {
             #[cfg(unix)]
-            Self::tell(&[NotifyState::Status(&line)]);
-            self.said = line;
+            Self::send(&[NotifyState::Status(&line)]);
+            self.sent = line;
         }
     }
 
-    /// Without anybody who supervises, nothing is told. Whoever does not listen restarts the program, which is at least as good as ending it here.
+    /// Sends a state, if there is a service manager. If it cannot be reached it restarts the program, which is at least as good as
+    /// ending it here.
     #[cfg(unix)]
-    fn tell(state: &[NotifyState<'_>]) {
+    fn send(state: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(state) {
-            tracing::warn!("systemd cannot be told anything: {error}");
+            tracing::warn!("systemd cannot be notified: {error}");
         }
     }
 }

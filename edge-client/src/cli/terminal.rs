@@ -1,20 +1,19 @@
-//! Standard error when it is a terminal: lines that stay, and below them one that is written over and over.
+//! The terminal on standard error: lines that stay, and a status line below them.
 //!
-//! Two control sequences are all that it takes, and every terminal of the last forty years has them: erase to
-//! the end of the line, and wrap or do not wrap long lines. There is one terminal, so its state is a static:
-//! the log and a panic write to it as well, and must not end up in the middle of the status.
+//! It needs two control sequences, which all terminals have: erase to the end of the line, and wrapping on or off. Its state is a
+//! static since there is one terminal, to which the log and panics write as well.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// The status on display; empty without one.
+/// The status line shown; empty without one.
 static STATUS: Mutex<String> = Mutex::new(String::new());
 
 const ERASE: &str = "\r\x1b[K";
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
-/// Is standard error a terminal that can write a line over?
+/// Whether standard error is a terminal that can erase a line.
 pub(super) fn is_there() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
 }
@@ -24,17 +23,17 @@ pub(super) fn print(line: &str) {
     above(&format!("{line}\n"));
 }
 
-/// Shows another status, or none.
+/// Replaces the status line; an empty one removes it.
 pub(super) fn status(line: &str) {
     let mut status = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
-    // Nobody may be looking any more; that is no reason to stop training.
+    // Errors are ignored: training goes on without a reader.
     if *status != line {
         line.clone_into(&mut status);
         let _ = io::stderr().write_all(drawn(&status).as_bytes());
     }
 }
 
-/// From now on a panic begins on a line of its own.
+/// Makes panics begin on a line of their own.
 pub(super) fn take_panics() {
     let printed = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -49,7 +48,7 @@ fn above(text: &str) {
     let _ = io::stderr().write_all(over(&status, text).as_bytes());
 }
 
-/// The text in place of the status, and the status again below it.
+/// The text in place of the status line, and the status line again below it.
 fn over(status: &str, text: &str) -> String {
     if status.is_empty() { text.to_owned() } else { format!("{ERASE}{text}{}", drawn(status)) }
 }
@@ -58,7 +57,7 @@ fn drawn(status: &str) -> String {
     if status.is_empty() { ERASE.to_owned() } else { format!("{ERASE}{NO_WRAP}{status}{WRAP}") }
 }
 
-/// Standard error for the log, whose lines come whole.
+/// Standard error for the log, which writes whole lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Log;
 

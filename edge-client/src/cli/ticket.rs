@@ -1,5 +1,5 @@
-//! A ticket among the arguments, in a file or on standard input; and out of the list of processes, which every user of
-//! the system can read.
+//! Tickets: read from the arguments, a file or standard input, and hidden from the list of processes, which every user of the
+//! system can read.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
@@ -10,10 +10,10 @@ use shared::ticket::Ticket;
 use super::error::CliError;
 use super::parse::Target;
 
-/// More than any file with a ticket has.
+/// Limit for a file with a ticket.
 const MAX_FILE: u64 = 64 << 10;
 
-/// The ticket that the arguments give, if they give one.
+/// The ticket of the arguments, if there is one.
 pub(super) fn given(server: Option<&Target>, file: Option<&Path>) -> Result<Option<Ticket>, CliError> {
     Ok(match (server, file) {
         (_, Some(path)) => Some(read(path)?),
@@ -23,7 +23,7 @@ pub(super) fn given(server: Option<&Target>, file: Option<&Path>) -> Result<Opti
     })
 }
 
-/// The ticket in a file, or on standard input: its first line where a person types it, who need not end the input.
+/// Reads a ticket from a file or standard input; on a terminal, one line.
 fn read(path: &Path) -> Result<Ticket, CliError> {
     let unreadable = |error: io::Error| CliError::TicketFile { path: path.to_path_buf(), error };
     let mut text = String::new();
@@ -32,7 +32,7 @@ fn read(path: &Path) -> Result<Ticket, CliError> {
             .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text))
             .map_err(unreadable)?;
     } else if io::stdin().is_terminal() {
-        // Nobody may be there to be asked.
+        // Without standard error there is no prompt.
         let _ = write!(io::stderr(), "ticket: ");
         io::stdin().read_line(&mut text).map_err(unreadable)?;
     } else {
@@ -41,16 +41,15 @@ fn read(path: &Path) -> Result<Ticket, CliError> {
     text.parse().map_err(|problem| CliError::Ticket { path: path.to_path_buf(), problem })
 }
 
-/// Starts this program anew, in the same process, without a ticket that it has no more use for. Where that is not
-/// possible it goes on as it is.
+/// Restarts this program, in the same process, without a ticket that it no longer needs. If that is not possible, it goes on.
 pub(super) fn leave_out(ticket: &Ticket) {
-    anew(ticket, |_| Ok(()));
+    restart(ticket, |_| Ok(()));
 }
 
-/// The same with a ticket that it still needs, which it reads from standard input then.
+/// Restarts this program with the ticket on standard input, for a command that still needs it.
 pub(super) fn hand_over(ticket: &Ticket) {
-    anew(ticket, |command| {
-        // A pipe takes more than the longest ticket before anybody reads.
+    restart(ticket, |command| {
+        // The longest ticket fits into the buffer of a pipe.
         let (reader, mut writer) = io::pipe()?;
         writer.write_all(ticket.to_string().as_bytes())?;
         command.args(["--ticket-file", "-"]).stdin(reader);
@@ -59,7 +58,7 @@ pub(super) fn hand_over(ticket: &Ticket) {
 }
 
 #[cfg(unix)]
-fn anew(ticket: &Ticket, change: impl FnOnce(&mut Command) -> io::Result<()>) {
+fn restart(ticket: &Ticket, change: impl FnOnce(&mut Command) -> io::Result<()>) {
     use std::ffi::{OsStr, OsString};
     use std::os::unix::process::CommandExt as _;
 
@@ -74,7 +73,7 @@ fn anew(ticket: &Ticket, change: impl FnOnce(&mut Command) -> io::Result<()>) {
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg0(arguments.first().map_or(OsStr::new("edge-client"), |name| name));
-        // Nothing but the ticket can have stood after `--`, and options after it would be none.
+        // Only the ticket can follow `--`, and options that follow it would not be read as options.
         command.args(arguments.iter().skip(1).filter(|argument| !is_it(argument) && *argument != "--"));
         change(&mut command)?;
         Err::<std::convert::Infallible, _>(command.exec())
@@ -84,4 +83,4 @@ fn anew(ticket: &Ticket, change: impl FnOnce(&mut Command) -> io::Result<()>) {
 }
 
 #[cfg(not(unix))]
-fn anew(_: &Ticket, _: impl FnOnce(&mut Command) -> io::Result<()>) {}
+fn restart(_: &Ticket, _: impl FnOnce(&mut Command) -> io::Result<()>) {}

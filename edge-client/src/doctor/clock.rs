@@ -1,4 +1,4 @@
-//! The time of day. Joining a run does not depend on it; the times in logs do, and whoever reads them.
+//! The time of day. Joining a run does not need it, but the times in logs do.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,18 +9,18 @@ use crate::system::System;
 
 const SUBJECT: &str = "clock";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Nobody runs a program that is so old.
-const AGES: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
+/// A program older than this is not in use.
+const MAX_AGE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 const SET_IT: &str = "joining works all the same, but lines of logs have wrong times: have it set over the network \
                       (timedatectl set-ntp true), or by a battery-backed clock";
 
-/// Is it right, as far as that can be told without another one?
+/// Whether the clock is right, as far as that can be told without another clock.
 #[must_use]
 pub fn look_at(system: &System) -> Vec<Finding> {
     let time = format!("{} UTC", date(system.now));
     let finding = if system.built.is_some_and(|built| system.now + DAY < built) {
         Finding::warning(SUBJECT, format!("{time}, which is before this program was made"), SET_IT)
-    } else if system.built.is_some_and(|built| built + AGES < system.now) {
+    } else if system.built.is_some_and(|built| built + MAX_AGE < system.now) {
         Finding::warning(SUBJECT, format!("{time}, which is decades after this program was made"), SET_IT)
     } else if system.exists("run/systemd/timesync") && !system.exists("run/systemd/timesync/synchronized") {
         Finding::warning(
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_told_to_the_minute() {
+    fn dates_are_shown_to_the_minute() {
         assert_eq!(date(at(1_800_000_000)), "2027-01-15 08:00");
     }
 
@@ -61,11 +61,11 @@ mod tests {
         let (_root, mut system) = system(&[]);
         for (built, level) in [
             (system.now, Level::Ok),
-            // Somebody built it in another time zone, or with a clock of its own.
+            // It was built in another time zone, or on a machine with another clock.
             (system.now + DAY / 2, Level::Ok),
             (system.now + 2 * DAY, Level::Warning),
-            (system.now - AGES / 2, Level::Ok),
-            (system.now - 2 * AGES, Level::Warning),
+            (system.now - MAX_AGE / 2, Level::Ok),
+            (system.now - 2 * MAX_AGE, Level::Warning),
         ] {
             system.built = Some(built);
             assert_eq!(look_at(&system)[0].level, level, "{built:?}");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_nobody_has_set_is_told_of() {
+    fn a_clock_that_was_never_set_is_reported() {
         let (_root, quiet) = system(&[("run/systemd/timesync/other", "")]);
         let finding = &look_at(&quiet)[0];
         assert_eq!(finding.level, Level::Warning);

@@ -1,4 +1,4 @@
-//! The state directory: that there is room, and that what is written there lasts.
+//! The disk of the state directory: free space, and durable writes.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use super::{Finding, bytes};
 
 const SUBJECT: &str = "disk";
-/// An update of a small model, its successor, and what an algorithm keeps.
-const LEAST: u64 = 50_000_000;
-/// Enough for what devices usually train.
+/// Space for an update of a small model, its successor and client state.
+const MIN_FREE: u64 = 50_000_000;
+/// Enough for models that devices usually train.
 const ENOUGH: u64 = 500_000_000;
-/// What is written for a try.
-const TRY: usize = 1 << 20;
-/// A card that takes longer for it is worn out, or busy.
+/// Bytes of the file that is written as a test.
+const TEST_SIZE: usize = 1 << 20;
+/// A card that takes longer to write it is worn out or busy.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What a file system has left for this user.
+/// Free space of a file system for this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) bytes: u64,
-    /// None where the file system does not count files.
+    /// `None` if the file system does not limit the number of files.
     files: Option<u64>,
 }
 
-/// Looks at a state directory, which need not be there yet, and writes a file in it that is removed again.
+/// Checks a state directory, which may not exist yet, by writing a file there and removing it again.
 #[must_use]
 pub fn look_at(state: &Path) -> Vec<Finding> {
     let existing = existing(state);
@@ -35,14 +35,14 @@ pub fn look_at(state: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The directory, or the nearest one above it that is there.
+/// The directory, or its nearest existing ancestor.
 fn existing(directory: &Path) -> PathBuf {
-    // The place is relative to the current directory, where nothing else is left.
+    // A relative path without an existing ancestor is below the current directory.
     let above = directory.ancestors().find(|above| above.is_dir());
     above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
-/// What is left on the disk that holds a directory; `None` where that cannot be told.
+/// Free space on the disk of a directory; `None` if the system does not report it.
 #[cfg(unix)]
 pub(crate) fn room(directory: &Path) -> Option<Room> {
     let of = rustix::fs::statvfs(directory).ok()?;
@@ -65,22 +65,22 @@ fn enough(room: Room, directory: &Path) -> Finding {
             format!("{found}, but there is no room for another file (inodes)"),
             advice,
         ),
-        Room { bytes: 0..LEAST, .. } => Finding::problem(SUBJECT, found, advice),
-        Room { bytes: LEAST..ENOUGH, .. } => {
+        Room { bytes: 0..MIN_FREE, .. } => Finding::problem(SUBJECT, found, advice),
+        Room { bytes: MIN_FREE..ENOUGH, .. } => {
             Finding::warning(SUBJECT, format!("{found}: enough for small models alone"), advice)
         }
         Room { .. } => Finding::ok(SUBJECT, found),
     }
 }
 
-/// Writes a file, has it made durable, and removes it; how long that took.
+/// Writes a file, syncs it and removes it. Returns how long that took.
 fn try_out(directory: &Path) -> io::Result<Duration> {
     let path = directory.join(format!(".edge-client-doctor-{}", std::process::id()));
     let began = Instant::now();
     let mut file = File::options().write(true).create_new(true).open(&path)?;
-    // Without a name from here on: nothing is left, whatever ends this process.
+    // Without a name from here on, so that nothing is left if this process is killed.
     std::fs::remove_file(&path)?;
-    file.write_all(&vec![0x5a; TRY])?;
+    file.write_all(&vec![0x5a; TEST_SIZE])?;
     file.sync_all()?;
     Ok(began.elapsed())
 }
@@ -89,7 +89,7 @@ fn lasts(existing: &Path, state: &Path, tried: io::Result<Duration>) -> Finding 
     let place = existing.display();
     match tried {
         Err(error) => {
-            let made = if existing == state { "" } else { ", in which the state directory would be made" };
+            let made = if existing == state { "" } else { ", where the state directory would be created" };
             Finding::problem(
                 SUBJECT,
                 format!("nothing can be written to {place}{made}: {error}"),
@@ -100,15 +100,19 @@ fn lasts(existing: &Path, state: &Path, tried: io::Result<Duration>) -> Finding 
         Ok(took) if took > SLOW => Finding::warning(
             SUBJECT,
             format!(
-                "writing {} to {place} and waiting until it lasts took {:.1} s",
-                bytes(TRY as u64),
+                "writing {} to {place} and syncing it took {:.1} s",
+                bytes(TEST_SIZE as u64),
                 took.as_secs_f64()
             ),
             "a worn-out or very busy card: rounds end later, and it may fail soon; name another place with --state DIR",
         ),
         Ok(took) => Finding::ok(
             SUBJECT,
-            format!("{place} takes {} durably in {:.0} ms", bytes(TRY as u64), 1e3 * took.as_secs_f64()),
+            format!(
+                "{place} takes {} durably in {:.0} ms",
+                bytes(TEST_SIZE as u64),
+                1e3 * took.as_secs_f64()
+            ),
         ),
     }
 }
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_room_is_told_of() {
+    fn little_space_is_reported() {
         let level = |bytes, files| enough(Room { bytes, files }, Path::new("state")).level;
         assert_eq!(level(1_000_000_000, Some(5)), Level::Ok);
         assert_eq!(level(1_000_000_000, None), Level::Ok);
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_yet_is_tried_where_it_would_be_made() {
+    fn a_missing_directory_is_tested_where_it_would_be_created() {
         let here = tempfile::tempdir().unwrap();
         let state = here.path().join("not/yet");
         let findings = look_at(&state);
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_a_problem() {
+    fn an_unwritable_directory_is_a_problem() {
         let here = tempfile::tempdir().unwrap();
         // Even root makes no file where there is no directory.
         let gone = here.path().join("gone");

@@ -1,4 +1,4 @@
-//! What is free for training.
+//! Free memory for training.
 
 use super::{Finding, bytes};
 use crate::system::System;
@@ -6,27 +6,29 @@ use crate::system::memory::{Memory, limits_are_kept, memory};
 
 const SUBJECT: &str = "memory";
 /// Training the smallest networks takes about as much (`federation-lab idle`).
-const LEAST: u64 = 60_000_000;
-/// Enough for what devices usually train.
+const MIN_FREE: u64 = 60_000_000;
+/// Enough for models that devices usually train.
 const ENOUGH: u64 = 300_000_000;
 const ADVICE: &str =
     "close other programs, take a smaller model or smaller batches, or give the device swap space";
 
-/// What the system says is free, and how bad that is.
+/// The free memory, and whether memory limits are enforced.
 #[must_use]
 pub fn look_at(system: &System) -> Vec<Finding> {
     let Some(Memory { total, available, free }) = memory(system) else { return Vec::new() };
     let limited = if free < available { ", which is what a limit for this process leaves" } else { "" };
     let found = format!("{} of {} are free{limited}", bytes(free), bytes(total));
     let of_free = match free {
-        0..LEAST => Finding::problem(SUBJECT, found, ADVICE),
-        LEAST..ENOUGH => Finding::warning(SUBJECT, format!("{found}: enough for small models alone"), ADVICE),
+        0..MIN_FREE => Finding::problem(SUBJECT, found, ADVICE),
+        MIN_FREE..ENOUGH => {
+            Finding::warning(SUBJECT, format!("{found}: enough for small models alone"), ADVICE)
+        }
         _ => Finding::ok(SUBJECT, found),
     };
     std::iter::once(of_free).chain(limits(system)).collect()
 }
 
-/// Whether the service's limit, `MemoryMax`, is worth anything here. On a Raspberry Pi it is not, as the system comes.
+/// Whether the system enforces the service's limit, `MemoryMax`. By default a Raspberry Pi does not.
 fn limits(system: &System) -> Option<Finding> {
     (!limits_are_kept(system)).then(|| {
         Finding::warning(
@@ -52,14 +54,14 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_is_told_of() {
+    fn little_memory_is_reported() {
         assert_eq!(level(4_000_000, &[]), Level::Ok);
         assert_eq!(level(200_000, &[]), Level::Warning);
         assert_eq!(level(50_000, &[]), Level::Problem);
     }
 
     #[test]
-    fn limits_that_nobody_keeps_are_told_of() {
+    fn limits_that_are_not_enforced_are_reported() {
         let findings = |cmdline, controllers| {
             let files = [
                 ("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n"),
@@ -71,8 +73,8 @@ mod tests {
         let pi = "coherent_pool=1M cgroup_disable=memory root=/dev/mmcblk0p2\n";
         let told = findings(pi, "cpuset cpu io pids\n");
         assert_eq!((told.len(), told[1].subject, told[1].level), (2, "memory limit", Level::Warning));
-        let mended = "cgroup_disable=memory root=/dev/mmcblk0p2 cgroup_enable=memory cgroup_memory=1\n";
-        assert_eq!(findings(mended, "cpuset cpu io memory pids\n").len(), 1);
+        let enabled = "cgroup_disable=memory root=/dev/mmcblk0p2 cgroup_enable=memory cgroup_memory=1\n";
+        assert_eq!(findings(enabled, "cpuset cpu io memory pids\n").len(), 1);
         assert_eq!(
             findings("root=/dev/sda1\n", "cpuset cpu io pids\n").len(),
             1,

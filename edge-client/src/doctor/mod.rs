@@ -1,17 +1,17 @@
-//! Whether this device can take part, and what to do where it cannot.
+//! Diagnosis: whether this device can take part, and what to do if it cannot.
 //!
-//! | module | what is looked at |
+//! | module | checks |
 //! |---|---|
-//! | [`clock`] | the time of day, and whether anything keeps it right |
-//! | [`disk`] | room in the state directory, and that what is written there lasts |
-//! | [`memory`] | what is free for training |
+//! | [`clock`] | the time of day, and its synchronisation |
+//! | [`disk`] | free space for the state directory, and durable writes |
+//! | [`memory`] | free memory for training |
 //! | [`power`] | temperature, voltage, battery |
-//! | [`processor`] | what trains: cores, a GPU |
+//! | [`processor`] | the processors that train: cores, a GPU |
 //! | [`samples`] | the device's data |
-//! | [`server`] | whether the server answers, and what the network is like |
-//! | [`state`] | what is in the state directory: who this device is, and to which server it belongs |
+//! | [`server`] | whether the server answers, latency and datagram size |
+//! | [`state`] | the content of the state directory: the device's identity and its server |
 //!
-//! What the [system](crate::system) does not tell is no finding. Nothing is changed, but for a file that is written to the state
+//! What the [system](crate::system) does not report is no finding. Nothing is changed, except that a file is written to the state
 //! directory and removed again.
 
 pub mod clock;
@@ -27,28 +27,28 @@ use serde::Serialize;
 
 use crate::system::System;
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It is as it should be.
+    /// No problem.
     Ok,
-    /// The device can take part; it may be slow, or stop at some time.
+    /// The device can take part, but may be slow or stop.
     Warning,
     /// The device cannot take part.
     Problem,
 }
 
-/// Something that was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What: `clock`, `disk`, `memory`, ...
+    /// The subject: `clock`, `disk`, `memory`, ...
     pub subject: &'static str,
-    /// How it is.
+    /// The severity.
     pub level: Level,
     /// What was found, for people.
     pub found: String,
-    /// What to do about it; nothing where all is well.
+    /// What to do about it; `None` if there is no problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -67,7 +67,7 @@ impl Finding {
     }
 }
 
-/// All that the system alone can be asked for.
+/// All checks that need only the system.
 #[must_use]
 pub fn look_at(system: &System) -> Vec<Finding> {
     let mut findings = clock::look_at(system);
@@ -77,13 +77,13 @@ pub fn look_at(system: &System) -> Vec<Finding> {
     findings
 }
 
-/// The worst of them; all is well where there are none.
+/// The highest severity; [`Level::Ok`] without findings.
 #[must_use]
 pub fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
 }
 
-/// Bytes for people.
+/// A number of bytes, for people.
 fn bytes(count: u64) -> String {
     match count {
         0..10_000_000 => format!("{:.1} MB", count as f64 / 1e6),

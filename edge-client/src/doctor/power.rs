@@ -4,20 +4,20 @@ use super::Finding;
 use crate::system::System;
 use crate::system::power::{Zone, batteries, plugged_in, zones};
 
-/// Devices slow down from about here on.
+/// Devices start to slow down at about this temperature.
 const HOT: f64 = 80.0;
-/// Devices switch off not far above.
+/// Devices switch off not far above this temperature.
 const TOO_HOT: f64 = 95.0;
-/// A battery that is emptier than this does not last for a round.
+/// A battery with less charge does not last for a round.
 const EMPTY: u8 = 20;
 
-/// What the system tells of them, which may be nothing.
+/// The findings about those that the system reports.
 #[must_use]
 pub fn look_at(system: &System) -> Vec<Finding> {
     temperature(system).into_iter().chain(voltage(system)).chain(battery(system)).collect()
 }
 
-/// The hottest of the system's zones.
+/// The hottest thermal zone.
 fn temperature(system: &System) -> Option<Finding> {
     const SUBJECT: &str = "temperature";
     let zones = zones(system).into_iter();
@@ -31,7 +31,7 @@ fn temperature(system: &System) -> Option<Finding> {
     })
 }
 
-/// A Raspberry Pi's firmware says whether the voltage is too low now (bit 0) or was since the start (bit 16).
+/// A Raspberry Pi's firmware reports whether the voltage is too low now (bit 0) or was since the start (bit 16).
 fn voltage(system: &System) -> Option<Finding> {
     const SUBJECT: &str = "voltage";
     let text = system.read("sys/devices/platform/soc/soc:firmware/get_throttled")?;
@@ -56,7 +56,7 @@ fn battery(system: &System) -> Option<Finding> {
     if plugged_in(system) || !discharging {
         return Some(Finding::ok(SUBJECT, format!("{charge} %, plugged in")));
     }
-    // A run may ask for more charge, and says so then; by itself it keeps nobody out.
+    // A low battery alone keeps no device out; a run with a condition on the charge says so when it applies.
     let advice = match charge {
         0..EMPTY => "plug the device in: the battery does not last for a round of training",
         _ => "plug the device in: training empties a battery",
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn low_voltage_is_told_of_now_and_later() {
+    fn low_voltage_is_reported_now_and_later() {
         let says = |bits| only(&[("sys/devices/platform/soc/soc:firmware/get_throttled", bits)]);
         assert_eq!(says("0\n").level, Level::Ok);
         assert_eq!((says("50005\n").level, &says("50005\n").found[..]), (Level::Warning, "too low"));

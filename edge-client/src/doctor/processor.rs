@@ -1,4 +1,4 @@
-//! What trains: the processor's cores, or a GPU.
+//! The processors that train: cores, or a GPU.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +10,7 @@ use crate::system::System;
 /// Files that NVIDIA's drivers make, on servers and on Jetsons.
 const NVIDIA: [&str; 4] = ["proc/driver/nvidia/version", "dev/nvidia0", "dev/nvhost-gpu", "sys/module/nvgpu"];
 
-/// Both of them.
+/// The findings about both.
 #[must_use]
 pub fn look_at(system: &System) -> Vec<Finding> {
     let answer = cfg!(feature = "cuda").then(|| Backend::cuda().map(drop).map_err(|error| error.to_string()));
@@ -19,7 +19,7 @@ pub fn look_at(system: &System) -> Vec<Finding> {
 
 fn cores(system: &System) -> Finding {
     let count = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    // On ARM a board says what it is, and its processor does not.
+    // On ARM, the board reports its model and the processor does not.
     let board = system.read("proc/device-tree/model").map(|text| text.trim_end_matches('\0').to_owned());
     let model = board.or_else(|| {
         let text = system.read("proc/cpuinfo")?;
@@ -30,7 +30,7 @@ fn cores(system: &System) -> Finding {
     Finding::ok("processor", format!("{count} threads, {}{model}", std::env::consts::ARCH))
 }
 
-/// What CUDA answers, if this program was built for it, against what there is.
+/// Compares `answer`, that of CUDA if this program was built for it, with the GPU that the system has.
 fn gpu(system: &System, answer: Option<Result<(), String>>) -> Finding {
     const SUBJECT: &str = "gpu";
     let there = NVIDIA.iter().any(|path| system.exists(path));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_not_used_is_told_of() {
+    fn an_unused_gpu_is_reported() {
         let (_none, without) = system(&[]);
         let (_some, with) = system(&[("dev/nvhost-gpu", "")]);
         let fails = || Some(Err("no driver".to_owned()));

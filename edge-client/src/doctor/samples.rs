@@ -1,4 +1,4 @@
-//! The device's data.
+//! The device's samples.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Spl
 use super::Finding;
 
 const SUBJECT: &str = "data";
-/// Classes that are named, of those that are not there.
-const NAMED: usize = 5;
+/// Number of missing classes that are named.
+const MAX_NAMED: usize = 5;
 
 /// Reads the training samples as `edge-client join` would with these options, and describes them.
 #[must_use]
@@ -28,7 +28,7 @@ pub fn look_at(folder: &Path, options: &ReadOptions) -> Vec<Finding> {
 }
 
 fn unusable(folder: &Path, error: &DataError) -> Finding {
-    // The error says what is to be done about the files; these are the ways to say it to the program.
+    // The error says what is wrong with the files; these are the options of the program about them.
     let advice = format!(
         "edge-client join --help lists the formats, and the options --classes, --shape, --label and --unlabelled; this user must \
          be able to read {}",
@@ -45,16 +45,18 @@ fn unreadable(data: &Dataset, on_error: OnError) -> Option<Finding> {
     let skipped = data.skipped();
     let what = format!("not to be used: {}", skipped.in_words("sample")?);
     Some(match on_error {
-        OnError::Skip => Finding::warning(SUBJECT, what, "mend or remove them; they are left out until then"),
+        OnError::Skip => {
+            Finding::warning(SUBJECT, what, "repair or remove them; until then they are left out")
+        }
         OnError::Stop => Finding::problem(
             SUBJECT,
             what,
-            "mend or remove them, or join with --on-error skip, which leaves them out",
+            "repair or remove them, or join with --on-error skip, which leaves them out",
         ),
     })
 }
 
-/// Samples of few of the classes are what federated learning is for; samples of a single one are worth a word.
+/// The classes of the samples. Few classes are normal in federated learning; a single one is a warning.
 fn classes(data: &Dataset, labels: &Labels) -> Option<Finding> {
     let counts = data.histogram();
     let there = counts.iter().filter(|count| **count > 0).count();
@@ -74,8 +76,8 @@ fn classes(data: &Dataset, labels: &Labels) -> Option<Finding> {
         )),
         _ if missing.is_empty() => Some(Finding::ok(SUBJECT, of)),
         _ => {
-            let more = if missing.len() > NAMED { ", ..." } else { "" };
-            let some = missing.get(..NAMED).unwrap_or(&missing).join(", ");
+            let more = if missing.len() > MAX_NAMED { ", ..." } else { "" };
+            let some = missing.get(..MAX_NAMED).unwrap_or(&missing).join(", ");
             Some(Finding::ok(SUBJECT, format!("{of}; none of {some}{more}")))
         }
     }

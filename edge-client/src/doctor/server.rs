@@ -1,4 +1,4 @@
-//! The server: whether it answers, how far away it is, and how large a datagram may be on the way.
+//! The server: whether it answers, its latency, and the largest datagram on the path.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::quic::Reached;
 use crate::transport::ConnectError;
 
 const SUBJECT: &str = "server";
-/// What every path must let through for QUIC (RFC 9000, section 14).
-const SMALLEST: u16 = 1200;
-/// From here on a link counts as slow.
-const FAR: Duration = Duration::from_millis(500);
+/// The datagram size that QUIC needs on every path (RFC 9000, section 14).
+const MIN_DATAGRAM: u16 = 1200;
+/// A longer round trip counts as slow.
+const SLOW: Duration = Duration::from_millis(500);
 
-/// What came of an attempt to [reach](crate::quic::QuicConnector::reach) it.
+/// The findings of an attempt to [reach](crate::quic::QuicConnector::reach) the server.
 #[must_use]
 pub fn look_at(attempt: &Result<Reached, ConnectError>) -> Vec<Finding> {
     match attempt {
@@ -27,7 +27,7 @@ fn advice(error: &ConnectError) -> &'static str {
             "is the aggregator running, and is this its address? It is reached over UDP: firewalls on either side must let \
              that port through, and many guest networks keep devices apart"
         }
-        ConnectError::Untrusted { .. } => "ask whoever runs the server for a new ticket",
+        ConnectError::Untrusted { .. } => "ask the operator of the server for a new ticket",
         ConnectError::NoCommonProtocol { .. } => {
             "the server is there, and it or this program is too old for the other: update the older one (edge-client --version, \
              aggregator --version)"
@@ -44,7 +44,7 @@ fn answers(reached: &Reached) -> Finding {
         ms(reached.handshake),
         ms(reached.round_trip)
     );
-    if reached.round_trip > FAR {
+    if reached.round_trip > SLOW {
         let advice = "a slow or crowded link: rounds take longer, and nothing is lost by it";
         Finding::warning(SUBJECT, found, advice)
     } else {
@@ -55,7 +55,7 @@ fn answers(reached: &Reached) -> Finding {
 fn datagrams(reached: &Reached) -> Finding {
     const SUBJECT: &str = "mtu";
     let found = format!("datagrams of {} bytes pass", reached.datagram);
-    if reached.datagram <= SMALLEST {
+    if reached.datagram <= MIN_DATAGRAM {
         Finding::warning(
             SUBJECT,
             format!("{found}, and no larger ones"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_for_small_datagrams_is_told_of() {
+    fn a_path_for_small_datagrams_is_reported() {
         assert_eq!(reached(5, 1200)[1].level, Level::Warning);
         assert_eq!(reached(5, 1380)[1].level, Level::Ok);
         assert!(reached(5, 1380)[1].found.contains("1380 bytes"));

@@ -1,4 +1,4 @@
-//! What is in the state directory: the device's identity, and the server that it belongs to.
+//! The content of the state directory: the device's identity, and the server that it belongs to.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::store::{StoreError, client_of};
 
 const SUBJECT: &str = "state";
 
-/// Reads what joining would read first, and changes nothing.
+/// Reads what joining reads first, and changes nothing.
 #[must_use]
 pub fn look_at(state: &Path) -> Vec<Finding> {
     let place = state.display();
@@ -18,14 +18,14 @@ pub fn look_at(state: &Path) -> Vec<Finding> {
     }]
 }
 
-/// That nobody has said where it is, and the system does not say so either.
+/// The finding that no state directory was named, and the system has no default for it.
 #[must_use]
 pub fn nowhere(reason: impl Into<String>) -> Finding {
     Finding::problem(SUBJECT, reason, "give joining the same --state DIR as this")
 }
 
 fn unusable(error: &StoreError) -> Finding {
-    // The error says what is to be done.
+    // The error itself says what to do.
     Finding::problem(SUBJECT, error.to_string(), "joining fails until then")
 }
 

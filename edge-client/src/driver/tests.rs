@@ -195,7 +195,7 @@ async fn together<A, B>(client: impl Future<Output = A>, server: impl Future<Out
     tokio::time::timeout(Duration::from_secs(60), both).await.expect("the two get on with each other")
 }
 
-/// Takes part until the end; gives how that was, and what whoever watches was told.
+/// Takes part until the end. Returns how it ended, and the notices.
 async fn takes_part(attempts: Attempts, store: Failing) -> (Result<SessionEnd, DriverError>, Vec<Notice>) {
     let (_stop, stopped) = watch::channel(false);
     let mut told = Vec::new();
@@ -265,14 +265,14 @@ async fn a_device_whose_classes_are_not_the_runs_ends_and_says_whose_fault_it_is
     );
 }
 
-fn stranger() -> ConnectError {
+fn other_server() -> ConnectError {
     let key = |byte| shared::identity::SecretKey::from_bytes([byte; 32]).public();
     ConnectError::Untrusted { server: "lab:4433".to_owned(), found: key(2), trusted: key(1) }
 }
 
 #[tokio::test]
 async fn another_server_ends_a_client_that_has_not_found_its_own_yet() {
-    let (result, told) = takes_part(Attempts::new([Err(stranger())]), Failing::default()).await;
+    let (result, told) = takes_part(Attempts::new([Err(other_server())]), Failing::default()).await;
     assert!(matches!(result, Err(DriverError::Connect(ConnectError::Untrusted { .. }))), "{told:?}");
 }
 
@@ -288,7 +288,7 @@ async fn another_server_is_waited_for_to_go_once_the_right_one_has_been_there() 
         again.welcomes(None);
         again.finishes();
     };
-    let attempts = Attempts::new([Ok(first), Err(stranger()), Ok(second)]);
+    let attempts = Attempts::new([Ok(first), Err(other_server()), Ok(second)]);
     let ((result, told), ()) = together(takes_part(attempts, Failing::default()), served).await;
     assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
     let said = |notice: &&Notice| matches!(notice, Notice::Disconnected { reason, .. } if reason.contains("another server answers"));
@@ -326,7 +326,7 @@ async fn a_server_that_takes_no_last_words_is_left_without_them() {
         server.message().await;
         server.welcomes(None);
         server.says(ToClient::Finished { rounds: 3 });
-        // The transport could send nothing, and says so to nobody; in the end it is told to let that be.
+        // The transport could send nothing, and does not report it; in the end it is told to stop.
         server.incoming.closed().await;
     };
     let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), Failing::default()), served).await;

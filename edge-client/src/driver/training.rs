@@ -71,8 +71,8 @@ impl Training {
     }
 }
 
-/// Runs `work` and turns a panic, which is a bug, into a failed round: the server is told and the client goes on. Whatever the
-/// work held is dropped, so nobody sees half-finished data.
+/// Runs `work` and turns a panic, which is a bug, into a failed round: the server is told and the client goes on. The
+/// work's data is dropped, so half-finished data is never used.
 ///
 /// In the `dist` profile a panic ends the process instead, with its message on standard error and `SIGABRT`; the supervisor
 /// restarts the program, which joins again.

@@ -1,7 +1,7 @@
-//! Several addresses, some of them names that are looked up first: all are tried, and the first that answers is taken.
+//! Dialling several addresses, some of them names to look up first: the first that answers is taken.
 //!
-//! A name server that is gone must not keep a client from an address that needs none, so each name is looked up beside all
-//! else, and dialled when its addresses are known.
+//! An unreachable name server must not delay an address that needs no lookup, so each name is looked up in parallel, and dialled
+//! once its addresses are known.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,19 +14,19 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::transport::ConnectError;
 
-/// Between an attempt at one address and that at the next, while the first is not answered.
-const NEXT_ADDRESS: Duration = Duration::from_millis(300);
-/// Addresses that are tried at most, of all that the server's names stand for.
+/// Delay between the attempts at two addresses.
+const STAGGER: Duration = Duration::from_millis(300);
+/// Limit of addresses that are tried.
 const MAX_ADDRESSES: usize = 16;
 
-/// A step on the way to an answer that has come to its end.
+/// A finished step.
 enum Step<T> {
     LookedUp(Result<Vec<SocketAddr>, ConnectError>),
     Dialled(Result<T, ConnectError>),
 }
 
-/// Tries `addresses` (`HOST:PORT` or `IP:PORT`), one shortly after the other; those that need no `lookup` come first. Without an
-/// answer it gives the error that tells most.
+/// Dials `addresses` (`HOST:PORT` or `IP:PORT`), one shortly after the other; those that need no `lookup` come first. If none
+/// answers, returns the most informative error.
 pub(super) async fn first<T, L, D>(
     addresses: &[String],
     lookup: impl Fn(String) -> L,
@@ -43,7 +43,7 @@ where
     let mut begin = |steps: &mut JoinSet<_>, address| {
         if known.len() < MAX_ADDRESSES && known.insert(address) {
             let moment = next.max(Instant::now());
-            next = moment + NEXT_ADDRESS;
+            next = moment + STAGGER;
             let attempt = dial(address);
             steps.spawn(async move {
                 sleep_until(moment).await;
@@ -80,10 +80,10 @@ where
     Err(failed.unwrap_or_else(|| ConnectError::Local("no address to try".to_owned())))
 }
 
-/// What is told of attempts that failed at several addresses: the weightiest.
+/// How informative an error is, among those of several addresses.
 fn weight(error: &ConnectError) -> u8 {
     match error {
-        // Somebody else at one of the addresses is no reason to give up while another may answer again.
+        // Another server at one of the addresses is no reason to give up while the right one may return at another.
         ConnectError::Untrusted { .. } => 0,
         ConnectError::Unreachable { .. } => 1,
         ConnectError::NoCommonProtocol { .. } => 2,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     /// What comes of `names`, where `answers` says whether an address does; and which were dialled. A name stands for the
-    /// addresses that are its letters' numbers; `dead` is looked up for ever and `gone` is nobody's.
+    /// addresses that are its letters' numbers; `dead` is looked up for ever and `gone` has no address.
     async fn tried(
         names: &[&str],
         answers: fn(SocketAddr) -> Result<(), ConnectError>,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_is_never_found_delays_nobody() {
+    async fn a_name_that_is_never_found_delays_no_other() {
         let (result, dialled) = tried(&["dead:1", "10.0.0.7:4433"], |_| Ok(())).await;
         assert_eq!((result, &dialled[..]), (Ok(address(7)), &[address(7)][..]));
         let (result, _) = tried(&["dead:1", "c:1"], |_| Ok(())).await;

@@ -1,4 +1,4 @@
-//! A connection that stands: messages and models in both directions.
+//! An established connection: messages and models in both directions.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,12 +13,12 @@ use super::resume::Interrupted;
 use super::{LINGER, QuicConnector};
 use crate::transport::{Incoming, Outgoing};
 
-/// Largest broadcast that is taken. A device that cannot hold it fails when it allocates, not before.
+/// Limit of a broadcast. A device without that much memory fails when it allocates.
 const MAX_BROADCAST: u64 = 8 << 30;
-/// So many more bytes of a task are worth telling.
-const ARRIVAL: usize = 256 << 10;
-/// An announced length is believed up to here; beyond, the buffer grows with the bytes that are there.
-const BELIEVED: usize = 16 << 20;
+/// Bytes between two reports of a task's arrival.
+const ARRIVAL_STEP: usize = 256 << 10;
+/// Limit of the buffer allocated for an announced length; a longer one grows as bytes arrive.
+const MAX_PREALLOCATED: usize = 16 << 20;
 
 /// Why a connection was given up.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub(super) enum ServeError {
     Left,
 }
 
-/// Serves the connection until it ends, nobody has anything to send any more, or nobody listens.
+/// Serves the connection until it ends, or the driver drops its end of the channel.
 pub(super) async fn serve(
     connection: &Connection,
     connector: &QuicConnector,
@@ -56,11 +56,11 @@ pub(super) async fn serve(
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<(), ServeError> {
     let (updates, mut update_queue) = mpsc::unbounded_channel::<(Box<UpdateHeader>, Bytes)>();
-    // What the server has of an update from an earlier connection.
+    // The part of an update that the server has from an earlier connection.
     let begun = Mutex::new(None::<ResumePoint>);
     let inbound = async {
         loop {
-            // A server that stops says no more, at the end of a message.
+            // A server that leaves ends its stream after a message.
             let (message, _) = read_message(&mut answers, 0).await.map_err(|error| match error {
                 ServeError::Nothing => ServeError::Left,
                 error => error,
@@ -90,7 +90,7 @@ pub(super) async fn serve(
                 Ok(task) => {
                     let _ = events.send(task);
                 }
-                // The server gave up sending it: its round has closed.
+                // The server stopped sending it since its round has closed.
                 Err(
                     ServeError::Read(ReadExactError::ReadError(quinn::ReadError::Reset(_)))
                     | ServeError::ReadPayload(quinn::ReadError::Reset(_)),
@@ -102,7 +102,7 @@ pub(super) async fn serve(
     let outbound = async {
         while let Some(outgoing) = queue.recv().await {
             match outgoing {
-                // An older server does without.
+                // An older server does not know this message.
                 Outgoing::Message(message) if message.since() > spoken => {}
                 Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
                 Outgoing::Update(header, payload) => {
@@ -110,7 +110,7 @@ pub(super) async fn serve(
                 }
             }
         }
-        // `stopped` resolves when the server has everything, or is gone.
+        // `stopped` resolves when the server has received everything, or the connection is lost.
         let _ = control.finish();
         let _ = tokio::time::timeout(LINGER, control.stopped()).await;
         Ok(())
@@ -167,7 +167,7 @@ async fn read_task(
         offset.checked_add(rest).filter(|total| *total <= MAX_BROADCAST).ok_or(ServeError::Payload)?;
     let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
     let mut arriving = match offset {
-        0 => interrupted.begin(round, length.min(BELIEVED)),
+        0 => interrupted.begin(round, length.min(MAX_PREALLOCATED)),
         _ => interrupted.go_on(round, offset).ok_or(ServeError::Rest)?,
     };
     let mut told = None;
@@ -176,7 +176,7 @@ async fn read_task(
         if payload.len() >= length {
             break;
         }
-        let step = payload.len() / ARRIVAL;
+        let step = payload.len() / ARRIVAL_STEP;
         if told != Some(step) {
             told = Some(step);
             let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
@@ -186,7 +186,7 @@ async fn read_task(
             Ok(None) => return Err(FrameError::Truncated.into()),
             Err(error) => {
                 if matches!(error, quinn::ReadError::Reset(_)) {
-                    // Its round has closed: nobody will send the rest.
+                    // Its round has closed: the rest will not come.
                     drop(arriving.take());
                 }
                 return Err(error.into());

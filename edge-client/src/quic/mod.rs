@@ -1,4 +1,4 @@
-//! QUIC: the client's real transport.
+//! The QUIC transport of a client.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,42 +34,42 @@ mod resume;
 
 use connection::serve;
 
-/// A datagram as large as loopback takes, less headers and with room for options. If a system's loopback
-/// takes less, QUIC's black hole detection finds out.
+/// The largest datagram for loopback, less headers and options. If a system's loopback takes less, QUIC's black hole detection
+/// finds out.
 const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
-/// Bytes under way on loopback. There is no network to probe there, only the receiving socket's buffer to
-/// spare; the usual first flight is smaller than one such datagram.
+/// Bytes in flight on loopback. There is no network to probe, only the receiving socket's buffer to protect; the usual initial
+/// window is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
-/// What is asked of the system for each direction of the socket.
+/// Requested size of the socket's buffer, for each direction.
 const SOCKET_BUFFER: usize = 4 << 20;
-/// Silence after which the connection counts as gone.
+/// Silence after which the connection counts as lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Keeps a NAT's mapping and the connection alive between heart-beats.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
-/// Looking up a name takes no longer.
+/// Limit for looking up a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// One attempt to connect takes no longer.
+/// Limit for one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last messages of a closing connection may take.
+/// Limit for the last messages of a closing connection.
 const LINGER: Duration = Duration::from_secs(2);
 const STREAM_WINDOW: u32 = 4 << 20;
 const SEND_WINDOW: u64 = 1 << 20;
 
-/// The largest datagram that is searched for: what an Ethernet takes, less headers (quinn's own bound).
-pub const LARGEST_SEARCHED: u16 = 1452;
-/// Searching for the largest datagram takes a few round trips for each size, and longer where probes are lost.
-const SEARCH: Duration = Duration::from_secs(4);
+/// The largest datagram that path discovery tries: that of an Ethernet, less headers (quinn's own bound).
+pub const MAX_DATAGRAM: u16 = 1452;
+/// Time for path discovery: a few round trips for each size, and more if probes are lost.
+const DISCOVERY_TIME: Duration = Duration::from_secs(4);
 
-/// What a connection has found that was made for a try.
+/// The result of a test connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// Who answered.
+    /// The address that answered.
     pub address: SocketAddr,
-    /// How long the handshake took, from the first lookup of a name on.
+    /// Duration of the handshake, including name lookups.
     pub handshake: Duration,
-    /// The time to the server and back.
+    /// The round-trip time.
     pub round_trip: Duration,
-    /// The largest datagram that passes, as far as it was searched for.
+    /// The largest datagram that was found to pass.
     pub datagram: u16,
 }
 
@@ -84,8 +84,8 @@ pub struct QuicConnector {
 }
 
 impl QuicConnector {
-    /// Connects to the server that listens at any of `addresses` (`HOST:PORT` or `IP:PORT`), if `trust` believes it,
-    /// and proves to be the device that has `key`.
+    /// Connects to the server at any of `addresses` (`HOST:PORT` or `IP:PORT`), if `trust` accepts it, and authenticates with
+    /// `key`.
     #[must_use]
     pub fn new(addresses: Vec<String>, trust: Trust, key: &SecretKey) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl QuicConnector {
         }
     }
 
-    /// Redeems a ticket before anything else, until it is taken.
+    /// Redeems a ticket at the start of each connection, until the server has admitted the client.
     #[must_use]
     pub fn with_ticket(self, ticket: Option<TicketSecret>) -> Self {
         Self { ticket: Arc::new(Mutex::new(ticket)), ..self }
@@ -105,7 +105,7 @@ impl QuicConnector {
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
         let (server, reason) = (self.addresses.join(" or "), reason.to_string());
-        // Of a single address it need not be said twice which one it is.
+        // A single address is not named twice.
         let alone = reason.strip_prefix(&server).and_then(|rest| rest.strip_prefix(": ")).map(str::to_owned);
         ConnectError::Unreachable { server, reason: alone.unwrap_or(reason) }
     }
@@ -126,7 +126,7 @@ impl QuicConnector {
             .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
             .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
             .send_window(SEND_WINDOW)
-            // Nobody reads datagrams: a server is not to fill memory with them.
+            // Datagrams are not used: a server must not fill memory with them.
             .datagram_receive_buffer_size(None)
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .max_concurrent_uni_streams(VarInt::from_u32(2));
@@ -138,7 +138,7 @@ impl QuicConnector {
                 .receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
                 .send_window(u64::from(LOOPBACK_WINDOW))
                 .initial_mtu(LOOPBACK_MTU)
-                // One datagram fills a whole batch: there is nothing to segment.
+                // One datagram fills a batch, so there is nothing to segment.
                 .enable_segmentation_offload(false)
                 .mtu_discovery_config(None)
                 .congestion_controller_factory(Arc::new(congestion));
@@ -149,8 +149,7 @@ impl QuicConnector {
         Ok(config)
     }
 
-    /// Connects, sees what the network is like, and hangs up. Nothing is said to the server but who this is, and nothing is
-    /// remembered of it.
+    /// Connects, measures the network, and closes the connection. Sends no message, and stores nothing.
     pub async fn reach(&self) -> Result<Reached, ConnectError> {
         let began = Instant::now();
         let (endpoint, connection) = self.dial().await?;
@@ -159,7 +158,7 @@ impl QuicConnector {
         let address = connection.remote_address();
         let datagram = || connection.stats().path.current_mtu;
         let mut closed = std::pin::pin!(connection.closed());
-        while datagram() < LARGEST_SEARCHED && began.elapsed() < handshake + SEARCH {
+        while datagram() < MAX_DATAGRAM && began.elapsed() < handshake + DISCOVERY_TIME {
             tokio::select! {
                 _ = &mut closed => break,
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
@@ -171,7 +170,7 @@ impl QuicConnector {
         Ok(reached)
     }
 
-    /// All that a name stands for. The system's search for it goes on where this gives up, and nobody waits for that.
+    /// The addresses of a name. After the timeout the system's lookup still runs, and its result is dropped.
     async fn lookup(&self, name: &str) -> Result<Vec<SocketAddr>, ConnectError> {
         let unknown = |reason: &dyn std::fmt::Display| self.unreachable(format_args!("{name}: {reason}"));
         let found = timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host(name)).await;
@@ -180,7 +179,7 @@ impl QuicConnector {
         if found.is_empty() { Err(unknown(&"its name has no address")) } else { Ok(found) }
     }
 
-    /// Tries all addresses, one shortly after the other; the first that answers is taken.
+    /// Dials all addresses, one shortly after the other, and takes the first that answers.
     async fn dial(&self) -> Result<(Endpoint, Connection), ConnectError> {
         let lookup = |name: String| {
             let connector = self.clone();
@@ -201,7 +200,7 @@ impl QuicConnector {
         let local = |error: std::io::Error| ConnectError::Local(error.to_string());
         let unreachable =
             |reason: &dyn std::fmt::Display| self.unreachable(format_args!("{address}: {reason}"));
-        // A system without one of the two kinds of addresses may well have the other.
+        // A system may have only IPv4 or only IPv6.
         let socket = bind(any).map_err(|error| unreachable(&error))?;
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
@@ -227,8 +226,7 @@ impl QuicConnector {
     }
 }
 
-/// Whether a handshake failed since the two sides share no version of the protocol (RFC 7301, section 3.2; RFC 9001, section
-/// 8.1).
+/// Whether a handshake failed because the sides share no version of the protocol (RFC 7301, section 3.2; RFC 9001, section 8.1).
 fn is_about_the_protocol(error: &ConnectionError) -> bool {
     let code = match error {
         ConnectionError::ConnectionClosed(close) => close.error_code,
@@ -238,15 +236,14 @@ fn is_about_the_protocol(error: &ConnectionError) -> bool {
     code == TransportErrorCode::crypto(AlertDescription::NoApplicationProtocol.into())
 }
 
-/// The version of the protocol that a handshake has agreed on.
+/// The version of the protocol that a handshake agreed on.
 fn agreed(connection: &Connection) -> Result<Protocol, ConnectError> {
     let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     let agreed = handshake.and_then(|data| Protocol::named(&data.protocol?));
     agreed.ok_or_else(|| ConnectError::NoCommonProtocol { server: connection.remote_address().to_string() })
 }
 
-/// A datagram that finds the socket's buffer full is lost and sent again; systems give little by default.
-/// What the system does not grant is done without.
+/// Opens a socket with large buffers, as far as the system allows: a datagram that finds the buffer full is lost and sent again.
 fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(socket2::Protocol::UDP))?;
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);

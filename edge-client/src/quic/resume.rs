@@ -1,10 +1,10 @@
-//! A task that a connection did not bring to its end: the next one brings the rest.
+//! Resumable downloads: the next connection brings the rest of an interrupted task.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shared::message::ResumePoint;
 
-/// What is here of the newest task that was interrupted. Clones share it.
+/// The received part of the newest interrupted task. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupted(Arc<Mutex<Option<Part>>>);
 
@@ -14,7 +14,7 @@ struct Part {
     payload: Vec<u8>,
 }
 
-/// A task that is coming in; what is here of it when it is dropped is [kept](Interrupted), unless it was whole.
+/// A task that is arriving. When dropped before it is complete, its received part is [kept](Interrupted).
 #[derive(Debug)]
 pub(crate) struct Arriving {
     part: Part,
@@ -22,20 +22,20 @@ pub(crate) struct Arriving {
 }
 
 impl Interrupted {
-    /// What the server is to be told, if it is worth it.
+    /// The resume point for the server, if enough was received.
     pub(crate) fn partial(&self) -> Option<ResumePoint> {
         let part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let part = part.as_ref().filter(|part| part.payload.len() >= ResumePoint::MIN_BYTES)?;
         Some(ResumePoint::of(part.round, &part.payload))
     }
 
-    /// A task comes in from its beginning. What was here of others is of no use any more.
+    /// Begins a task from its first byte, and drops the received part of another.
     pub(crate) fn begin(&self, round: u32, capacity: usize) -> Arriving {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Arriving { part: Part { round, payload: Vec::with_capacity(capacity) }, kept: self.clone() }
     }
 
-    /// The rest of a task comes in; `None` if this is not the rest of what is here.
+    /// Resumes a task at `offset`; `None` if that is not where the received part ends.
     pub(crate) fn go_on(&self, round: u32, offset: u64) -> Option<Arriving> {
         let part = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let part = part.filter(|part| part.round == round && part.payload.len() as u64 == offset)?;
@@ -44,12 +44,12 @@ impl Interrupted {
 }
 
 impl Arriving {
-    /// What is here.
+    /// The bytes received so far.
     pub(crate) fn payload(&mut self) -> &mut Vec<u8> {
         &mut self.part.payload
     }
 
-    /// It is whole, or of no use any more.
+    /// Takes the payload: it is complete, or no longer wanted.
     pub(crate) fn take(mut self) -> Vec<u8> {
         std::mem::take(&mut self.part.payload)
     }

@@ -84,7 +84,7 @@ async fn an_older_server_is_not_told_what_it_does_not_know() {
             for message in [&skipped, &ToServer::Goodbye] {
                 link.outgoing.send(Outgoing::Message(Box::new(message.clone()))).unwrap();
             }
-            // Whoever listens no more hangs up.
+            // Dropping this would close the connection.
             link.incoming
         };
         let (heard, _listening) = tokio::join!(hears, speaks);

@@ -19,7 +19,7 @@ pub enum StoreError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Another process uses this state directory.
@@ -61,7 +61,7 @@ pub enum StoreError {
     NewerDirectory {
         /// The state directory.
         directory: PathBuf,
-        /// The format that it says it has.
+        /// Its recorded format.
         found: String,
         /// The format that this program writes.
         known: u32,

@@ -1,19 +1,19 @@
-//! What is free for this process.
+//! Free memory for this process.
 
 use super::System;
 
-/// In bytes.
+/// Memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// The device's.
+    /// All of the device's.
     pub total: u64,
-    /// What the system could give to programs.
+    /// What the system can give to programs.
     pub available: u64,
-    /// What a limit for this process leaves of that; all of it where there is none.
+    /// The part of that which this process may use, given its limits.
     pub free: u64,
 }
 
-/// What the system says of it; `None` where it says nothing.
+/// The memory; `None` if the system does not report it.
 #[must_use]
 pub fn memory(system: &System) -> Option<Memory> {
     let available = meminfo(system, "MemAvailable:")?;
@@ -22,7 +22,7 @@ pub fn memory(system: &System) -> Option<Memory> {
     Some(Memory { total, available, free })
 }
 
-/// Whether the kernel keeps control groups to the memory that they may have: some systems start it with the order not to.
+/// Whether the kernel enforces memory limits of control groups: some systems disable that at boot.
 #[must_use]
 pub fn limits_are_kept(system: &System) -> bool {
     let line = system.read("proc/cmdline").unwrap_or_default();
@@ -48,7 +48,7 @@ fn counted(system: &System, place: &str, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// What is left of the least limit of this process's control group and those above it (version 2), if there is one.
+/// The rest of the lowest limit among this process's control group and its ancestors (version 2), if there is one.
 fn limit(system: &System) -> Option<u64> {
     let groups = system.read("proc/self/cgroup")?;
     let mut group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -58,7 +58,7 @@ fn limit(system: &System) -> Option<u64> {
         let number = |file: &str| system.read(&format!("{place}/{file}"))?.parse::<u64>().ok();
         if let Some(most) = number("memory.max") {
             let used = number("memory.current").unwrap_or(0);
-            // Files that were read and not looked at since count as used, and give way to whoever needs memory.
+            // Inactive file pages count as used, but the kernel reclaims them on demand.
             let kept = counted(system, &place, "inactive_file").unwrap_or(0);
             let left = most.saturating_sub(used.saturating_sub(kept));
             least = Some(least.map_or(left, |least: u64| least.min(left)));

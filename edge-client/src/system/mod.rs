@@ -1,8 +1,8 @@
-//! What the system tells of the device, as Linux does in `/sys` and `/proc`; elsewhere it tells nothing.
+//! What the operating system reports of the device, in `/sys` and `/proc` of Linux. Other systems report nothing.
 //!
-//! | module | what is read |
+//! | module | contents |
 //! |---|---|
-//! | [`memory`] | what is free for this process |
+//! | [`memory`] | free memory for this process |
 //! | `power` | temperatures, and whether the device runs on a battery |
 //!
 //! Everything is read from files below [`System::root`], which is `/` but in tests.
@@ -13,26 +13,26 @@ pub(crate) mod power;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// The system that is looked at.
+/// An operating system.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// Where its files are: `/`.
+    /// The root of its files: `/`.
     pub root: PathBuf,
     /// The time of day.
     pub now: SystemTime,
-    /// When this program was built or installed; no right clock is before it.
+    /// When this program was built or installed; a correct clock is later.
     pub built: Option<SystemTime>,
 }
 
 impl System {
-    /// The one that this process runs on.
+    /// The system that this process runs on.
     #[must_use]
     pub fn this() -> Self {
         let built = std::env::current_exe().and_then(|program| program.metadata()?.modified()).ok();
         Self { root: PathBuf::from("/"), now: SystemTime::now(), built }
     }
 
-    /// The content of a file that the system writes, without the line's end; none if there is no such file.
+    /// The content of a file without the end of its last line; `None` if there is no such file.
     pub(crate) fn read(&self, path: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.root.join(path)).ok()?;
         Some(text.trim_end().to_owned())
@@ -42,7 +42,7 @@ impl System {
         self.root.join(path).exists()
     }
 
-    /// The entries of a directory of the system whose names begin like this, as paths below the root, in their order.
+    /// The entries of a directory whose names start with `beginning`, as sorted paths below the root.
     fn entries(&self, directory: &str, beginning: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -61,7 +61,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A system whose files are these.
+    /// A system with these files.
     pub(crate) fn system(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
         let root = tempfile::tempdir().unwrap();
         for (path, content) in files {

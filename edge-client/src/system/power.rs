@@ -2,18 +2,18 @@
 
 use super::System;
 
-/// A place whose temperature is measured.
+/// A thermal zone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Zone {
     pub(crate) celsius: f64,
-    /// What the system calls it, such as `CPU-therm`.
+    /// Its name, such as `CPU-therm`.
     pub(crate) name: String,
 }
 
 /// One of the device's own batteries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Battery {
-    /// What is left, if it says so.
+    /// The charge, if it reports that.
     pub(crate) percent: Option<u8>,
     pub(crate) discharging: bool,
 }
@@ -23,18 +23,18 @@ pub(crate) fn zones(system: &System) -> Vec<Zone> {
     let measured = zones.filter_map(|zone| {
         let millidegrees: f64 = system.read(&format!("{zone}/temp"))?.parse().ok()?;
         let name = system.read(&format!("{zone}/type")).unwrap_or_default();
-        // Of a Jetson's power management chip the kernel knows alarms alone, and makes up a number that says there is none.
+        // For a Jetson's power management chip the kernel knows only alarms, and reports a made-up value without one.
         if name.to_ascii_lowercase().starts_with("pmic") {
             return None;
         }
-        // Sensors that are switched off say -256 or 0, and broken ones anything.
+        // Disabled sensors report -256 or 0, and broken ones any value.
         let celsius = Some(millidegrees / 1000.0).filter(|celsius| (1.0..200.0).contains(celsius))?;
         Some(Zone { celsius, name })
     });
     measured.collect()
 }
 
-/// Those of accessories, such as a mouse's, do not count.
+/// The device's own batteries, without those of accessories such as a mouse.
 pub(crate) fn batteries(system: &System) -> Vec<Battery> {
     let own =
         supplies(system).into_iter().filter(|supply| supply.is_battery).map(|Supply { path, .. }| {
@@ -45,13 +45,13 @@ pub(crate) fn batteries(system: &System) -> Vec<Battery> {
     own.collect()
 }
 
-/// Whether anything but a battery supplies power.
+/// Whether a supply other than a battery is online.
 pub(crate) fn plugged_in(system: &System) -> bool {
     let online = |supply: &Supply| system.read(&format!("{}/online", supply.path)).as_deref() == Some("1");
     supplies(system).iter().any(|supply| !supply.is_battery && online(supply))
 }
 
-/// What supplies the device, and not its accessories, with power.
+/// A power supply of the device, not of an accessory.
 struct Supply {
     path: String,
     is_battery: bool,

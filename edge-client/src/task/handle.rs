@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use shared::message::Progress;
 
-/// Shared by the task and by whoever watches it.
+/// Shared by the task and its watcher.
 #[derive(Debug, Default)]
 pub struct TaskHandle {
     done: AtomicU64,

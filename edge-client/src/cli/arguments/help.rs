@@ -1,4 +1,4 @@
-//! The longer texts of the help.
+//! The longer help texts.
 
 /// The formats of samples.
 macro_rules! formats {
@@ -16,7 +16,7 @@ the classes are named with --classes, and images are scaled to cover --shape and
     };
 }
 
-/// What stands below the help of every command that reads samples.
+/// Appended to the help of every command that reads samples.
 pub(super) const DATA: &str = formats!();
 
 pub(super) const ABOUT: &str = "Take part in federated learning with the data of this device";
@@ -50,7 +50,7 @@ copy its model.safetensors to the device and use it:
 
 State:
   $XDG_STATE_HOME/edge-client, or ~/.local/state/edge-client, or the directory named with --state. It holds
-      identity          this client's private key; keep it, or the device counts as a new one, and show it to nobody
+      identity          this client's private key; keep it secret; without it, the device counts as a new one
       server            the one server that this client trusts: its key and its addresses
       outbox/           a finished update that the server has not confirmed yet
       runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first

@@ -155,7 +155,7 @@ impl Bench {
     }
 
     fn cut(&mut self) -> Vec<Action> {
-        self.give(Event::Disconnected { reason: "the network is gone".to_owned() })
+        self.give(Event::Disconnected { reason: "the network is down".to_owned() })
     }
 
     /// Waits until the session connects again, and gives how long that took.

@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order.
+//! Properties of the session under random events in any order.
 
 use proptest::prelude::*;
 

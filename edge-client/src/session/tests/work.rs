@@ -15,7 +15,7 @@ fn a_task_is_trained_uploaded_and_forgotten_with_its_receipt() {
     assert_eq!(bench.hears(receipt(1)), [], "once");
 }
 
-/// Told that the run is over while it makes its personal model, a device finishes that first, whatever becomes of the server.
+/// If the run ends while the device makes its personal model, the device finishes that first, with or without the server.
 #[test]
 fn a_personal_model_is_finished_though_the_run_is_over() {
     let personalising = |work| {
@@ -47,7 +47,7 @@ fn a_personal_model_is_finished_though_the_run_is_over() {
         }
         bench
     };
-    // The server is gone by now.
+    // The server has disconnected by now.
     assert_eq!(leaving().trained(4), [forget(4, None), end[1].clone()]);
     assert_eq!(leaving().fails(4), end[1..]);
     assert_eq!(leaving().give(Event::Stop), [Action::Cancel, Action::Finish(SessionEnd::Stopped)]);
@@ -223,7 +223,7 @@ fn what_the_welcome_does_not_want_is_let_go() {
         training.comes_back();
         assert_eq!(training.welcome(run, wants), [Action::Cancel, heartbeat(None, 0, 0)], "{run} {wants:?}");
         assert_eq!(training.session.activity(), &Activity::Idle);
-        assert_eq!(training.trained(1), [], "nobody waits for it");
+        assert_eq!(training.trained(1), [], "no result is awaited");
     }
 }
 
@@ -279,7 +279,7 @@ fn a_receipt_that_a_newer_task_has_overtaken_is_told_all_the_same() {
     assert_eq!(bench.session.activity(), &Activity::Training(held(1, 2)));
 }
 
-/// Until then nobody knows what the task is to be trained with.
+/// Until then it is not known which client state the task starts from.
 #[test]
 fn a_task_waits_for_the_receipt_of_an_update_that_the_algorithm_keeps_something_with() {
     let holding = || {

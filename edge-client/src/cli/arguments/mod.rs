@@ -1,4 +1,4 @@
-//! The arguments, and the help that is made from them.
+//! The command-line arguments, and the help texts made from them.
 
 mod help;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use shared::data::{Labels, Split};
+use shared::data::{Labels, ReadOptions, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
@@ -18,7 +18,7 @@ use super::error::CliError;
 use super::parse::{Shape, Target, limit, samples, seconds, server_key, shape, target, threads};
 use super::samples::{SampleArguments, Unusable, classes};
 
-/// What the user wants.
+/// The command line.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "edge-client",
@@ -30,10 +30,10 @@ use super::samples::{SampleArguments, Unusable, classes};
     max_term_width = 100
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// How often `-v` was given.
+    /// Number of `-v`.
     #[arg(
         short, long, global = true, action = ArgAction::Count,
         help = "Log more on standard error; up to three times",
@@ -43,13 +43,13 @@ pub struct Arguments {
     pub verbose: u8,
 }
 
-/// What to do.
+/// A command.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Take part in the run of an aggregator
     ///
-    /// Connects, trains whenever asked, and ends when the run is over. A lost connection is made again for as long
-    /// as it takes; a finished update waits on disk until the server has confirmed it, also over a restart.
+    /// Connects, trains whenever asked, and ends when the run is over. A lost connection is retried without limit; a finished
+    /// update waits on disk until the server has confirmed it, also over a restart.
     #[command(after_long_help = DATA)]
     Join(JoinArguments),
     /// Use a trained model on labelled samples
@@ -64,17 +64,18 @@ pub enum Command {
     /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test).
     #[command(after_long_help = DATA)]
     Evaluate(EvaluateArguments),
-    /// Take a newer global model under this device's personal one
+    /// Put this device's personal model on top of a newer global one
     ///
-    /// The personal head and its gate stay as they are, and stand on the new model from then on. A model of another network is
-    /// refused, and nothing changes.
-    Refresh(RefreshArguments),
-    /// Look for what keeps this device from taking part, and say what to do about it
+    /// The personal head and its gate stay as they are and use the new model from then on. A model of another network is refused,
+    /// and nothing changes. `refresh` is an older name of this command.
+    #[command(alias = "refresh")]
+    Rebase(RebaseArguments),
+    /// Find what keeps this device from taking part, and say what to do about it
     ///
-    /// Looks at the clock, memory, processor, GPU, temperature, battery and the state directory, at the samples if they are
-    /// named, and whether the server answers if there is one. Needs no connection, and changes nothing. Whether the server lets
-    /// this device in is not asked: its ticket may be used up, or the device revoked, which only joining shows. Ends with 0 if
-    /// nothing here keeps the device from taking part, warnings or not, and with 3 if something does.
+    /// Checks the clock, memory, processor, GPU, temperature, battery and the state directory, the samples if they are named, and
+    /// whether the server answers if there is one. Needs no connection, and changes nothing. It does not check whether the server
+    /// admits this device: only joining shows that a ticket is used up or the device revoked. Ends with 0 if the device can take
+    /// part, with or without warnings, and with 3 if it cannot.
     #[command(after_long_help = DATA)]
     Doctor(DoctorArguments),
     /// Measure how fast this device trains
@@ -98,15 +99,60 @@ pub enum Command {
     },
 }
 
+/// The state directory.
+#[derive(Clone, Debug, Args)]
+pub struct StateArguments {
+    /// State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state: Option<PathBuf>,
+}
+
+impl StateArguments {
+    /// The directory that the user named, or the default one.
+    pub(super) fn directory(&self) -> Result<PathBuf, CliError> {
+        let default = || default_state(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
+        self.state.clone().or_else(default).ok_or(CliError::NoStateDirectory)
+    }
+}
+
+/// How a device reads its samples.
+#[derive(Clone, Debug, Args)]
+pub struct ReadArguments {
+    /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog
+    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes, allow_negative_numbers = true)]
+    pub classes: Labels,
+    /// Use samples alone, for runs whose labels are at the server: files of labels need not be there and are not read
+    ///
+    /// Images may lie in one folder then. Of safetensors, x alone is read, and of a CSV table all columns but the one that
+    /// --label names, if it is there. Without this, labels are read and not used in such a run.
+    #[arg(long, conflicts_with = "classes")]
+    pub unlabelled: bool,
+    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    pub shape: Option<Shape>,
+}
+
+impl ReadArguments {
+    /// The options for reading samples whose labels, in a CSV table, are in `column`.
+    pub(super) fn options(&self, column: &str, on_error: Unusable) -> ReadOptions {
+        ReadOptions {
+            shape: self.shape.as_ref().map(|shape| shape.0.clone()),
+            labels: (!self.unlabelled).then(|| self.classes.clone()),
+            column: column.to_owned(),
+            on_error: on_error.into(),
+        }
+    }
+}
+
 /// Arguments of `join`.
 #[derive(Clone, Debug, Args)]
 pub struct JoinArguments {
     /// A ticket, which `aggregator ticket` prints; or the aggregator, as IP:PORT or HOST:PORT; or nothing, for the server
     /// that this device belongs to already
     ///
-    /// A ticket is a secret until it was used. It is kept in the state directory until the server has taken it, and the
-    /// program starts itself anew without it, so that it does not stay in the list of processes. With an address alone,
-    /// the server has to let anybody in, or the device waits for its operator's approval.
+    /// A ticket is a secret until it is used. It is kept in the state directory until the server has redeemed it, and the program
+    /// restarts itself without it, so that the list of processes does not show it. With an address alone, the server has to admit
+    /// every device, or the device waits for its operator's approval.
     #[arg(value_name = "TICKET|ADDR", value_parser = target)]
     pub server: Option<Target>,
     /// Read the ticket from this file; - is standard input
@@ -115,12 +161,9 @@ pub struct JoinArguments {
     /// The samples of this device.
     #[command(flatten)]
     pub samples: SampleArguments,
-    /// State directory; [`None`] for the default one.
-    #[arg(
-        long, value_name = "DIR", value_hint = ValueHint::DirPath,
-        help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
-    )]
-    pub state: Option<PathBuf>,
+    /// The state directory.
+    #[command(flatten)]
+    pub state: StateArguments,
     /// The server's key, 64 hexadecimal digits, if there is no ticket that names it
     ///
     /// The aggregator prints it when it starts. Without it the client trusts the server in its state directory or, the
@@ -130,33 +173,21 @@ pub struct JoinArguments {
     /// Threads for training [default: as many as this machine runs at once]
     #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
-    /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog
-    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes, allow_negative_numbers = true)]
-    pub classes: Labels,
-    /// Join with samples alone, for runs whose labels are at the server: files of labels need not be there and are not read
-    ///
-    /// Images may lie in one folder then. Of safetensors, x alone is read, and of a CSV table all columns but the one that
-    /// --label names, if it is there. Without this, labels are read and not used in such a run.
-    #[arg(long, conflicts_with = "classes")]
-    pub unlabelled: bool,
-    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
-    #[arg(long, value_name = "SHAPE", value_parser = shape)]
-    pub shape: Option<Shape>,
+    /// How the samples are read.
+    #[command(flatten)]
+    pub reading: ReadArguments,
     /// Print one JSON object per event on standard output instead of text on standard error
     #[arg(long)]
     pub json: bool,
 }
 
-/// Which of the personal models on this device.
+/// One of the personal models on this device.
 #[derive(Clone, Debug, Args)]
 pub struct PersonalArguments {
-    /// State directory; [`None`] for the default one.
-    #[arg(
-        long, value_name = "DIR", value_hint = ValueHint::DirPath,
-        help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
-    )]
-    pub state: Option<PathBuf>,
-    /// The personal model of this run [default: the one made last]
+    /// The state directory.
+    #[command(flatten)]
+    pub state: StateArguments,
+    /// The personal model of this run [default: the last made]
     #[arg(long, value_name = "ID")]
     pub run: Option<RunId>,
 }
@@ -164,7 +195,7 @@ pub struct PersonalArguments {
 /// Arguments of `evaluate`.
 #[derive(Clone, Debug, Args)]
 pub struct EvaluateArguments {
-    /// Which model.
+    /// The model.
     #[command(flatten)]
     pub personal: PersonalArguments,
     /// The device's own samples.
@@ -178,13 +209,13 @@ pub struct EvaluateArguments {
     pub json: bool,
 }
 
-/// Arguments of `refresh`.
+/// Arguments of `rebase`.
 #[derive(Clone, Debug, Args)]
-pub struct RefreshArguments {
+pub struct RebaseArguments {
     /// The newer global model, as a run leaves it (safetensors)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub model: PathBuf,
-    /// Which personal model.
+    /// The personal model.
     #[command(flatten)]
     pub personal: PersonalArguments,
     /// Print one JSON object instead of text
@@ -201,7 +232,7 @@ pub struct PredictArguments {
     /// Answer with this device's personal model, from its state directory
     #[arg(long, conflicts_with = "model")]
     pub personal: bool,
-    /// Which personal model.
+    /// The personal model.
     #[command(flatten)]
     pub of: PersonalArguments,
     /// Print the weight of the global model in each answer of the personal one
@@ -228,14 +259,13 @@ pub struct PredictArguments {
 pub struct DoctorArguments {
     /// A ticket or the aggregator's address, to see whether it answers [default: the server that this device belongs to]
     ///
-    /// A ticket is not used up by this. The program starts itself anew without it, so that it does not stay in the list of
-    /// processes.
+    /// This does not use the ticket up. The program restarts itself without it, so that the list of processes does not show it.
     #[arg(value_name = "TICKET|ADDR", value_parser = target)]
     pub server: Option<Target>,
     /// Read the ticket from this file; - is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "server")]
     pub ticket_file: Option<PathBuf>,
-    /// Directory of the samples, in any of the formats that --help lists [default: samples are not looked at]
+    /// Directory of the samples, in any of the formats that --help lists [default: samples are not checked]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
     /// Column of a CSV table that holds the labels
@@ -244,21 +274,12 @@ pub struct DoctorArguments {
     /// What joining will do about a sample that cannot be used
     #[arg(long, value_enum, default_value_t = Unusable::Stop)]
     pub on_error: Unusable,
-    /// Classes that labels are drawn from: how many, or their names, as in cat,dog
-    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes, allow_negative_numbers = true)]
-    pub classes: Labels,
-    /// The samples have no labels
-    #[arg(long, conflicts_with = "classes")]
-    pub unlabelled: bool,
-    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
-    #[arg(long, value_name = "SHAPE", value_parser = shape)]
-    pub shape: Option<Shape>,
-    /// State directory; [`None`] for the default one.
-    #[arg(
-        long, value_name = "DIR", value_hint = ValueHint::DirPath,
-        help = "State directory [default: $XDG_STATE_HOME/edge-client or ~/.local/state/edge-client]"
-    )]
-    pub state: Option<PathBuf>,
+    /// How joining will read them.
+    #[command(flatten)]
+    pub reading: ReadArguments,
+    /// The state directory.
+    #[command(flatten)]
+    pub state: StateArguments,
     /// Print one JSON object per finding: subject, level (ok, warning, problem), found, advice
     #[arg(long)]
     pub json: bool,
@@ -288,12 +309,12 @@ pub struct BenchArguments {
     /// Print one JSON object per row instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Measure in this process, for the process that prints the table.
+    /// Measures in this process, for the process that prints the table.
     #[arg(long, hide = true)]
     pub in_process: bool,
 }
 
-/// Where to train.
+/// A processor to train on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Processor {
     /// On the processor's cores.
@@ -302,12 +323,12 @@ pub enum Processor {
     Cuda,
 }
 
-/// A half of a data set, as it is named in arguments.
+/// A split of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Half {
-    /// What is trained on.
+    /// The training samples.
     Train,
-    /// What is evaluated on.
+    /// The test samples.
     Test,
 }
 
@@ -320,13 +341,7 @@ impl From<Half> for Split {
     }
 }
 
-/// Where state lies: where the user says, or in the default place.
-pub(super) fn state_directory(given: Option<&PathBuf>) -> Result<PathBuf, CliError> {
-    let default = || default_state(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
-    given.cloned().or_else(default).ok_or(CliError::NoStateDirectory)
-}
-
-/// Where state lies if nobody says so: the XDG base directory specification, which ignores relative paths.
+/// The default state directory, by the XDG base directory specification, which ignores relative paths.
 #[must_use]
 fn default_state(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());

@@ -35,7 +35,8 @@ impl Usable {
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let open = || File::open(path).map_err(|error| Failure::file("open", path, error));
         // Header alone; what is wrong with it is said by whoever reads the rest.
-        let limits = Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20 };
+        let limits =
+            Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
         let described = TensorStream::open_described(BufReader::new(open()?), limits);
         if described.is_ok_and(|(_, metadata)| metadata.contains_key(MANIFEST_KEY)) {
             return Ok(Self::Ensemble(Box::new(Bundle::open(Arc::new(Disk), path)?)));

@@ -19,7 +19,8 @@ pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
 pub(super) const PROTOTYPES: &str = "prototypes";
 
 /// What is read of an ensemble's header: 500 members of a deep network have one of some 20 MB.
-const LIMITS: Limits = Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20 };
+const LIMITS: Limits =
+    Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 16;

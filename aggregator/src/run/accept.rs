@@ -1,47 +1,66 @@
 //! Step *accept*: updates become durable and part of the sums.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use models::params::codec::TensorStream;
-use shared::algorithm::{Checked, Contribution};
+use models::{Limits, ParamSet};
+use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Partial, Round};
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
 use shared::record::Record;
 
+use super::directory::RunDirectory;
 use super::error::disk;
-use super::{Run, RunError, Upload, update_file};
-use crate::storage::Reading;
+use super::{OpenRound, Run, RunError, Upload, fold, update_file};
+use crate::config::Config;
+use crate::coordinator::Opening;
+use crate::data::TestSet;
+use crate::ensemble::is_sound;
+use crate::storage::FileLayer;
 use crate::storage::patient::patiently;
+
+/// What the threads that accept updates of the open round share.
+pub(super) struct Acceptance<'a> {
+    pub(super) files: &'a dyn FileLayer,
+    pub(super) directory: &'a RunDirectory,
+    config: &'a Config,
+    algorithm: &'a dyn ErasedAlgorithm,
+    round: Round<'a>,
+    /// Whether anything is to be learned in it.
+    train: bool,
+    max_payload: u64,
+    tests: Option<&'a TestSet>,
+    /// The model that members of an ensemble start from, if the clients' models become one.
+    start: Option<ParamSet>,
+}
 
 impl Run {
     /// Step *accept* for updates that wait in the spool together: each that is believable is then part of the sums, and
-    /// one sync makes all of them durable. Their bytes have been synced by whoever received them. Outcomes are in the
-    /// order of `uploads`, and nobody may hear of one before this returns.
+    /// one sync makes all of them durable. Their bytes have been synced by the receiver. Outcomes are in the order of
+    /// `uploads`, and none may be announced before this returns.
     pub fn fold(
         &mut self,
         round: u32,
         uploads: &[(ClientId, Upload)],
     ) -> Result<Vec<Result<(), Rejection>>, RunError> {
         self.checkpoint()?;
-        let mut outcomes = Vec::with_capacity(uploads.len());
-        let mut files = 0;
-        for (client, upload) in uploads {
-            let sums = self.open.as_mut().expect("updates are folded between open and close");
-            sums.fleeting |= matches!(upload, Upload::Memory { .. });
-            outcomes.push(match upload {
-                Upload::File(file) => {
-                    let outcome = self.take_in(round, *client, file)?;
-                    files += usize::from(outcome.is_ok());
-                    outcome
-                }
-                Upload::Memory { frame, payload } if self.keeps_files() => {
-                    let file = self.spooled(*client, frame, payload)?;
-                    self.take_in(round, *client, &file)?
-                }
-                Upload::Memory { frame, payload } => self.take_in_memory(round, *client, (frame, payload))?,
-            });
+        let (acceptance, open) = self.acceptance()?;
+        let threads = fold::threads(acceptance.round.template.parameters(), uploads.len());
+        if open.partials.len() < threads {
+            open.partials.resize_with(threads, || None);
         }
-        if files > 0 {
+        let accepted =
+            fold::on_threads(uploads, &mut open.partials[..threads], |partial, (client, upload)| {
+                acceptance.accept(partial, *client, upload)
+            })?;
+        let mut outcomes = Vec::with_capacity(uploads.len());
+        let mut durable = false;
+        for ((client, upload), accepted) in uploads.iter().zip(accepted) {
+            open.fleeting |= matches!(upload, Upload::Memory { .. });
+            let accepted = accepted?;
+            durable |= accepted.is_ok() && matches!(upload, Upload::File(_));
+            outcomes.push(accepted.map(|header| open.note(*client, header)));
+        }
+        if durable {
             let accepted = self.directory.accepted(round);
             patiently(&*self.files, &accepted, || self.files.sync_dir(&accepted))
                 .map_err(disk("sync", &accepted))?;
@@ -49,73 +68,105 @@ impl Run {
         Ok(outcomes)
     }
 
-    /// Step *accept* of one update, but for the sync of its name.
-    fn take_in(
-        &mut self,
-        round: u32,
+    /// The two halves of a run that accepts updates: what its threads share, and what they change.
+    pub(super) fn acceptance(&mut self) -> Result<(Acceptance<'_>, &mut OpenRound), RunError> {
+        let start = self.algorithm.ensemble().map(|_| self.current_model()).transpose()?;
+        let max_payload = self.max_payload();
+        let Self { files, directory, config, algorithm, template, tests, open, .. } = self;
+        let open = open.as_mut().expect("updates are accepted between open and close");
+        let acceptance = Acceptance {
+            files: &**files,
+            directory,
+            config,
+            algorithm: &**algorithm,
+            round: open.round(&config.spec, template),
+            train: open.opening.work.train,
+            max_payload,
+            tests: tests.as_ref(),
+            start,
+        };
+        Ok((acceptance, open))
+    }
+
+    /// Whether updates wait on disk for the round to close instead of being folded.
+    pub(super) fn stores_updates(&self) -> bool {
+        self.config.spec.aggregation.rule.needs_every_update()
+    }
+}
+
+impl Acceptance<'_> {
+    /// Accepts one update, but for the sync of its name: reads and checks it, moves it to its place and folds it. The outer error
+    /// is this machine's, the inner one the update's.
+    fn accept(
+        &self,
+        partial: &mut Option<Partial>,
         client: ClientId,
-        upload: &Path,
-    ) -> Result<Result<(), Rejection>, RunError> {
-        let (header, update) = match self.read_update(round, upload)? {
+        upload: &Upload,
+    ) -> Result<Result<UpdateHeader, Rejection>, RunError> {
+        let spooled;
+        let file: &PathBuf = match upload {
+            Upload::File(file) => file,
+            Upload::Memory { frame, payload } if self.keeps_files() => {
+                spooled = self.spooled(client, frame, payload)?;
+                &spooled
+            }
+            Upload::Memory { frame, payload } => {
+                let read = update_file::read_shared(frame, payload, self.max_payload);
+                return match read.and_then(|read| self.judge(read)) {
+                    Ok((header, update)) => self.fold(partial, client, header, update).map(|()| Ok(header)),
+                    Err(rejection) => Ok(Err(rejection)),
+                };
+            }
+        };
+        let (header, update) = match self.read(file)? {
             Ok(checked) => checked,
             Err(rejection) => {
-                self.files.remove(upload).map_err(disk("remove", upload))?;
+                self.files.remove(file).map_err(disk("remove", file))?;
                 return Ok(Err(rejection));
             }
         };
-        let path = self.directory.accepted_update(round, client);
-        patiently(&*self.files, &path, || self.files.rename(upload, &path))
+        let path = self.directory.accepted_update(self.round.number, client);
+        patiently(self.files, &path, || self.files.rename(file, &path))
             .map_err(disk("move an update to", &path))?;
-        self.add(client, header, update)?;
-        Ok(Ok(()))
+        self.fold(partial, client, header, update)?;
+        Ok(Ok(header))
     }
 
-    pub(super) fn add(
-        &mut self,
+    /// Folds an update in, unless all of them wait for the end of the round.
+    pub(super) fn fold(
+        &self,
+        partial: &mut Option<Partial>,
         client: ClientId,
         header: UpdateHeader,
         update: Option<Checked>,
     ) -> Result<(), RunError> {
-        let mut sums = self.open.take().expect("updates are folded between open and close");
-        if let Some(update) = update.filter(|_| !self.stores_updates()) {
-            let round = self.round(&sums);
-            let mut partial = match sums.partial.take() {
-                Some(partial) => partial,
-                None => self.algorithm.begin(&round)?,
-            };
-            let weight = self.config.spec.aggregation.weights.of(header.report.samples);
-            let contribution = Contribution { client, weight, report: header.report, update };
-            self.algorithm.fold(&mut partial, contribution, &round);
-            sums.partial = Some(partial);
-        }
-        let mut report = header.report;
-        if header.round < sums.opening.round {
-            sums.late.insert(client, header.round);
-            // What it found of a model is not of the one that this round's clients were sent.
-            report.metrics = report.metrics.map(|metric| metric.filter(|metric| !metric.is_of_model()));
-        }
-        sums.reports.insert(client, report);
-        self.open = Some(sums);
+        let Some(update) = update.filter(|_| !self.stores_updates()) else { return Ok(()) };
+        let mut folded = match partial.take() {
+            Some(folded) => folded,
+            None => self.algorithm.begin(&self.round)?,
+        };
+        let weight = self.config.spec.aggregation.weights.of(header.report.samples);
+        let contribution = Contribution { client, weight, report: header.report, update };
+        self.algorithm.fold(&mut folded, contribution, &self.round);
+        *partial = Some(folded);
         Ok(())
     }
 
     /// Reads and checks an update. The outer error is this machine's, the inner one the update's.
-    pub(super) fn read_update(
+    pub(super) fn read(
         &self,
-        round: u32,
         path: &Path,
     ) -> Result<Result<(UpdateHeader, Option<Checked>), Rejection>, RunError> {
-        let read = self.read_file(path)?;
-        if self.reads_in_order() && read.is_ok() && !self.is_in_order(path)? {
-            // Updates that wait for each other are read in step, so none may have an order of its own.
-            let reason = "its tensors are not in the order of their names".to_owned();
-            return Ok(Err(Rejection::Malformed { reason }));
-        }
-        let joins = self.algorithm.ensemble().is_some();
-        let learned = read.as_ref().ok().filter(|_| joins).map(|(_, record)| record.tensors.clone());
-        let judged = self.judge(round, read);
-        if let (Ok((_, Some(_))), Some(learned)) = (&judged, learned)
-            && !self.would_be_member(learned)?
+        // Updates that wait for each other are read in step, so none may have an order of its own.
+        let limits = Limits { any_order: !self.reads_in_step(), ..self.limits() };
+        let read = match update_file::read_from(self.files, path, limits)? {
+            Ok(read) => read,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        let learned = self.start.as_ref().map(|start| (start, read.1.tensors.clone()));
+        let judged = self.judge(read);
+        if let (Ok((_, Some(_))), Some((start, learned))) = (&judged, learned)
+            && !self.would_be_member(start, learned)?
         {
             let reason = "its model computes features that are not finite, or too large to be fused: training diverged on the \
                           device";
@@ -124,28 +175,19 @@ impl Run {
         Ok(judged)
     }
 
-    /// Reads an update as it is written. The outer error is this machine's, the inner one the update's.
-    pub(super) fn read_file(
-        &self,
-        path: &Path,
-    ) -> Result<Result<(UpdateHeader, Record), Rejection>, RunError> {
-        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
-        let read = update_file::read(&mut input, self.max_payload());
-        input.judge(read).map_err(disk("read", path))
+    fn limits(&self) -> Limits {
+        Limits { max_bytes: self.max_payload, ..Limits::default() }
     }
 
     /// Whether what was read is an update of this round, and one to believe. There is nothing in it of a round without
     /// training.
-    pub(super) fn judge(
+    fn judge(
         &self,
-        round: u32,
-        read: Result<(UpdateHeader, Record), Rejection>,
+        (header, mut record): (UpdateHeader, Record),
     ) -> Result<(UpdateHeader, Option<Checked>), Rejection> {
-        let sums = self.open.as_ref().expect("updates are read between open and close");
-        let (header, mut record) = read?;
+        let round = self.round.number;
         if header.round != round {
-            let lateness =
-                self.config.policy.late.filter(|_| sums.opening.work.train && header.round < round);
+            let lateness = self.config.policy.late.filter(|_| self.train && header.round < round);
             let late =
                 lateness.and_then(|lateness| Some((lateness, lateness.staleness(header.round, round)?)));
             let Some((lateness, staleness)) = late else {
@@ -153,37 +195,58 @@ impl Run {
             };
             record.tensors.scale(lateness.discount(staleness));
         }
-        if !sums.opening.work.train {
+        if !self.train {
             let nothing = record == Record::default();
             let reason = || "nothing was to be learned in this round, and something was sent".to_owned();
             return if nothing { Ok((header, None)) } else { Err(Rejection::Layout { reason: reason() }) };
         }
-        Ok((header, Some(self.algorithm.check(&self.round(sums), record)?)))
+        Ok((header, Some(self.algorithm.check(&self.round, record)?)))
+    }
+
+    /// Whether what a client has learned, the difference to the start, is a model that can be a member of an ensemble. It fits
+    /// the architecture: that was checked before.
+    fn would_be_member(&self, start: &ParamSet, delta: ParamSet) -> Result<bool, RunError> {
+        let mut model = delta;
+        if model.is_empty() {
+            // The client is a member already and says so.
+            return Ok(true);
+        }
+        model.add(start).map_err(models::ModelError::from)?;
+        let spec = &self.config.spec;
+        let question = self.tests.map(TestSet::question);
+        Ok(is_sound(&spec.architecture, &model, spec.seed, question.as_ref())?)
+    }
+
+    /// An accepted update claims the number of samples that its client had declared, and the sums have room for no other.
+    pub(super) fn is_as_declared(
+        &self,
+        opening: &Opening,
+        client: ClientId,
+        header: UpdateHeader,
+    ) -> Result<(), Rejection> {
+        let round = header.round;
+        let declared = if round == opening.round {
+            opening.cohort.get(&client).copied()
+        } else {
+            opening.owed.get(&client).filter(|owed| owed.round == round).map(|owed| owed.samples)
+        };
+        let declared = declared.ok_or(Rejection::NotInCohort { round })?;
+        let (declared, reported) = (self.config.spec.samples_in(round, declared), header.report.samples);
+        if reported == declared { Ok(()) } else { Err(Rejection::Samples { declared, reported }) }
     }
 
     /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's
     /// own model.
     fn keeps_files(&self) -> bool {
-        self.reads_in_order() || self.algorithm.personal().is_some()
+        self.reads_in_step() || self.algorithm.personal().is_some()
     }
 
     /// Whether it does so a few values at a time.
-    fn reads_in_order(&self) -> bool {
-        self.stores_updates() || self.algorithm.ensemble().is_some()
+    fn reads_in_step(&self) -> bool {
+        self.stores_updates() || self.start.is_some()
     }
 
-    /// Whether updates wait on disk for the round to close instead of being folded.
-    pub(super) fn stores_updates(&self) -> bool {
+    fn stores_updates(&self) -> bool {
         self.config.spec.aggregation.rule.needs_every_update()
-    }
-
-    /// Whether the tensors of an update that was read before stand in the order of their names.
-    fn is_in_order(&self, path: &Path) -> Result<bool, RunError> {
-        let mut input = Reading::open(&*self.files, path).map_err(disk("open", path))?;
-        let stream = update_file::read_header(&mut input, self.max_payload())
-            .ok()
-            .and_then(|(_, limits)| TensorStream::open(&mut input, limits).ok());
-        let in_order = stream.is_some_and(|stream| stream.is_in_order());
-        input.judge(in_order).map_err(disk("read", path))
     }
 }

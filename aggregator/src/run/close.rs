@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use models::{Evaluation, ParamSet, Precision};
+use models::{Evaluation, Limits, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture};
-use shared::algorithm::{AggregateError, Deployed, Global, Round};
+use shared::algorithm::{AggregateError, Deployed, Global};
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport};
 
@@ -15,99 +15,29 @@ use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
-use super::{Run, RunError, SMALL, Traffic, measured};
+use super::{OpenRound, Run, RunError, SMALL, Traffic, measured, update_file};
 use crate::coordinator::Closing;
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
 use crate::round::{ClosedRound, RoundRecord, StopPlan, Tally, stopping};
 
 impl Run {
-    /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the
-    /// checkpoint may be left to [`Run::settle`].
-    /// A decision of an earlier process is carried out as it was made.
+    /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the checkpoint may be
+    /// left to [`Run::settle`]. A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
         self.checkpoint()?;
-        let mut sums = self.open.take().expect("a round is closed after it was opened");
-        let decision = if let Some(decision) = sums.decision.take() {
-            decision
-        } else {
-            let contributors: BTreeSet<ClientId> = sums.reports.keys().copied().collect();
-            // A round to which the whole cohort has contributed, and nothing else came of it, has one outcome anyway:
-            // whoever finds these updates decides the same.
-            let cohort = &sums.opening.cohort;
-            let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
-            let closing = Closing { contributors, late: sums.late.clone(), tally: *tally };
-            let decision = Decision { closing, traffic, seconds: sums.opened.elapsed().as_secs_f64() };
-            // The updates of a simulation are gone with this process. The next one would not need them for a void round, of which
-            // an algorithm may keep something all the same: it is to make the round again.
-            let made_again = tally.void && sums.fleeting;
-            if !evident && !made_again {
-                self.write_opening(&sums.opening, Some(&decision))?;
-            }
-            decision
+        let mut open = self.open.take().expect("a round is closed after it was opened");
+        let decision = match open.decision.take() {
+            Some(decision) => decision,
+            None => self.decide(&open, tally, traffic)?,
         };
-        let (tally, traffic) = (decision.closing.tally, decision.traffic);
+        let tally = decision.closing.tally;
         let mut global = match self.resident.take() {
             Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
-        let this = self.round(&sums);
-        let work = sums.opening.work;
-        let mut own_loss = None;
-        if tally.void || sums.reports.is_empty() || !work.train {
-            // Nothing counts, or nothing was learned: the model stays. But clients keep what they were told that counts.
-            if let Some(partial) = sums.partial {
-                self.algorithm.close_failed(&mut global, partial, &this)?;
-            }
-        } else {
-            let mixture = self.config.server.mixture;
-            // Without the server's share, one that was to have all of it leaves what was there before.
-            let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
-                .then(|| self.algorithm.current_model(&global).clone());
-            if self.stores_updates() {
-                let mut updates = self.stored(round, &sums.reports);
-                self.algorithm.close_stored(&mut global, &mut updates, &this)?;
-            } else if let Some(partial) = sums.partial {
-                self.algorithm.close(&mut global, partial, &this)?;
-            }
-            if let Some(answering) = self.algorithm.ensemble() {
-                let start = self.algorithm.current_model(&global);
-                self.extend_ensemble(answering, start, round, &sums.reports)?;
-            }
-            own_loss = self.mix(round, &mut global, sums.own.take(), omega.as_ref())?;
-        }
-        let mut metrics = measured::means(&sums.reports, work);
-        let due = work.train
-            && (self.config.evaluate.after(round, self.config.spec.rounds)
-                || self.ends_with(round, &metrics, tally.void));
-        let tested = match self.tests.as_ref().filter(|_| due) {
-            Some(tests) => self.tested(&global, &this, &sums.reports, tests)?,
-            None => None,
-        };
-        let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
-        metrics.extend(more.unwrap_or_default());
-        let trained = work.train && !sums.reports.is_empty();
-        let mut record = RoundRecord {
-            round,
-            accuracy: evaluation.map(|evaluation| evaluation.accuracy),
-            loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
-            train_loss: if trained { mean(&sums.reports) } else { None },
-            metrics,
-            closing: !work.train,
-            clients: if work.tests() { measured::of_model(&sums.reports, work) } else { BTreeMap::new() },
-            diverged: own_loss == Some(OwnLoss::Diverged),
-            ..counted(&tally, traffic, decision.seconds)
-        };
-        if let Some(OwnLoss::Mean(loss)) = own_loss {
-            record.metrics.insert("server-loss".to_owned(), loss);
-        }
-        if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
-            let spec = &self.config.spec;
-            let params = self.algorithm.current_model(&global);
-            let (preparation, batch) = (&spec.data.preparation, self.config.evaluate.batch);
-            Outlook::of(labelled, preparation, &spec.architecture, params, batch)?
-                .note(&mut record, &self.records);
-        }
+        let own_loss = self.learn(&mut global, &mut open, &tally)?;
+        let record = self.measure(&global, &open, &decision, own_loss)?;
         self.records.push(record.clone());
         measured::keep_newest(&mut self.records);
         let more =
@@ -119,13 +49,108 @@ impl Run {
         let small = state.encoded_len(Precision::F32) <= SMALL;
         self.resident = Some(state);
         self.closed = round;
-        let contributors = sums.reports.keys().copied().collect();
+        let contributors = open.reports.into_keys().collect();
         self.unsettled = Some(Box::new(ClosedRound { record: record.clone(), contributors }));
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
         // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
-        // void round and after the last nothing is in a hurry.
-        if !small || sums.fleeting || tally.void || !more {
+        // failed round and after the last nothing is in a hurry.
+        if !small || open.fleeting || tally.void || !more {
             self.checkpoint()?;
+        }
+        Ok(record)
+    }
+
+    /// Decides which updates make the new model, and writes it down where another process might decide otherwise.
+    fn decide(&self, open: &OpenRound, tally: &Tally, traffic: Traffic) -> Result<Decision, RunError> {
+        let contributors: BTreeSet<ClientId> = open.reports.keys().copied().collect();
+        // A round to which the whole cohort has contributed, and nothing else came of it, has one outcome anyway: any process
+        // that finds these updates decides the same.
+        let cohort = &open.opening.cohort;
+        let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
+        let closing = Closing { contributors, late: open.late.clone(), tally: *tally };
+        let decision = Decision { closing, traffic, seconds: open.opened.elapsed().as_secs_f64() };
+        // The updates of a simulation are gone with this process. The next one would not need them for a failed round, of which
+        // an algorithm may keep something all the same: it is to make the round again.
+        let made_again = tally.void && open.fleeting;
+        if !evident && !made_again {
+            self.write_opening(&open.opening, Some(&decision))?;
+        }
+        Ok(decision)
+    }
+
+    /// Makes the new state of what was accepted; gives the loss of the server's own training.
+    fn learn(
+        &self,
+        global: &mut Global,
+        open: &mut OpenRound,
+        tally: &Tally,
+    ) -> Result<Option<OwnLoss>, RunError> {
+        let partial = open.merged(&*self.algorithm)?;
+        let round = open.round(&self.config.spec, &self.template);
+        if tally.void || open.reports.is_empty() || !open.opening.work.train {
+            // Nothing counts, or nothing was learned: the model stays. But clients keep what they were told that counts.
+            if let Some(partial) = partial {
+                self.algorithm.close_failed(global, partial, &round)?;
+            }
+            return Ok(None);
+        }
+        let mixture = self.config.server.mixture;
+        // Without the server's share, one that was to have all of it leaves what was there before.
+        let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
+            .then(|| self.algorithm.current_model(global).clone());
+        if self.stores_updates() {
+            self.algorithm.close_stored(global, &mut self.stored(round.number, &open.reports), &round)?;
+        } else if let Some(partial) = partial {
+            self.algorithm.close(global, partial, &round)?;
+        }
+        if let Some(answering) = self.algorithm.ensemble() {
+            let start = self.algorithm.current_model(global);
+            self.extend_ensemble(answering, start, round.number, &open.reports)?;
+        }
+        self.mix(round.number, global, open.own.take(), omega.as_ref())
+    }
+
+    /// The record of a round, with the test of its model where one is due.
+    fn measure(
+        &self,
+        global: &Global,
+        open: &OpenRound,
+        decision: &Decision,
+        own_loss: Option<OwnLoss>,
+    ) -> Result<RoundRecord, RunError> {
+        let OpenRound { opening, reports, .. } = open;
+        let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
+        let mut metrics = measured::means(reports, work);
+        let due = work.train
+            && (self.config.evaluate.after(round, self.config.spec.rounds)
+                || self.ends_with(round, &metrics, tally.void));
+        let tested = match self.tests.as_ref().filter(|_| due) {
+            Some(tests) => self.tested(global, open, tests)?,
+            None => None,
+        };
+        let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
+        metrics.extend(more.unwrap_or_default());
+        let trained = work.train && !reports.is_empty();
+        let mut record = RoundRecord {
+            round,
+            accuracy: evaluation.map(|evaluation| evaluation.accuracy),
+            loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
+            train_loss: if trained { mean(reports) } else { None },
+            metrics,
+            closing: !work.train,
+            clients: if work.tests() { measured::of_model(reports, work) } else { BTreeMap::new() },
+            diverged: own_loss == Some(OwnLoss::Diverged),
+            ..counted(tally, decision.traffic, decision.seconds)
+        };
+        if let Some(OwnLoss::Mean(loss)) = own_loss {
+            record.metrics.insert("server-loss".to_owned(), loss);
+        }
+        if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
+            let spec = &self.config.spec;
+            let params = self.algorithm.current_model(global);
+            let (preparation, batch) = (&spec.data.preparation, self.config.evaluate.batch);
+            Outlook::of(labelled, preparation, &spec.architecture, params, batch)?
+                .note(&mut record, &self.records);
         }
         Ok(record)
     }
@@ -177,13 +202,7 @@ impl Run {
     }
 
     /// How what would be used now does on the test set; `None` if there is nothing yet.
-    fn tested(
-        &self,
-        global: &Global,
-        round: &Round<'_>,
-        reports: &BTreeMap<ClientId, TrainReport>,
-        tests: &TestSet,
-    ) -> Result<Option<Tested>, RunError> {
+    fn tested(&self, global: &Global, open: &OpenRound, tests: &TestSet) -> Result<Option<Tested>, RunError> {
         if let Some(answering) = self.algorithm.ensemble() {
             return match self.test_ensemble(answering, tests) {
                 // A client has sent a model that computes no numbers. The others are there all the same.
@@ -195,7 +214,7 @@ impl Run {
             };
         }
         let evaluation = if let Some(deployed) = self.algorithm.personal() {
-            self.deployed(&deployed, global, round, reports, tests)?
+            self.deployed(&deployed, global, open, tests)?
         } else {
             Some(tests.evaluate(
                 &self.config.spec.architecture,
@@ -212,14 +231,16 @@ impl Run {
         &self,
         deployed: &Deployed<'_>,
         global: &Global,
-        round: &Round<'_>,
-        reports: &BTreeMap<ClientId, TrainReport>,
+        open: &OpenRound,
         tests: &TestSet,
     ) -> Result<Option<Evaluation>, RunError> {
+        let round = open.round(&self.config.spec, &self.template);
+        let limits = Limits { max_bytes: self.max_payload(), ..Limits::default() };
         let mut sum = Evaluation::default();
-        for &client in reports.keys() {
+        for &client in open.reports.keys() {
             let path = self.directory.accepted_update(round.number, client);
-            let checked = self.read_file(&path)?.and_then(|(_, record)| self.algorithm.check(round, record));
+            let read = update_file::read_from(&*self.files, &path, limits)?;
+            let checked = read.and_then(|(_, record)| self.algorithm.check(&round, record));
             let damaged = |rejection: Rejection| RunError::Damaged { path, reason: rejection.to_string() };
             let checked = checked.map_err(damaged)?;
             let Some(params) = deployed(global, checked) else { continue };

@@ -16,9 +16,7 @@ use shared::message::{TrainReport, reason};
 use super::error::disk;
 use super::{Run, RunError, update_file};
 use crate::data::TestSet;
-use crate::ensemble::{
-    Bundle, EnsembleError, Manifest, Member, Origin, Question, Values, digest, is_sound, write,
-};
+use crate::ensemble::{Bundle, EnsembleError, Manifest, Member, Origin, Question, Values, digest, write};
 use crate::storage::{FileLayer, Reading};
 
 /// Values that are read of an update at once.
@@ -115,20 +113,6 @@ impl Run {
         };
         let members: Vec<_> = members.into_values().collect();
         Ok(write(&*self.files, &self.directory.ensemble(), &manifest, &members)?)
-    }
-
-    /// Whether what a client has learned, the difference to the start, is a model that can be a member. It fits the
-    /// architecture: that was checked before.
-    pub(super) fn would_be_member(&self, delta: ParamSet) -> Result<bool, RunError> {
-        let mut model = delta;
-        if model.is_empty() {
-            // A word of one who is a member already.
-            return Ok(true);
-        }
-        model.add(&self.current_model()?).map_err(models::ModelError::from)?;
-        let spec = &self.config.spec;
-        let question = self.tests.as_ref().map(TestSet::question);
-        Ok(is_sound(&spec.architecture, &model, spec.seed, question.as_ref())?)
     }
 
     /// The ensemble as it is, if there is one.

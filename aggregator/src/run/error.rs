@@ -63,7 +63,7 @@ pub enum RunError {
     #[error("the server's own training failed: {0}")]
     Supervised(TrainError),
     /// The system gives no threads for it.
-    #[error("cannot start the threads of the server's own training: {0}")]
+    #[error("cannot start another thread: {0}; close other programs, or raise the limit of threads")]
     Threads(String),
     /// The server's labelled samples cannot be had as asked.
     #[error(transparent)]

@@ -35,8 +35,8 @@
 //!
 //! # Memory
 //!
-//! Between opening and closing the server's state rests on disk, unless it is small: in memory are the sums and at most
-//! one update. When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
+//! Between opening and closing the server's state rests on disk, unless it is small: in memory are the sums and one update
+//! for each thread that folds (`fold.rs`). When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
 //! read from its file by whoever sends it. A server that trains itself has one more model in memory, and when the round
 //! closes the one that it began with, if that has a share in the mixture. `FedMatch`'s state is as many models as its bank has,
 //! and two.
@@ -62,6 +62,7 @@ mod conclude;
 pub mod directory;
 mod ensemble;
 mod error;
+mod fold;
 mod known;
 mod measured;
 mod opening;
@@ -78,10 +79,10 @@ use std::time::Instant;
 use models::Backend;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Scale, Template};
-use shared::algorithm::{ErasedAlgorithm, Partial, Round, registry};
+use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round, registry};
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::TrainReport;
+use shared::message::{TrainReport, UpdateHeader};
 use shared::record::Record;
 use shared::spec::RunSpec;
 
@@ -116,13 +117,14 @@ pub struct Traffic {
     pub up: u64,
 }
 
-/// The sums of the open round.
-struct Sums {
+/// The open round.
+struct OpenRound {
     opening: Opening,
     /// [`Opening::clients`], which goes through the cohort and is asked for with every update.
     clients: usize,
     scale: Scale,
-    partial: Option<Partial>,
+    /// What accepted updates were folded into: a partial result for each thread that has folded any.
+    partials: Vec<Option<Partial>>,
     opened: Instant,
     /// How the training of every accepted update went.
     reports: BTreeMap<ClientId, TrainReport>,
@@ -157,7 +159,7 @@ pub struct Run {
     records: Vec<RoundRecord>,
     /// The last closed round.
     closed: u32,
-    open: Option<Sums>,
+    open: Option<OpenRound>,
     /// What had to be mended to continue or went wrong before the first round, for the operator.
     mended: Vec<String>,
     /// The state after the last closed round, if it is small or yet to be written down.
@@ -330,27 +332,16 @@ impl Run {
         4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
     }
 
-    /// The open round, as algorithms see it.
-    fn round<'a>(&'a self, sums: &Sums) -> Round<'a> {
-        Round {
-            number: sums.opening.round,
-            spec: &self.config.spec,
-            template: &self.template,
-            scale: sums.scale,
-            clients: sums.clients,
-        }
-    }
-
-    fn sums(&self, opening: &Opening) -> Result<Sums, RunError> {
+    fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {
         let weights = self.config.spec.aggregation.weights;
         let largest = opening.roster.values().map(|&samples| weights.of(samples)).max().unwrap_or(1);
         let scale = Scale::agree(self.config.policy.max_abs, largest, opening.roster.len());
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
-        Ok(Sums {
+        Ok(OpenRound {
             opening: opening.clone(),
             clients: opening.clients(),
             scale,
-            partial: None,
+            partials: Vec::new(),
             opened: Instant::now(),
             reports: BTreeMap::new(),
             late: BTreeMap::new(),
@@ -359,5 +350,34 @@ impl Run {
             fleeting: false,
             own,
         })
+    }
+}
+
+impl OpenRound {
+    /// The round, as algorithms see it.
+    fn round<'a>(&self, spec: &'a RunSpec, template: &'a Template) -> Round<'a> {
+        let Self { opening, scale, clients, .. } = self;
+        Round { number: opening.round, spec, template, scale: *scale, clients: *clients }
+    }
+
+    /// All that was folded, merged; `None` if no update was.
+    fn merged(&mut self, algorithm: &dyn ErasedAlgorithm) -> Result<Option<Partial>, RunError> {
+        let mut partials = std::mem::take(&mut self.partials).into_iter().flatten();
+        let Some(mut whole) = partials.next() else { return Ok(None) };
+        for other in partials {
+            algorithm.merge(&mut whole, other).map_err(AggregateError::from)?;
+        }
+        Ok(Some(whole))
+    }
+
+    /// Takes note of an accepted update's report.
+    fn note(&mut self, client: ClientId, header: UpdateHeader) {
+        let mut report = header.report;
+        if header.round < self.opening.round {
+            self.late.insert(client, header.round);
+            // What it found of a model is not of the one that this round's clients were sent.
+            report.metrics = report.metrics.map(|metric| metric.filter(|metric| !metric.is_of_model()));
+        }
+        self.reports.insert(client, report);
     }
 }

@@ -44,10 +44,10 @@ impl Run {
             .map_err(disk("create", &accepted))?;
         self.write_opening(opening, None)?;
         match &mut self.open {
-            Some(sums) if sums.opening.round == opening.round => {
-                (sums.opening, sums.clients) = (opening.clone(), opening.clients());
+            Some(open) if open.opening.round == opening.round => {
+                (open.opening, open.clients) = (opening.clone(), opening.clients());
             }
-            _ => self.open = Some(self.sums(opening)?),
+            _ => self.open = Some(self.open_round(opening)?),
         }
         self.broadcast(opening.round, opening.work)
     }

@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Read as _};
 use std::sync::Arc;
 
 use shared::id::ClientId;
-use shared::message::{Rejection, UpdateHeader};
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
@@ -153,7 +152,7 @@ impl Run {
         closing: Option<&Closing>,
     ) -> Result<BTreeSet<ClientId>, RunError> {
         let round = opening.round;
-        self.open = Some(self.sums(opening)?);
+        self.open = Some(self.open_round(opening)?);
         let folder = self.directory.accepted(round);
         self.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
         let names = self.files.list(&folder).map_err(disk("list", &folder))?;
@@ -167,14 +166,16 @@ impl Run {
         let mut accepted = BTreeSet::new();
         for client in clients {
             let path = self.directory.accepted_update(round, client);
-            let read = self.read_update(round, &path)?;
-            match read.and_then(|read| self.is_as_declared(opening, client, read.0).map(|()| read)) {
+            let length = self.files.length(&path).map_err(disk("look at", &path))?;
+            let (acceptance, open) = self.acceptance()?;
+            let read = acceptance.read(&path)?;
+            match read.and_then(|read| acceptance.is_as_declared(opening, client, read.0).map(|()| read)) {
                 Ok((header, update)) => {
-                    let length = self.files.length(&path).map_err(disk("look at", &path))?;
-                    self.add(client, header, update)?;
+                    open.partials.resize_with(1, || None);
+                    acceptance.fold(&mut open.partials[0], client, header, update)?;
+                    open.note(client, header);
+                    open.received += length.unwrap_or(0);
                     accepted.insert(client);
-                    let sums = self.open.as_mut().expect("set above");
-                    sums.received += length.unwrap_or(0);
                 }
                 // It was believed once, so the disk has lost it. Trained again from the same broadcast and the same
                 // data, the client's update has the same bytes.
@@ -191,24 +192,6 @@ impl Run {
             }
         }
         Ok(accepted)
-    }
-
-    /// An accepted update claims the number of samples that its client had declared, and the sums have room for no other.
-    fn is_as_declared(
-        &self,
-        opening: &Opening,
-        client: ClientId,
-        header: UpdateHeader,
-    ) -> Result<(), Rejection> {
-        let round = header.round;
-        let declared = if round == opening.round {
-            opening.cohort.get(&client).copied()
-        } else {
-            opening.owed.get(&client).filter(|owed| owed.round == round).map(|owed| owed.samples)
-        };
-        let declared = declared.ok_or(Rejection::NotInCohort { round })?;
-        let (declared, reported) = (self.config.spec.samples_in(round, declared), header.report.samples);
-        if reported == declared { Ok(()) } else { Err(Rejection::Samples { declared, reported }) }
     }
 
     /// Whose updates the last closed round is made of, as far as the disk still says so.

@@ -1,6 +1,7 @@
 //! Updates on the aggregator's disk: frames, exactly as they crossed the network.
 
 use std::io::{ErrorKind, Read};
+use std::path::Path;
 
 use models::Limits;
 use shared::frame::{self, HEADER_LEN, Header};
@@ -8,11 +9,27 @@ use shared::message::{Rejection, ToServer, UpdateHeader, reason};
 use shared::payload::Payload;
 use shared::record::Record;
 
+use super::RunError;
+use super::error::disk;
+use crate::storage::{FileLayer, Reading};
+
 /// Reads one update. Whatever the bytes are, the outcome is an update or a reason why not.
-pub(super) fn read(input: &mut dyn Read, max_payload: u64) -> Result<(UpdateHeader, Record), Rejection> {
-    let (update, limits) = read_header(input, max_payload)?;
+pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHeader, Record), Rejection> {
+    let (update, Limits { max_bytes, .. }) = read_header(input, accepted.max_bytes)?;
+    let limits = Limits { max_bytes, ..accepted };
     let record = Record::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, record))
+}
+
+/// [`read`] of a file. The outer error is this machine's, the inner one the update's.
+pub(super) fn read_from(
+    files: &dyn FileLayer,
+    path: &Path,
+    accepted: Limits,
+) -> Result<Result<(UpdateHeader, Record), Rejection>, RunError> {
+    let mut input = Reading::open(files, path).map_err(disk("open", path))?;
+    let read = read(&mut input, accepted);
+    input.judge(read).map_err(disk("read", path))
 }
 
 /// [`read`] of a frame whose payload lies apart in memory, and is read there.
@@ -70,7 +87,8 @@ mod tests {
         let payload = [&(json.len() as u64).to_le_bytes(), json.as_bytes()].concat();
         let update = ToServer::Update(UpdateHeader { round: 1, report: TrainReport::default() });
         let bytes = [frame::encode(&update, payload.len() as u64), payload].concat();
-        let rejection = read(&mut bytes.as_slice(), 1 << 20).unwrap_err();
+        let rejection =
+            read(&mut bytes.as_slice(), Limits { max_bytes: 1 << 20, ..Limits::default() }).unwrap_err();
         let Rejection::Malformed { reason } = &rejection else { panic!("{rejection:?}") };
         assert!(reason.contains("the name `www"), "{reason}");
         let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Rejected(rejection.clone()) };

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use shared::id::ClientId;
-use shared::message::Rejection;
 use shared::payload::Payload;
 
+use super::RunError;
+use super::accept::Acceptance;
 use super::error::disk;
-use super::{Run, RunError, update_file};
 use crate::storage::patient::patiently;
 
 /// A whole frame with its payload.
@@ -33,7 +33,7 @@ impl From<PathBuf> for Upload {
     }
 }
 
-impl Run {
+impl Acceptance<'_> {
     /// Writes an update down that has to wait for others on disk. Not durable, like all that a simulation writes.
     pub(super) fn spooled(
         &self,
@@ -50,19 +50,5 @@ impl Run {
         };
         patiently(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
         Ok(path)
-    }
-
-    /// Folds an update out of memory, if it is believable.
-    pub(super) fn take_in_memory(
-        &mut self,
-        round: u32,
-        client: ClientId,
-        (frame, payload): (&[u8], &Payload),
-    ) -> Result<Result<(), Rejection>, RunError> {
-        let read = update_file::read_shared(frame, payload, self.max_payload());
-        match self.judge(round, read) {
-            Ok((header, update)) => self.add(client, header, update).map(Ok),
-            Err(rejection) => Ok(Err(rejection)),
-        }
     }
 }

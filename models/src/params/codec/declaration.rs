@@ -90,6 +90,9 @@ fn check_tensors<N: Number>(
     if declared > limits.max_bytes {
         return Err(DecodeError::TooLarge { declared, limit: limits.max_bytes });
     }
+    if !limits.any_order && !checked.is_sorted_by(|a, b| a.name < b.name) {
+        return Err(DecodeError::Order);
+    }
     Ok(checked)
 }
 

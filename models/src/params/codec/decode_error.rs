@@ -8,6 +8,9 @@ use safetensors::Dtype;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
+    /// The tensors do not come in the order of their names, as the reader asks.
+    #[error("its tensors are not in the order of their names")]
+    Order,
     /// The source failed.
     #[error("reading parameters failed")]
     Io(#[source] io::Error),

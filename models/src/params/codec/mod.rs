@@ -46,11 +46,13 @@ pub struct Limits {
     pub max_header: u64,
     /// The most tensors. The default is 10 000; ResNet-50 has 161.
     pub max_tensors: usize,
+    /// Whether tensors may come in another order than that of their names. By default they may; this crate writes them in order.
+    pub any_order: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_bytes: 4 << 30, max_header: 1 << 20, max_tensors: 10_000 }
+        Self { max_bytes: 4 << 30, max_header: 1 << 20, max_tensors: 10_000, any_order: true }
     }
 }
 

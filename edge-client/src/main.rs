@@ -1,4 +1,4 @@
-//! `edge-client`: takes part in federated learning with the data of this device. `edge-client --help` says more.
+//! The program `edge-client`, which takes part in federated learning with the data of its device.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What clients send: hellos, signs of life, updates.
+//! Handling of messages from clients: hellos, heartbeats, updates.
 
 use std::time::Duration;
 
@@ -12,11 +12,10 @@ use super::late::Waiting;
 use super::open_round::{Offer, Stage};
 use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadId};
 
-/// Samples that a client may declare, those that it uses and those that it leaves out. The sums' resolution is shared out by
-/// the largest weight: without a limit one absurd claim would round everybody's update to nothing. At this one it stays below
-/// 1e-5.
+/// Limit of the samples that a client may declare, used and skipped. The largest weight determines the resolution of the
+/// sums: without a limit, one absurd claim would round all updates to zero. With this limit the resolution stays below 1e-5.
 pub const MAX_SAMPLES: u64 = 1 << 32;
-/// Axes of a sample that are repeated when they are not those of the run.
+/// Limit of the axes of a declared sample shape that an error message repeats.
 const MAX_AXES: usize = 8;
 
 impl Coordinator {
@@ -25,8 +24,8 @@ impl Coordinator {
         let Some(client) = known else {
             match message {
                 ToServer::Hello(hello) if !self.dismissed.contains(peer) => self.hello(now, peer, &hello),
-                // Either it broke the protocol, or it was forgotten for its silence and knows nothing of it yet:
-                // not a reason to send it away for good.
+                // Either the peer broke the protocol, or it was dropped for its silence and does not know yet, which is no reason
+                // to refuse it for good.
                 _ => self.send_away(peer),
             }
             return;
@@ -70,9 +69,9 @@ impl Coordinator {
                 self.refuse(peer, Refusal::Protocol(claim));
                 self.forget(peer);
             }
-            // It is for people.
+            // Only for people.
             ToServer::SkippedSamples { .. } => {}
-            // The transport takes these, before the hello or with a payload.
+            // The transport handles these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::ResumePoint(_) | ToServer::UpdateRest { .. } => {
                 let what =
                     "it said after its hello what belongs before it, or without a payload what has one";
@@ -94,12 +93,12 @@ impl Coordinator {
         let client = hello.client;
         let previous = self.members.get(&client).and_then(|member| member.link);
         if previous.is_some_and(|previous| previous.peer > peer) {
-            // The device has connected anew since, and waits on that one. It is not refused: that would be for good.
+            // The device has reconnected and waits on the new connection. Not refused, because a refusal is final.
             self.send_away(peer);
             return;
         }
         if !self.has_place(client) {
-            // Not refused: that would be for good.
+            // Not refused, because a refusal is final.
             self.send_away(peer);
             return;
         }
@@ -122,7 +121,7 @@ impl Coordinator {
         let open = self.state.round();
         let (wants, ask) = match open.and_then(|round| Some((round.number(), round.stage(client)?))) {
             Some((round, Stage::Asked)) => (Some(round), true),
-            // A client forgets what is not wanted, and this update is not durable yet.
+            // No receipt yet: the client would delete the update, which is not durable here.
             Some((round, Stage::Folding)) => (Some(round), false),
             _ => (owes, false),
         };
@@ -130,7 +129,7 @@ impl Coordinator {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
         }
         if let Some(round) = counted.filter(|counted| wants != Some(*counted)) {
-            // The client keeps what it has learned only if it knows.
+            // The client keeps its state only after a receipt.
             self.send(peer, ToClient::Receipt { round, verdict: Verdict::Accepted });
         }
         self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
@@ -143,7 +142,7 @@ impl Coordinator {
         let architecture = &self.spec.architecture;
         let expected: Vec<u32> = self.spec.data.shape.iter().map(|&axis| axis as u32).collect();
         if hello.shape != expected {
-            // It is told what it has said, and so is the operator.
+            // The refusal repeats the declared shape to the client and the operator.
             if hello.shape.len() > MAX_AXES {
                 let claim = format!(
                     "it declares samples of {} axes, of which at most {MAX_AXES} can be compared with the run's",
@@ -153,7 +152,7 @@ impl Coordinator {
             }
             return Err(Refusal::Shape { expected, found: hello.shape.clone() });
         }
-        // A device whose labels are not used may have any, or none.
+        // If the labels of devices are not used, any or none are accepted.
         let labels_count = self.spec.data.labels == LabelsAt::Device;
         if labels_count && hello.classes == 0 {
             return Err(Refusal::Unlabelled);
@@ -209,7 +208,7 @@ impl Coordinator {
         }
     }
 
-    /// An update that is not folded is part of the open round's tally, or of the next one's.
+    /// Counts an update that is not folded in the tally of the open round, or of the next one.
     fn count(&mut self, verdict: &Verdict) {
         match (self.state.round_mut(), verdict) {
             (Some(round), _) => round.count(verdict),

@@ -1,28 +1,28 @@
-//! The tables, and how those of an older program become those of this one.
+//! The database schema and its migrations.
 
 use rusqlite::{Connection, Result, TransactionBehavior};
 
-/// What tells our files from other programs' databases: `FEDA`.
+/// The application id of the database file, `FEDA`, which distinguishes it from databases of other programs.
 pub(super) const APPLICATION: i64 = 0x4645_4441;
 
-/// What leads from each version to the next: the first makes an empty file version 1. Ones that were released are never
-/// changed; new ones go last, and keep what is there.
+/// The migrations from each version to the next; the first one turns an empty file into version 1. A released migration is never
+/// changed; a new one is appended and preserves existing data.
 pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/1_runs.sql"),
     include_str!("migrations/2_devices.sql"),
     include_str!("migrations/3_left_out.sql"),
 ];
 
-/// The version that this program works with.
+/// The schema version of this program.
 #[expect(clippy::cast_possible_wrap, reason = "there are a few steps")]
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// What is there already.
+/// The state of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) application: i64,
     pub(super) version: i64,
-    /// Whether there is any table.
+    /// Whether there are tables.
     pub(super) tables: bool,
 }
 
@@ -34,8 +34,8 @@ pub(super) fn find(connection: &Connection) -> Result<Found> {
     Ok(Found { application: number("application_id")?, version: number("user_version")?, tables: tables > 0 })
 }
 
-/// Makes the tables of this version out of those that are there. All steps, or none: a process that dies in between
-/// leaves what it found, and of two that come at once the second finds the work done.
+/// Migrates the database to this program's version in one transaction: a crash leaves it unchanged, and of two concurrent
+/// processes the second finds the migration done.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version = find(&transaction)?.version;

@@ -1,4 +1,4 @@
-//! What a run waits for, as whoever asks later reads it: with moments instead of durations.
+//! Stored snapshots of a run's status, with points in time instead of durations.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,33 +8,33 @@ use shared::id::ClientId;
 use crate::coordinator::{Doing, Status, WaitingFor};
 use crate::database::moment;
 
-/// So many members are named; of more there is the number.
+/// Limit of the members that a snapshot names; of others it has only the number.
 const NAMED: usize = 200;
 
-/// A [`Status`] at a moment. Moments are milliseconds since 1970.
+/// A [`Status`] at a point in time. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Rounds closed.
+    /// Closed rounds.
     pub closed: u32,
-    /// Rounds of training in all.
+    /// All rounds of training.
     pub rounds: u32,
     /// Connected clients.
     pub connected: usize,
     /// Known clients.
     pub known: usize,
-    /// What has to happen next.
+    /// What the run waits for.
     pub waits_for: WaitsFor,
-    /// Since when it is waited for.
+    /// The time since which it waits.
     pub since: i64,
-    /// Whether nothing goes on for want of room on the server's disk.
+    /// Whether the run is paused because the server's disk is full.
     #[serde(default)]
     pub paused: bool,
-    /// The server's own training, if it is at work: steps done and to do.
+    /// Progress of the server's own training: steps done and all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<(u64, u64)>,
 }
 
-/// What has to happen next.
+/// What a run waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum WaitsFor {
@@ -45,27 +45,27 @@ pub enum WaitsFor {
         /// Needed.
         needed: usize,
     },
-    /// The end of the pause after a void round.
+    /// The end of the pause after a failed round.
     Pause {
-        /// Void rounds in a row.
+        /// Consecutive failed rounds.
         void: u32,
-        /// When it ends.
+        /// The time of its end.
         until: i64,
     },
     /// Updates of an open round.
     Updates {
         /// The round.
         round: u32,
-        /// Updates that are in.
+        /// Received updates.
         accepted: usize,
         /// Size of the cohort.
         cohort: usize,
-        /// Members whose updates are not in, as many as are named.
+        /// Members whose updates are missing, up to the limit.
         members: Vec<Awaited>,
-        /// How many more there are.
+        /// The number of further members.
         more: usize,
     },
-    /// A durable step of this machine.
+    /// The disk worker of the server.
     Disk {
         /// The round.
         round: u32,
@@ -74,38 +74,38 @@ pub enum WaitsFor {
     Nothing,
 }
 
-/// A member of the cohort whose update is not in.
+/// A member of the cohort whose update is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaited {
-    /// Who.
+    /// The client.
     pub device: ClientId,
-    /// What it is at.
+    /// Its progress.
     pub stage: Stage,
-    /// When it was last heard.
+    /// The time of its last message.
     pub heard: i64,
-    /// Whether it is at an earlier round, whose update counts all the same.
+    /// Whether it still works on an earlier round whose late update counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
-    /// Why it does not train now.
+    /// The reason why it does not train now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What an awaited member is at.
+/// The progress of an awaited member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// It was sent the task and has not said more.
+    /// The task was sent; no message since.
     Receiving,
-    /// It trains: steps done and to do.
+    /// Training: steps done and all steps.
     Training(u64, u64),
-    /// It has trained, and its update is under way.
+    /// Uploading its update.
     Uploading,
-    /// Its update is being checked and written down.
+    /// Its update is being checked and stored.
     Checking,
-    /// It is not connected.
+    /// Not connected.
     Away,
-    /// It is not in a state to train.
+    /// Not eligible to train.
     NotNow,
 }
 
@@ -163,7 +163,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether more than time and progress tells the two apart.
+    /// Whether the two differ in more than time and progress.
     #[must_use]
     pub fn differs_from(&self, other: &Self) -> bool {
         let plain = |snapshot: &Self| {

@@ -1,17 +1,16 @@
-//! The assignment problem: who is matched with whom, so that all together cost least.
+//! The assignment problem: a perfect matching of least total cost.
 //!
-//! Kuhn 1955; here by shortest augmenting paths with potentials (Jonker and Volgenant 1987), in `O(n^3)` time. Libraries
-//! of it take whole numbers, to which distances would have to be rounded first.
+//! Kuhn 1955, solved by shortest augmenting paths with potentials (Jonker and Volgenant 1987) in `O(n^3)` time. Existing
+//! libraries need integer costs, to which distances would have to be rounded.
 
-/// For each row the column that it is matched with: a permutation with the least total cost. `cost` is square, row-major
-/// and finite.
+/// The column matched with each row: a permutation of least total cost. `cost` is square, row-major and finite.
 ///
 /// # Panics
 /// If `cost` does not have `n * n` entries.
 #[allow(clippy::needless_range_loop, reason = "a column is one index into five lists")]
 pub(super) fn assign(n: usize, cost: &[f64]) -> Vec<usize> {
     assert_eq!(cost.len(), n * n, "a square matrix");
-    // Rows and columns count from 1; column 0 stands for the row that looks for its column.
+    // Rows and columns count from 1; column 0 is a placeholder for the row that is being matched.
     let (mut row_potential, mut column_potential) = (vec![0.0; n + 1], vec![0.0; n + 1]);
     let mut row_of = vec![0; n + 1];
     let mut came_from = vec![0; n + 1];
@@ -20,7 +19,7 @@ pub(super) fn assign(n: usize, cost: &[f64]) -> Vec<usize> {
         let mut column = 0;
         let mut least = vec![f64::INFINITY; n + 1];
         let mut visited = vec![false; n + 1];
-        // The shortest path from this row to a column that is still free.
+        // The shortest augmenting path from this row to a free column.
         while row_of[column] != 0 {
             visited[column] = true;
             let from = row_of[column];
@@ -49,7 +48,7 @@ pub(super) fn assign(n: usize, cost: &[f64]) -> Vec<usize> {
             }
             column = next;
         }
-        // Along that path everybody moves by one.
+        // Shifts the matching along that path.
         while column != 0 {
             let before = came_from[column];
             row_of[column] = row_of[before];

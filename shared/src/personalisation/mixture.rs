@@ -1,4 +1,4 @@
-//! A personal model: what a device keeps, and how it answers.
+//! Personal models: a mixture of a global and a local expert, stored on the device.
 
 use models::params::Mismatch;
 use models::{Architecture, ArchitectureError, Backend, Batch, Mode, ModelError, Network, ParamSet};
@@ -6,25 +6,24 @@ use models::{Architecture, ArchitectureError, Backend, Batch, Mode, ModelError, 
 use super::gate::Gate;
 use super::settings::{Method, Mix};
 
-/// What a device has made for itself. It never leaves the device.
+/// A stored personal model. It never leaves the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonalModel {
-    /// How it was made.
+    /// The personalisation method.
     pub method: Method,
     /// What the mixture is of.
     pub mix: Mix,
     /// The network of both experts.
     pub architecture: Architecture,
-    /// The global model that the local expert stands on: all its parameters.
+    /// All parameters of the global model that the local expert is based on.
     pub global: ParamSet,
-    /// The local expert: all parameters for FT, otherwise those above the extractor. Under the names that they have in the
-    /// network.
+    /// The local expert, with the parameter names of the network: all parameters for FT, else those above the extractor.
     pub local: ParamSet,
-    /// How much the global expert counts, for MF and MFE.
+    /// The gate that weighs the global expert, for MF and MFE.
     pub gate: Option<Gate>,
 }
 
-/// A global model that a personal one does not fit on.
+/// A global model that a personal model cannot be based on.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the personal model was made on the network {made_on}, and the new global model does not fit it: {difference}. The \
@@ -34,15 +33,15 @@ pub struct PersonalModel {
 pub struct Misfit {
     /// The network's name.
     pub made_on: String,
-    /// What is different.
+    /// The difference.
     pub difference: String,
 }
 
 impl PersonalModel {
-    /// Takes a newer global model: the local expert and the gate stay as they are, and stand on the new extractor.
+    /// Replaces the global model. The local expert and the gate do not change and use the new extractor.
     ///
     /// # Errors
-    /// [`Misfit`] if it is another network; the personal model is then unchanged.
+    /// [`Misfit`] if it has another network; the personal model is then unchanged.
     pub fn refresh(&mut self, architecture: &Architecture, global: ParamSet) -> Result<(), Misfit> {
         let misfit = |difference| Misfit { made_on: self.architecture.name.clone(), difference };
         let mismatch = |mismatch: Mismatch| misfit(mismatch.to_string());
@@ -58,7 +57,7 @@ impl PersonalModel {
     }
 }
 
-/// A personal model whose parts do not belong together.
+/// A personal model whose parts do not fit together.
 #[derive(Debug, thiserror::Error)]
 pub enum Incoherent {
     /// The experts are not those of the network.
@@ -71,12 +70,12 @@ pub enum Incoherent {
         method: Method,
         /// Inputs that its gate has on the network; `None` if there is no gate.
         expected: Option<usize>,
-        /// Inputs of the gate that there is.
+        /// Inputs of the stored gate.
         found: Option<usize>,
     },
 }
 
-/// A personal model, ready to answer.
+/// A personal model, ready for predictions.
 #[derive(Debug)]
 pub struct Mixture {
     method: Method,
@@ -86,12 +85,12 @@ pub struct Mixture {
     local: Network,
 }
 
-/// What a mixture and its experts say about the rows of a batch: of each sample, or of each position of a text.
+/// The outputs of a mixture and its experts for the rows of a batch: for each sample, or for each position of a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// The global expert's logits, `[rows, classes]`.
     pub global: Vec<f32>,
-    /// The local expert's.
+    /// The local expert's logits, `[rows, classes]`.
     pub local: Vec<f32>,
     /// The weight of the global expert, `[rows]`: 0 for FT and FB.
     pub weights: Vec<f32>,
@@ -100,7 +99,7 @@ pub struct Answer {
 }
 
 impl Mixture {
-    /// Makes a personal model ready.
+    /// Loads a personal model.
     ///
     /// # Errors
     /// [`Incoherent`] if parameters or gate are not those of the network and the method.
@@ -132,7 +131,7 @@ impl Mixture {
         self.mix
     }
 
-    /// Answers for a batch, whose labels are not looked at.
+    /// The outputs for a batch. Labels are ignored.
     ///
     /// # Errors
     /// As [`Network::forward`].
@@ -187,7 +186,7 @@ pub(super) fn weights(
     inputs.chunks_exact(each.max(1)).map(weigh).collect()
 }
 
-/// The mixture of every row.
+/// The mixture of each row.
 pub(super) fn mixed(mix: Mix, weights: &[f32], global: &[f32], local: &[f32]) -> Vec<f32> {
     let classes = global.len() / weights.len().max(1);
     let pairs = global.chunks_exact(classes.max(1)).zip(local.chunks_exact(classes.max(1)));

@@ -224,7 +224,7 @@ impl Server {
                     assert_eq!(payload.len() as u64, broadcast.length);
                     effects.push(Effect::Deliver(peer, broadcast.task(), Some(payload.into())));
                 }
-                Action::Fold { round, client, upload, .. } => {
+                Action::Fold { round, client, upload } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");
                     self.steps.push_back(Step::Fold { round, client, file });
                 }

@@ -10,11 +10,9 @@ use serde::Serialize;
 use super::exit::Failure;
 use super::parse::whole;
 use super::terminal;
+use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
-use crate::history::{
-    Awaited, Presence, Snapshot, Stage, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun,
-    WaitsFor, short,
-};
+use crate::history::{Presence, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun, short};
 use crate::report::clock::{elapsed, utc};
 use crate::report::console;
 use crate::report::units::counted;
@@ -216,53 +214,54 @@ fn text(shown: &Shown, now: i64) -> String {
 
 /// Whether a member of the open round is told of already as one that does not train now, with this reason.
 fn does_not_train(run: &StoredRun, arrival: &StoredArrival) -> bool {
-    let Some(Snapshot { waits_for: WaitsFor::Updates { round, members, .. }, .. }) = &run.status else {
+    let Some(Status { waiting_for: WaitingFor::Updates { round, members, .. }, .. }) = &run.status else {
         return false;
     };
-    let is_it =
-        |member: &Awaited| member.stage == Stage::NotNow && member.device.to_string() == arrival.device;
+    let is_it = |member: &Awaited<i64>| {
+        member.activity == Activity::NotNow && member.client.to_string() == arrival.device
+    };
     *round == arrival.round && members.iter().any(is_it)
 }
 
-fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
+fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
     let since = elapsed(now.saturating_sub(snapshot.since));
     // What devices do with the last model is one round more.
     let closed = snapshot.closed.min(snapshot.rounds);
     let mut out = format!("{} of {} closed", counted(closed as usize, "round"), snapshot.rounds);
     let _ = writeln!(out, ", {} of {} known devices connected", snapshot.connected, snapshot.known);
     let verb = if serving { "waits" } else { "waited" };
-    let _ = match &snapshot.waits_for {
-        WaitsFor::Clients { connected, needed } => {
+    let _ = match &snapshot.waiting_for {
+        WaitingFor::Clients { connected, needed } => {
             writeln!(out, "{verb} for clients: {connected} of {needed} connected, for {since}")
         }
-        WaitsFor::Pause { void, until } => writeln!(
+        WaitingFor::Pause { void, until } => writeln!(
             out,
             "pauses after {} in a row without enough acceptable updates, until {}",
             counted(*void as usize, "round"),
             utc(*until)
         ),
-        WaitsFor::Updates { round, accepted, cohort, .. } => {
+        WaitingFor::Updates { round, accepted, cohort, .. } => {
             writeln!(out, "round {round} {verb} for updates: {accepted} of {cohort} in, for {since}")
         }
-        WaitsFor::Disk { round } => writeln!(out, "round {round} {verb} for this machine, for {since}"),
-        WaitsFor::Nothing => Ok(()),
+        WaitingFor::Disk { round } => writeln!(out, "round {round} {verb} for this machine, for {since}"),
+        WaitingFor::Nothing => Ok(()),
     };
     if snapshot.paused && serving {
         out.push_str(
             "PAUSED: there is no room on the server's disk; the run goes on by itself once there is\n",
         );
     }
-    if let WaitsFor::Updates { members, more, .. } = &snapshot.waits_for {
+    if let WaitingFor::Updates { members, more, .. } = &snapshot.waiting_for {
         for member in members {
-            let stage = match member.stage {
-                Stage::Receiving => "receiving".to_owned(),
-                Stage::Training(done, total) => {
+            let stage = match member.activity {
+                Activity::Receiving => "receiving".to_owned(),
+                Activity::Training(done, total) => {
                     format!("training {} %", 100 * u128::from(done) / u128::from(total.max(1)))
                 }
-                Stage::Uploading => "uploading".to_owned(),
-                Stage::Checking => "checking".to_owned(),
-                Stage::Away => "away".to_owned(),
-                Stage::NotNow => "not now".to_owned(),
+                Activity::Uploading => "uploading".to_owned(),
+                Activity::Checking => "checking".to_owned(),
+                Activity::Away => "away".to_owned(),
+                Activity::NotNow => "not now".to_owned(),
             };
             let silent = elapsed(now.saturating_sub(member.heard));
             let late = if member.late { "; at an earlier round" } else { "" };
@@ -270,7 +269,7 @@ fn waits(snapshot: &Snapshot, serving: bool, now: i64) -> String {
             let _ = writeln!(
                 out,
                 "  {stage:<14} {}  last heard {silent} ago{late}{reason}",
-                member.device.short()
+                member.client.short()
             );
         }
         if *more > 0 {

@@ -193,7 +193,7 @@ impl Coordinator {
             _ => unknown(self.closed + 1),
         };
         match offer {
-            Offer::Fold => self.actions.push_back(Action::Fold { round: next, client, report, upload }),
+            Offer::Fold => self.actions.push_back(Action::Fold { round: next, client, upload }),
             Offer::Wait => self.wait(client, Waiting { peer, round, report, upload }),
             Offer::Again => {
                 self.count(&Verdict::Discarded(Discard::Duplicate));

@@ -123,9 +123,7 @@ pub enum Action {
         round: u32,
         /// Whose update.
         client: ClientId,
-        /// How the training went.
-        report: TrainReport,
-        /// The payload.
+        /// The payload, with the report.
         upload: UploadId,
     },
     /// The payload is of no use.

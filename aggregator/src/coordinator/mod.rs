@@ -100,7 +100,7 @@ pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
 pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
 pub use open_round::ASK_AGAIN;
 pub use roster::ROSTER;
-pub use status::{Doing, Status, WaitingFor, Working};
+pub use status::{Activity, Awaited, Status, WaitingFor};
 
 /// Stands for the reasons of a void round that was decided by an earlier process.
 const RESTARTED: &str =

@@ -1,39 +1,49 @@
-//! What the run waits for, and since when.
+//! Status of a run: what it waits for, and since when.
+//!
+//! The state machine has no calendar, so its status says how long ago things were, as a [`Duration`]; [`Status::at`] turns that
+//! into moments, in milliseconds since 1970 (UTC), for the record of the run.
 
 use std::fmt;
 use std::time::Duration;
 
-use shared::eligibility::Ineligible;
+use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
 use super::open_round::{OpenRound, Stage};
 use super::roster::Link;
 use super::{Coordinator, State};
 
-/// A snapshot for the operator.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Status {
+/// Members that a stored status names; of more there is the number.
+const MAX_NAMED: usize = 200;
+
+/// A snapshot for the operator, with times of type `T`: how long ago, or a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status<T = Duration> {
     /// Rounds closed.
     pub closed: u32,
-    /// Rounds in all.
+    /// Rounds of training in all.
     pub rounds: u32,
     /// Connected clients.
     pub connected: usize,
     /// Known clients.
     pub known: usize,
     /// What has to happen next.
-    pub waiting_for: WaitingFor,
-    /// For how long it has been waited for.
-    pub waited: Duration,
-    /// Whether nothing goes on for want of room on this machine's disk.
+    #[serde(rename = "waits_for")]
+    pub waiting_for: WaitingFor<T>,
+    /// Since when it is waited for.
+    pub since: T,
+    /// Whether the run is paused because the server's disk is full.
+    #[serde(default)]
     pub paused: bool,
-    /// The server's own training, if it is at work: steps done and to do. The coordinator does not know.
+    /// The server's own training, if it is running: steps done and to do. The coordinator does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<(u64, u64)>,
 }
 
 /// What has to happen next.
-#[derive(Clone, Debug, PartialEq)]
-pub enum WaitingFor {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum WaitingFor<T = Duration> {
     /// More clients.
     Clients {
         /// Connected.
@@ -41,27 +51,26 @@ pub enum WaitingFor {
         /// Needed.
         needed: usize,
     },
-    /// The end of the pause after a void round.
+    /// The end of the pause after a failed round.
     Pause {
-        /// Void rounds in a row.
+        /// Failed rounds in a row.
         void: u32,
-        /// How long the pause is still.
-        left: Duration,
+        /// When it ends: how long it still lasts, or the moment.
+        until: T,
     },
     /// Updates of an open round.
     Updates {
         /// The round.
         round: u32,
-        /// Updates that are in.
+        /// Updates accepted so far.
         accepted: usize,
-        /// Size of the cohort; where late updates count, how many updates make the round close at once.
+        /// Size of the cohort; where late updates count, the number of updates at which the round closes at once.
         cohort: usize,
-        /// Connected members whose updates are not in.
-        working: Vec<Working>,
-        /// Connected clients that are still at work for an earlier round, where late updates count.
-        behind: Vec<Working>,
-        /// Members that are not connected, and for how long nothing was heard of them.
-        away: Vec<(ClientId, Duration)>,
+        /// The clients whose updates are awaited: members that are not connected, then those that are, then clients that are
+        /// still at work for an earlier round.
+        members: Vec<Awaited<T>>,
+        /// How many more there are.
+        more: usize,
     },
     /// A durable step of this machine.
     Disk {
@@ -72,35 +81,107 @@ pub enum WaitingFor {
     Nothing,
 }
 
-/// A connected member of the cohort whose update is not in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Working {
-    /// Who.
+/// A client whose update is awaited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaited<T = Duration> {
+    /// The client.
+    #[serde(rename = "device")]
     pub client: ClientId,
-    /// What it is at.
-    pub doing: Doing,
-    /// How long ago it was last heard.
-    pub silent: Duration,
+    /// What it is doing.
+    #[serde(rename = "stage")]
+    pub activity: Activity,
+    /// When it was last heard of.
+    pub heard: T,
+    /// Whether it works for an earlier round, whose update still counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    /// Why it does not train now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
-/// What a connected member is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// It was sent the task and has not said more.
+/// What a client whose update is awaited is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activity {
+    /// It was sent the task and has not reported any progress.
     Receiving,
-    /// It trains.
-    Training {
-        /// Steps done, never more than `total`.
-        done: u64,
-        /// Steps to do.
-        total: u64,
-    },
-    /// It has trained, and its update is under way.
+    /// It trains: steps done, never more than the second number, and steps to do.
+    Training(u64, u64),
+    /// It has finished training, and its update is on the way.
     Uploading,
-    /// Its update is being checked and written down.
-    Checked,
-    /// It is not in a state to train, for this reason: it is asked again if the round needs it.
-    NotNow(Ineligible),
+    /// Its update is being checked and written to disk.
+    Checking,
+    /// It is not connected.
+    Away,
+    /// It is not eligible to train now. It is asked again if the round needs it.
+    NotNow,
+}
+
+impl Status {
+    /// The same with moments, as of `now`, in milliseconds since 1970. Names at most [`MAX_NAMED`] members.
+    #[must_use]
+    pub fn at(&self, now: i64) -> Status<i64> {
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let ago = |time: Duration| now.saturating_sub(millis(time));
+        let waiting_for = match &self.waiting_for {
+            &WaitingFor::Clients { connected, needed } => WaitingFor::Clients { connected, needed },
+            &WaitingFor::Pause { void, until } => {
+                WaitingFor::Pause { void, until: now.saturating_add(millis(until)) }
+            }
+            WaitingFor::Updates { round, accepted, cohort, members, more } => WaitingFor::Updates {
+                round: *round,
+                accepted: *accepted,
+                cohort: *cohort,
+                members: members.iter().take(MAX_NAMED).map(|member| member.at(ago(member.heard))).collect(),
+                more: more + members.len().saturating_sub(MAX_NAMED),
+            },
+            &WaitingFor::Disk { round } => WaitingFor::Disk { round },
+            WaitingFor::Nothing => WaitingFor::Nothing,
+        };
+        Status {
+            closed: self.closed,
+            rounds: self.rounds,
+            connected: self.connected,
+            known: self.known,
+            waiting_for,
+            since: ago(self.since),
+            paused: self.paused,
+            own: self.own,
+        }
+    }
+}
+
+impl<T: Clone + Default + PartialEq> Status<T> {
+    /// Whether the two differ in more than time and progress.
+    #[must_use]
+    pub fn differs_from(&self, other: &Self) -> bool {
+        self.without_progress() != other.without_progress()
+    }
+
+    fn without_progress(&self) -> Self {
+        let mut plain = Self { since: T::default(), own: self.own.map(|_| (0, 0)), ..self.clone() };
+        match &mut plain.waiting_for {
+            WaitingFor::Updates { members, .. } => {
+                for member in members {
+                    member.heard = T::default();
+                    if let Activity::Training(done, total) = &mut member.activity {
+                        (*done, *total) = (0, 0);
+                    }
+                }
+            }
+            WaitingFor::Pause { until, .. } => *until = T::default(),
+            _ => {}
+        }
+        plain
+    }
+}
+
+impl<T> Awaited<T> {
+    fn at<U>(&self, heard: U) -> Awaited<U> {
+        let Self { client, activity, late, reason, .. } = self;
+        Awaited { client: *client, activity: *activity, heard, late: *late, reason: reason.clone() }
+    }
 }
 
 impl Coordinator {
@@ -110,7 +191,7 @@ impl Coordinator {
         let connected = self.peers.len();
         let (waiting_for, since) = match &self.state {
             State::Gathering { since, pause_until, .. } if now < *pause_until => {
-                (WaitingFor::Pause { void: self.void, left: pause_until.saturating_sub(now) }, *since)
+                (WaitingFor::Pause { void: self.void, until: pause_until.saturating_sub(now) }, *since)
             }
             State::Gathering { since, need, known_until, .. } => {
                 let needed = if now < *known_until { self.members.len().max(*need) } else { *need };
@@ -118,29 +199,12 @@ impl Coordinator {
             }
             State::Opening { round, since } => (WaitingFor::Disk { round: round.number() }, *since),
             State::Open { round } => {
-                let mut working = Vec::new();
-                let mut away = Vec::new();
-                for (client, stage) in round.stages() {
-                    let unready = matches!(stage, Stage::NotNow(..));
-                    if unready || matches!(stage, Stage::Asked | Stage::Folding) {
-                        let member = self.members.get(&client);
-                        if let Some(link) = member.and_then(|member| member.link) {
-                            let doing = link.doing(round.number(), stage);
-                            working.push(Working { client, doing, silent: now.saturating_sub(link.heard) });
-                        } else if !unready {
-                            let seen = member.map_or(round.opened(), |member| member.seen);
-                            away.push((client, now.saturating_sub(seen)));
-                        }
-                    }
-                }
-                let behind: Vec<_> = self.behind_at_work(round, now);
                 let waiting = WaitingFor::Updates {
                     round: round.number(),
                     accepted: round.accepted(),
                     cohort: if self.policy.late.is_some() { round.wanted() } else { round.cohort_len() },
-                    working,
-                    behind,
-                    away,
+                    members: self.awaited(round, now),
+                    more: 0,
                 };
                 (waiting, round.opened())
             }
@@ -153,41 +217,60 @@ impl Coordinator {
             connected,
             known: self.members.len(),
             waiting_for,
-            waited: now.saturating_sub(since),
+            since: now.saturating_sub(since),
             paused: self.paused.is_some(),
             own: None,
         }
     }
-}
 
-impl Coordinator {
-    /// What those are at that may still send a late update into this round.
-    fn behind_at_work(&self, round: &OpenRound, now: Duration) -> Vec<Working> {
-        let expected = self.present().map(|(client, _)| client).filter(|client| !round.has_late(*client));
-        let working = |client: ClientId| {
+    /// The clients whose updates the round awaits: those away, those at work, and those at work for an earlier round.
+    fn awaited(&self, round: &OpenRound, now: Duration) -> Vec<Awaited> {
+        let (mut away, mut at_work) = (Vec::new(), Vec::new());
+        for (client, stage) in round.stages() {
+            let reason = if let Stage::NotNow(reason, _) = stage { Some(reason.to_string()) } else { None };
+            if reason.is_none() && !matches!(stage, Stage::Asked | Stage::Folding) {
+                continue;
+            }
+            let member = self.members.get(&client);
+            if let Some(link) = member.and_then(|member| member.link) {
+                let activity = link.activity(round.number(), stage);
+                let heard = now.saturating_sub(link.heard);
+                at_work.push(Awaited { client, activity, heard, late: false, reason });
+            } else if reason.is_none() {
+                let heard = now.saturating_sub(member.map_or(round.opened(), |member| member.seen));
+                away.push(Awaited { client, activity: Activity::Away, heard, late: false, reason });
+            }
+        }
+        let stragglers = self.present().map(|(client, _)| client).filter(|client| !round.has_late(*client));
+        let stragglers = stragglers.filter_map(|client| {
             let link = self.members.get(&client)?.link?;
-            let doing = link.doing(self.behind(client)?.round, &Stage::Asked);
-            Some(Working { client, doing, silent: now.saturating_sub(link.heard) })
-        };
-        expected.filter_map(working).collect()
+            let activity = link.activity(self.behind(client)?.round, &Stage::Asked);
+            Some(Awaited {
+                client,
+                activity,
+                heard: now.saturating_sub(link.heard),
+                late: true,
+                reason: None,
+            })
+        });
+        away.into_iter().chain(at_work).chain(stragglers).collect()
     }
 }
 
 impl Link {
-    /// What a member is at whose update of `round` is not in.
-    fn doing(&self, round: u32, stage: &Stage) -> Doing {
-        if let Stage::NotNow(reason, _) = *stage {
-            Doing::NotNow(reason)
+    /// What a connected client is doing whose update of `round` is not in.
+    fn activity(&self, round: u32, stage: &Stage) -> Activity {
+        if matches!(stage, Stage::NotNow(..)) {
+            Activity::NotNow
         } else if *stage == Stage::Folding {
-            Doing::Checked
+            Activity::Checking
         } else if self.progress.round == Some(round) {
             // The client's numbers are not to be trusted.
-            let total = self.progress.total;
-            Doing::Training { done: self.progress.done.min(total), total }
+            Activity::Training(self.progress.done.min(self.progress.total), self.progress.total)
         } else if self.trained == Some(round) {
-            Doing::Uploading
+            Activity::Uploading
         } else {
-            Doing::Receiving
+            Activity::Receiving
         }
     }
 }
@@ -198,40 +281,41 @@ impl fmt::Display for Status {
             WaitingFor::Clients { connected, needed } => {
                 write!(out, "waiting for clients: {connected} of {needed} connected")?;
             }
-            WaitingFor::Pause { void, left } => {
+            WaitingFor::Pause { void, until } => {
                 let rounds = if *void == 1 { "a round" } else { "rounds in a row" };
                 let many = if *void == 1 { String::new() } else { format!("{void} ") };
-                let left = left.as_secs_f64().ceil();
+                let left = until.as_secs_f64().ceil();
                 write!(out, "pausing after {many}{rounds} without enough acceptable updates: {left} s left")?;
                 return Ok(());
             }
-            WaitingFor::Updates { round, accepted, cohort, working, behind, away } => {
+            WaitingFor::Updates { round, accepted, cohort, members, .. } => {
                 write!(out, "round {round}: {accepted} of {cohort} updates in")?;
-                let unready = |member: &&Working| matches!(member.doing, Doing::NotNow(_));
-                let at_work = working.iter().filter(|member| !unready(member));
-                if let Some(first) = at_work.clone().next() {
-                    write!(out, ", {} at work ({}", at_work.clone().count(), first.client.short())?;
-                    if let Doing::Training { done, total: total @ 1.. } = first.doing {
+                let of = |is: fn(&Awaited) -> bool| -> Vec<&Awaited> {
+                    members.iter().filter(|member| is(member)).collect()
+                };
+                let at_work = of(|member| {
+                    !member.late && !matches!(member.activity, Activity::Away | Activity::NotNow)
+                });
+                if let Some(first) = at_work.first() {
+                    write!(out, ", {} at work ({}", at_work.len(), first.client.short())?;
+                    if let Activity::Training(done, total @ 1..) = first.activity {
                         write!(out, " {} %", 100 * u128::from(done) / u128::from(total))?;
                     }
-                    if at_work.count() > 1 {
-                        write!(out, ", ...")?;
+                    write!(out, "{}", if at_work.len() > 1 { ", ...)" } else { ")" })?;
+                }
+                let ineligible = of(|member| member.activity == Activity::NotNow);
+                if let Some(first) = ineligible.first() {
+                    let (count, reason) = (ineligible.len(), first.reason.as_deref().unwrap_or_default());
+                    write!(out, ", {count} not in a state to train ({}: {reason}", first.client.short())?;
+                    write!(out, "{}", if count > 1 { "; ...)" } else { ")" })?;
+                }
+                let stragglers = of(|member| member.late);
+                let away = of(|member| member.activity == Activity::Away);
+                for (members, what) in [(stragglers, "at an earlier round"), (away, "not connected")] {
+                    if let Some(first) = members.first() {
+                        let more = if members.len() > 1 { ", ..." } else { "" };
+                        write!(out, ", {} {what} ({}{more})", members.len(), first.client.short())?;
                     }
-                    write!(out, ")")?;
-                }
-                let mut unready = working.iter().filter(unready);
-                if let Some(Working { client, doing: Doing::NotNow(reason), .. }) = unready.next() {
-                    let more = unready.count();
-                    write!(out, ", {} not in a state to train ({}: {reason}", 1 + more, client.short())?;
-                    write!(out, "{}", if more > 0 { "; ...)" } else { ")" })?;
-                }
-                if let Some(first) = behind.first() {
-                    let more = if behind.len() > 1 { ", ..." } else { "" };
-                    write!(out, ", {} at an earlier round ({}{more})", behind.len(), first.client.short())?;
-                }
-                if let Some((client, _)) = away.first() {
-                    let more = if away.len() > 1 { ", ..." } else { "" };
-                    write!(out, ", {} not connected ({}{more})", away.len(), client.short())?;
                 }
             }
             WaitingFor::Disk { round } if self.own.is_some() => {
@@ -246,8 +330,8 @@ impl fmt::Display for Status {
         if self.paused {
             write!(out, ", PAUSED: there is no room on the disk")?;
         }
-        if self.waited >= Duration::from_secs(2) {
-            write!(out, ", for {} s", self.waited.as_secs())?;
+        if self.since >= Duration::from_secs(2) {
+            write!(out, ", for {} s", self.since.as_secs())?;
         }
         Ok(())
     }
@@ -265,18 +349,12 @@ mod tests {
             connected: 4,
             known: 4,
             waiting_for,
-            waited: Duration::ZERO,
+            since: Duration::ZERO,
             paused: false,
             own,
         };
-        let updates = || WaitingFor::Updates {
-            round: 3,
-            accepted: 1,
-            cohort: 4,
-            working: Vec::new(),
-            behind: Vec::new(),
-            away: Vec::new(),
-        };
+        let updates =
+            || WaitingFor::Updates { round: 3, accepted: 1, cohort: 4, members: Vec::new(), more: 0 };
         let said = |waiting_for, own| status(waiting_for, own).to_string();
         assert_eq!(said(updates(), None), "round 3: 1 of 4 updates in");
         assert_eq!(said(updates(), Some((30, 40))), "round 3: 1 of 4 updates in, the server itself at 75 %");

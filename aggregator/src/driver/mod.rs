@@ -234,7 +234,7 @@ impl Driver<'_> {
                     self.traffic.down += broadcast.wire_bytes();
                     self.command(peer, ToPeer::Task(broadcast));
                 }
-                Action::Fold { round, client, upload, .. } => {
+                Action::Fold { round, client, upload } => {
                     let upload = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
                     self.job(Job::Fold { round, client, upload });
                 }

@@ -13,7 +13,6 @@ mod read;
 mod recorder;
 mod rows;
 mod skipped_samples;
-mod snapshot;
 
 pub use closed_rounds::{RoundLog, RoundLogError};
 pub use health::Health;
@@ -22,4 +21,3 @@ pub(crate) use read::short;
 pub use read::{StoredArrival, StoredEvent, StoredRound, StoredRun};
 pub use recorder::Recorder;
 pub use skipped_samples::StoredLeftOut;
-pub use snapshot::{Awaited, Snapshot, Stage, WaitsFor};

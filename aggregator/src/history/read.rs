@@ -3,7 +3,7 @@
 use rusqlite::{Row, params};
 use serde::Serialize;
 
-use super::Snapshot;
+use crate::coordinator::Status;
 use crate::database::{Database, DatabaseError};
 use crate::round::RoundRecord;
 
@@ -29,7 +29,7 @@ pub struct StoredRun {
     /// The moment of the status.
     pub told: i64,
     /// What it waits for, or did at last.
-    pub status: Option<Snapshot>,
+    pub status: Option<Status<i64>>,
 }
 
 /// A round that was opened.

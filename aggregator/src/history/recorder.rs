@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::Transaction;
 use shared::id::{ClientId, RunId};
 
-use super::{Health, Snapshot, rows, skipped_samples};
+use super::{Health, rows, skipped_samples};
 use crate::coordinator::Status;
 use crate::database::{Database, moment};
 use crate::events::{Level, Notice, Sink, printable, text};
@@ -28,7 +28,7 @@ const WAITING: usize = 10_000;
 
 /// One thing to write down.
 enum Entry {
-    Status(Box<Snapshot>),
+    Status(Box<Status<i64>>),
     Opened { round: u32, cohort: usize },
     Arrived { round: u32, client: ClientId, verdict: &'static str, reason: String },
     LeftOut { client: ClientId, samples: u64 },
@@ -41,7 +41,7 @@ enum Entry {
 pub struct Recorder {
     entries: Sender<(i64, Entry)>,
     thread: JoinHandle<()>,
-    last: Option<(Instant, Snapshot)>,
+    last: Option<(Instant, Status<i64>)>,
 }
 
 impl Recorder {
@@ -59,7 +59,7 @@ impl Recorder {
     /// Writes down a status that differs from the last one; progress alone only now and then.
     fn note_status(&mut self, status: &Status) {
         let now = Instant::now();
-        let snapshot = Snapshot::of(status, SystemTime::now());
+        let snapshot = status.at(moment(SystemTime::now()));
         let due = self.last.as_ref().is_none_or(|(noted, last)| {
             now.duration_since(*noted) >= PROGRESS && *last != snapshot || snapshot.differs_from(last)
         });

@@ -116,6 +116,13 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_a_newer_version_is_read_without_what_it_has_more() {
+        let newer = line(&record(3, None)).replace("{\"round\":3,", "{\"round\":3,\"invented\":{\"a\":[1]},");
+        assert!(newer.contains("invented"), "{newer}");
+        assert_eq!(read(&newer).map(|read| read.records), Ok(vec![record(3, None)]));
+    }
+
+    #[test]
     fn a_torn_last_line_is_reported_and_costs_nothing_else() {
         let records = [record(1, Some(0.25)), record(2, None)];
         let whole = write(&records);

@@ -8,7 +8,7 @@ use shared::id::ClientId;
 use super::WaitedFor;
 use super::tally::is_zero;
 
-/// What one closed round did. One line of `rounds.jsonl`.
+/// What one closed round did: one line of `rounds.jsonl`. Fields that this version does not know are skipped when it is read.
 ///
 /// Every arrival is exactly one of accepted, rejected and discarded. Of the sampled clients, those that neither
 /// delivered nor failed, nor said that they could not now, nor were lost had not answered when the round closed.
@@ -17,7 +17,6 @@ use super::tally::is_zero;
 /// updates, and in the bytes those updates and one task for each. All else (refused and discarded updates, failures,
 /// other messages, seconds) is counted from the restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own in the file")]
 pub struct RoundRecord {
     /// The round, counted from 1.

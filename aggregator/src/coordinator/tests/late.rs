@@ -23,7 +23,7 @@ fn drawn(actions: &[Action]) -> &Opening {
 }
 
 fn fold(n: u8, round: u32, upload: u64) -> Action {
-    Action::Fold { round, client: client(n), report: report(n), upload: UploadId(upload) }
+    Action::Fold { round, client: client(n), upload: UploadId(upload) }
 }
 
 impl Bench {

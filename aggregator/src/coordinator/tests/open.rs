@@ -10,7 +10,7 @@ fn dropped(bench: &Bench, n: u8, round: u32, verdict: Verdict) -> [Action; 2] {
 fn the_first_update_of_a_member_is_folded() {
     let mut bench = Bench::open(policy(2), 2);
     let actions = bench.uploads(1, 1, report(1));
-    let fold = Action::Fold { round: 1, client: client(1), report: report(1), upload: UploadId(1) };
+    let fold = Action::Fold { round: 1, client: client(1), upload: UploadId(1) };
     assert_eq!(actions, [fold]);
 }
 

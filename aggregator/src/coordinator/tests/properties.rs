@@ -122,7 +122,7 @@ impl Ledger {
         for action in actions {
             assert!(!self.finished || matches!(action, Action::Drop { .. }), "after the end: {action:?}");
             match action {
-                Action::Fold { round, client, upload, .. } => {
+                Action::Fold { round, client, upload } => {
                     self.give_away(upload);
                     let trained = self.trained[&upload.0];
                     let late = policy
@@ -265,12 +265,15 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
         assert!(!ledger.finished || ledger.waiting.is_empty(), "what waits is dropped in the end");
         let status = bench.coordinator.status(bench.now);
         assert!(!status.to_string().is_empty() && status.connected <= status.known);
-        if let WaitingFor::Updates { accepted, cohort, working, away, .. } = status.waiting_for {
-            assert!(policy.late.is_some() || accepted + working.len() + away.len() <= cohort);
+        if let WaitingFor::Updates { accepted, cohort, members, .. } = status.waiting_for {
+            let (away, connected): (Vec<_>, Vec<_>) =
+                members.iter().partition(|member| member.activity == Activity::Away);
+            let working = connected.iter().filter(|member| !member.late);
+            assert!(policy.late.is_some() || accepted + working.count() + away.len() <= cohort);
             // Of whoever is revoked nothing is waited for but the end of what is at hand.
             let folding = |client: &ClientId| ledger.folding.iter().any(|(_, whose, _)| whose == client);
             let known = |client: &ClientId| bench.coordinator.members.contains_key(client);
-            assert!(away.iter().all(|(client, _)| known(client) || folding(client)));
+            assert!(away.iter().all(|member| known(&member.client) || folding(&member.client)));
         }
         let later = bench.coordinator.deadline(bench.now);
         assert!(later.is_none_or(|moment| moment > bench.now));

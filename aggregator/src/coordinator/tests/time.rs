@@ -92,11 +92,13 @@ fn status_of_an_open_round() {
     );
     let status = bench.coordinator.status(bench.now);
     assert_eq!((status.closed, status.rounds, status.connected, status.known), (0, 3, 2, 4));
-    let WaitingFor::Updates { working, away, .. } = status.waiting_for else { panic!("{status:?}") };
-    let away: Vec<_> = away.into_iter().map(|(client, _)| client).collect();
-    let doing = Doing::Training { done: progress.done, total: progress.total };
-    let working: Vec<_> = working.into_iter().map(|member| (member.client, member.doing)).collect();
-    assert_eq!((working, away), (vec![(client(2), doing)], vec![client(3), client(4)]));
+    let WaitingFor::Updates { members, .. } = status.waiting_for else { panic!("{status:?}") };
+    let members: Vec<_> = members.into_iter().map(|member| (member.client, member.activity)).collect();
+    let away = [3, 4].map(|n| (client(n), Activity::Away));
+    assert_eq!(
+        members,
+        [&away[..], &[(client(2), Activity::Training(progress.done, progress.total))]].concat()
+    );
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Terminal {
         }
         let text = status.to_string();
         // A log has no bar: there a long wait is told in lines.
-        if self.bar.is_hidden() && status.waited >= LONG_WAIT && self.told.elapsed() >= LONG_WAIT {
+        if self.bar.is_hidden() && status.since >= LONG_WAIT && self.told.elapsed() >= LONG_WAIT {
             tell(&text);
             self.told = Instant::now();
         }

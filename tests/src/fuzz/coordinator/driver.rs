@@ -122,7 +122,7 @@ impl Driver {
                     assert!(self.disk.open.as_ref().is_some_and(|open| open.opening.round == round));
                     assert!(self.asked.insert((peer, round)), "once per connection and round");
                 }
-                Action::Fold { round, client, upload, .. } => {
+                Action::Fold { round, client, upload } => {
                     let trained = self.uploads.remove(&upload.0).expect("an upload is given away once");
                     self.check_fold(round, client, trained);
                     self.steps.push_back(Step::Fold(round, client, trained));

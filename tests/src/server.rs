@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::{
-    Action, Coordinator, Event, Known, Opening, Outcome, PeerId, Resume, UploadId,
+    Action, Coordinator, Event, Opening, Outcome, PeerId, Resume, RosterSnapshot, UploadId,
 };
 use aggregator::database::Database;
 use aggregator::history::{Health, RoundLog, RoundLogError};
@@ -35,7 +35,7 @@ pub enum Effect {
 #[derive(Debug)]
 enum Step {
     Open(Opening),
-    Remember(Known),
+    SaveRoster(RosterSnapshot),
     Fold { round: u32, client: ClientId, file: PathBuf },
     Close { round: u32, tally: Tally },
 }
@@ -182,9 +182,9 @@ impl Server {
                 self.broadcast = Some(broadcast);
                 Ok(vec![event])
             }
-            Some(Step::Remember(known)) => {
-                self.run.remember(&known)?;
-                Ok(vec![Event::Remembered])
+            Some(Step::SaveRoster(known)) => {
+                self.run.save_roster(&known)?;
+                Ok(vec![Event::RosterSaved])
             }
             Some(Step::Fold { round, client, file }) => {
                 let mut clients = vec![client];
@@ -237,7 +237,7 @@ impl Server {
                     })?;
                 }
                 Action::Close { round, tally } => self.steps.push_back(Step::Close { round, tally }),
-                Action::Remember(known) => self.steps.push_back(Step::Remember(known)),
+                Action::SaveRoster(known) => self.steps.push_back(Step::SaveRoster(known)),
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {
                     self.run.write_model()?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::coordinator::{Opening, Outcome, Owed, Resume};
+use aggregator::coordinator::{Opening, Outcome, OutstandingTask, Resume};
 use aggregator::round::{Tally, WaitedFor};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
@@ -26,8 +26,8 @@ fn client(n: u8) -> ClientId {
     ClientId::from_bytes([n; 16])
 }
 
-fn owed(of: &[(u8, u32)]) -> BTreeMap<ClientId, Owed> {
-    of.iter().map(|&(n, round)| (client(n), Owed { round, samples: 10 * u64::from(n) })).collect()
+fn owed(of: &[(u8, u32)]) -> BTreeMap<ClientId, OutstandingTask> {
+    of.iter().map(|&(n, round)| (client(n), OutstandingTask { round, samples: 10 * u64::from(n) })).collect()
 }
 
 fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {

@@ -182,7 +182,7 @@ async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
     let (_stop, stopped) = watch::channel(false);
     let (mut alarms, mut paused) = (Vec::new(), 0);
     let (rounds, spool) = (root.rounds(), root.spool());
-    let mut make_room = |notice: &Notice<'_>| match notice {
+    let mut evict_pending = |notice: &Notice<'_>| match notice {
         // No client has been asked for anything yet.
         Notice::Opened { round: 1, .. } => fill(&spool),
         alarm if alarm.level() == Level::Alarm => alarms.extend(text(alarm)),
@@ -205,7 +205,7 @@ async fn a_spool_on_a_full_disk_pauses_the_run_until_there_is_room() {
         Transport::Quic,
         1,
         stopped,
-        &mut make_room,
+        &mut evict_pending,
     );
     let ended = tokio::time::timeout(PATIENCE, federation).await.expect("it ends in time");
     let (run, outcome) = ended.unwrap_or_else(|error| panic!("the run ended: {error}"));

@@ -6,7 +6,7 @@ use super::exit::Failure;
 use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::events::{Notice, Sink};
-use crate::history::{Health, Presence, Recorder, RoundLog, RoundLogError};
+use crate::history::{Health, Recorder, RoundLog, RoundLogError, RunLock};
 use crate::run::Run;
 use crate::storage::patient::{Shortage, SpaceChange};
 
@@ -23,13 +23,13 @@ impl From<RoundLogError> for Failure {
 pub(super) struct History {
     pub(super) recorder: Recorder,
     pub(super) health: Health,
-    _presence: Presence,
+    _presence: RunLock,
 }
 
 impl History {
     /// Enters the run and the rounds that an earlier process did not enter, and has `run` enter those that it closes.
     pub(super) fn begin(database: &Database, run: &mut Run, resume: &Resume) -> Result<Self, Failure> {
-        let presence = Presence::of(run.directory())
+        let presence = RunLock::of(run.directory())
             .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
         let health = Health::default();
         let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;

@@ -16,12 +16,12 @@ use super::{RunArgs, terminal};
 use crate::attack::Attackers;
 use crate::config::Config;
 use crate::database::Database;
-use crate::enrolment::{Admission, Device, Issued, Listening, Policy, Register};
+use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
 use crate::events::Sink;
 use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Systemd;
 use crate::events::sinks::terminal::Terminal;
-use crate::history::StoredLeftOut;
+use crate::history::StoredSkipped;
 use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::completed;
@@ -90,9 +90,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let files = Patient::default();
     let shortage = files.shortage.clone();
     let (started, listener) = given.start(config, Arc::new(files), bind)?;
-    Listening::note(&database, listener.address()).map_err(Failure::environment)?;
+    ListenAddress::note(&database, listener.address()).map_err(Failure::environment)?;
     if *enrolment == Policy::Ticket && Device::all(&database).map_err(Failure::environment)?.is_empty() {
-        let good = Issued::good(&database, SystemTime::now()).map_err(Failure::environment)?;
+        let good = IssuedTicket::good(&database, SystemTime::now()).map_err(Failure::environment)?;
         terminal::tell(no_devices(&good));
     }
     let (mut run, resume, _lock) = started.into_parts();
@@ -165,7 +165,7 @@ fn open_log(path: &Path) -> Result<JsonLines, Failure> {
 }
 
 /// What to say where no device is known, given the tickets that let one in.
-fn no_devices(good: &[Issued]) -> &'static str {
+fn no_devices(good: &[IssuedTicket]) -> &'static str {
     if good.is_empty() {
         "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)"
     } else {
@@ -181,7 +181,7 @@ pub(super) fn identity_directory(runs: &Path) -> PathBuf {
 /// What devices skip in the run, in words. That it cannot be read is told, and no reason to end without a report.
 fn skipped_by_devices(database: &Database, run: &Run) -> Vec<String> {
     match database.left_out(&run.spec().run.to_string()) {
-        Ok(devices) => StoredLeftOut::in_words(&devices),
+        Ok(devices) => StoredSkipped::in_words(&devices),
         Err(error) => {
             terminal::tell(&format!(
                 "the report does not say what devices leave out (`aggregator status` does, once the database can be read): \

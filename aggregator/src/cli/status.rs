@@ -12,7 +12,7 @@ use super::parse::whole;
 use super::terminal;
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
-use crate::history::{Presence, StoredArrival, StoredEvent, StoredLeftOut, StoredRound, StoredRun, short};
+use crate::history::{RunLock, StoredArrival, StoredEvent, StoredRound, StoredRun, StoredSkipped, short};
 use crate::report::clock::{elapsed, utc};
 use crate::report::console;
 use crate::report::units::counted;
@@ -58,7 +58,7 @@ struct Shown {
     /// What became of what devices sent in the newest round.
     arrivals: Vec<StoredArrival>,
     /// Training samples that devices left out.
-    left_out: Vec<StoredLeftOut>,
+    left_out: Vec<StoredSkipped>,
     events: Vec<StoredEvent>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     };
     let database = Database::open_existing(&directory).map_err(Failure::environment)?.ok_or_else(nothing)?;
     let runs = database.runs().map_err(Failure::environment)?;
-    let served = |run: &StoredRun| Presence::in_place(&RunDirectory::new(&run.directory));
+    let served = |run: &StoredRun| RunLock::in_place(&RunDirectory::new(&run.directory));
     let runs: Vec<(bool, StoredRun)> = runs.into_iter().map(|run| (served(&run), run)).collect();
     let chosen =
         chosen(runs, arguments.run.as_deref()).map_err(|known| unknown(arguments.run.as_deref(), &known))?;
@@ -186,7 +186,7 @@ fn text(shown: &Shown, now: i64) -> String {
             arrival.round
         );
     }
-    for left_out in StoredLeftOut::in_words(left_out) {
+    for left_out in StoredSkipped::in_words(left_out) {
         let _ = writeln!(out, "left out, since they cannot be used: {left_out}");
     }
     let closed: Vec<_> = newest.iter().filter_map(|round| round.record.as_ref()).collect();

@@ -16,7 +16,7 @@ use super::exit::Failure;
 use super::parse::whole;
 use super::{LabArgs, addresses, terminal};
 use crate::database::{Database, moment};
-use crate::enrolment::{Issued, Listening};
+use crate::enrolment::{IssuedTicket, ListenAddress};
 use crate::report::units::seconds;
 use crate::transport::identity::ServerIdentity;
 
@@ -67,11 +67,11 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
         let database = Database::open_existing(&directory).map_err(Failure::environment)?;
         return match arguments.withdraw {
             None => {
-                let good = database.map(|database| Issued::good(&database, now)).transpose();
+                let good = database.map(|database| IssuedTicket::good(&database, now)).transpose();
                 list(&good.map_err(Failure::environment)?.unwrap_or_default(), now, arguments.lab.json)
             }
             Some(number) => {
-                let there = database.map(|database| Issued::withdraw(&database, number)).transpose();
+                let there = database.map(|database| IssuedTicket::withdraw(&database, number)).transpose();
                 match there.map_err(Failure::environment)? {
                     Some(true) if arguments.lab.json => {
                         terminal::print(&format!("{}\n", json!({ "withdrawn": number })))
@@ -88,7 +88,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
     let database = Database::open(&directory).map_err(Failure::environment)?;
     let addresses = if arguments.addresses.is_empty() {
-        own_addresses(Listening::last(&database).map_err(Failure::environment)?)?
+        own_addresses(ListenAddress::last(&database).map_err(Failure::environment)?)?
     } else {
         arguments.addresses.clone()
     };
@@ -99,8 +99,8 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::environment(format!("no random numbers: {error}")))?;
     let secret = TicketSecret::from_bytes(bytes);
-    let newest = Issued::newest(&database).map_err(Failure::environment)?;
-    let issued = Issued::make(&database, secret, arguments.uses, arguments.expires, now)
+    let newest = IssuedTicket::newest(&database).map_err(Failure::environment)?;
+    let issued = IssuedTicket::make(&database, secret, arguments.uses, arguments.expires, now)
         .map_err(Failure::environment)?;
     print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)?;
     if !known {
@@ -145,7 +145,7 @@ fn doubt_of_the_clock(made: i64, newest: Option<i64>) -> Option<String> {
     ))
 }
 
-fn print(ticket: &Ticket, issued: &Issued, arguments: &TicketArgs) -> Result<(), Failure> {
+fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Result<(), Failure> {
     let text = ticket.to_string();
     if arguments.lab.json {
         let server: PublicKey = ticket.server;
@@ -177,7 +177,7 @@ fn print(ticket: &Ticket, issued: &Issued, arguments: &TicketArgs) -> Result<(),
     Ok(())
 }
 
-fn list(good: &[Issued], now: SystemTime, json: bool) -> Result<(), Failure> {
+fn list(good: &[IssuedTicket], now: SystemTime, json: bool) -> Result<(), Failure> {
     if json {
         return terminal::print(&format!("{}\n", json!(good)));
     }

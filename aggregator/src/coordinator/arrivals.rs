@@ -8,14 +8,14 @@ use shared::message::{
 };
 use shared::spec::LabelsAt;
 
-use super::late::Waiting;
-use super::open_round::{Offer, Stage};
-use super::{ASK_AGAIN, Action, Coordinator, Link, Member, PeerId, State, UploadId};
+use super::late::DeferredUpdate;
+use super::open_round::{MemberState, Offer};
+use super::{Action, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State, UploadId};
 
-/// Limit of the samples that a client may declare, used and skipped. The largest weight determines the resolution of the
-/// sums: without a limit, one absurd claim would round all updates to zero. With this limit the resolution stays below 1e-5.
+/// The greatest number of samples that a client may declare, used or skipped. The resolution of the sums follows the largest
+/// weight: without a limit, one absurd claim would round every update to nothing. With this one it stays below 1e-5.
 pub const MAX_SAMPLES: u64 = 1 << 32;
-/// Limit of the axes of a declared sample shape that an error message repeats.
+/// Axes of a wrong sample shape that are repeated in the refusal.
 const MAX_AXES: usize = 8;
 
 impl Coordinator {
@@ -24,9 +24,8 @@ impl Coordinator {
         let Some(client) = known else {
             match message {
                 ToServer::Hello(hello) if !self.dismissed.contains(peer) => self.hello(now, peer, &hello),
-                // Either the peer broke the protocol, or it was dropped for its silence and does not know yet, which is no reason
-                // to refuse it for good.
-                _ => self.send_away(peer),
+                // It broke the protocol, or was timed out and does not know it yet: no reason to refuse it for good.
+                _ => self.disconnect(peer),
             }
             return;
         };
@@ -53,7 +52,7 @@ impl Coordinator {
             ToServer::Ineligible { round, reason } => {
                 self.owes_no_more(client, round);
                 if let Some(member) = self.members.get_mut(&client) {
-                    member.unready = Some(now + ASK_AGAIN);
+                    member.unready = Some(now + INELIGIBLE_RETRY);
                 }
                 if let Some(open) = self.state.round_numbered(round) {
                     open.not_now(client, reason, now);
@@ -93,16 +92,16 @@ impl Coordinator {
         let client = hello.client;
         let previous = self.members.get(&client).and_then(|member| member.link);
         if previous.is_some_and(|previous| previous.peer > peer) {
-            // The device has reconnected and waits on the new connection. Not refused, because a refusal is final.
-            self.send_away(peer);
+            // The device has reconnected since. It is not refused: that would be for good.
+            self.disconnect(peer);
             return;
         }
         if !self.has_place(client) {
-            // Not refused, because a refusal is final.
-            self.send_away(peer);
+            // Not refused: that would be for good.
+            self.disconnect(peer);
             return;
         }
-        let link = Some(Link { peer, heard: now, progress: Progress::default(), trained: None });
+        let link = Some(Connection { peer, heard: now, progress: Progress::default(), trained: None });
         if let Some(previous) = previous {
             self.forget(previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);
@@ -120,9 +119,9 @@ impl Coordinator {
         self.heard.insert((now, peer));
         let open = self.state.round();
         let (wants, ask) = match open.and_then(|round| Some((round.number(), round.stage(client)?))) {
-            Some((round, Stage::Asked)) => (Some(round), true),
-            // No receipt yet: the client would delete the update, which is not durable here.
-            Some((round, Stage::Folding)) => (Some(round), false),
+            Some((round, MemberState::Asked)) => (Some(round), true),
+            // A client deletes an update that is not wanted, and this one is not durable yet.
+            Some((round, MemberState::Folding)) => (Some(round), false),
             _ => (owes, false),
         };
         if self.policy.eligibility != Eligibility::default() {
@@ -176,8 +175,7 @@ impl Coordinator {
         upload: UploadId,
     ) {
         let Some(&client) = self.peers.get(&peer) else {
-            // The connection was replaced or dropped while the payload was under way; the client will
-            // offer the update again on its new connection.
+            // The connection ended during the upload; the client offers the update again on its next one.
             self.actions.push_back(Action::Drop { upload });
             return;
         };
@@ -194,7 +192,7 @@ impl Coordinator {
         };
         match offer {
             Offer::Fold => self.actions.push_back(Action::Fold { round: next, client, upload }),
-            Offer::Wait => self.wait(client, Waiting { peer, round, report, upload }),
+            Offer::Wait => self.defer(client, DeferredUpdate { peer, round, report, upload }),
             Offer::Again => {
                 self.count(&Verdict::Discarded(Discard::Duplicate));
                 self.actions.push_back(Action::Drop { upload });

@@ -1,4 +1,4 @@
-//! Whom a round asks: its cohort, and those that are asked instead of members that are lost to it.
+//! Cohort sampling: the members of a round, and replacements for members that are lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Coordinator {
         let policy = self.policy.of(work);
         let present = self.ready(work, now, policy.min);
         // Those that are behind are at work as well.
-        let behind = if work.train { self.behind_here() } else { 0 };
+        let behind = if work.train { self.connected_stragglers() } else { 0 };
         let share = policy.cohort(present.len() + behind).max(policy.min.min(present.len() + behind));
         let size = share.saturating_sub(behind).min(present.len());
         let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
@@ -48,7 +48,7 @@ impl Coordinator {
         let opening = Opening { round: number, work, cohort, roster, owed, counted };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
         self.actions.push_back(Action::Open(opening));
-        self.offer_waiting(now);
+        self.offer_deferred(now);
     }
 
     /// Adds up to `wanted` connected clients to the cohort of the open round.
@@ -62,7 +62,7 @@ impl Coordinator {
                     && round.stage(**client).is_none()
                     && !round.has_late(**client)
                     && self.behind(**client).is_none()
-                    && round.could_weigh(member.samples)
+                    && round.fits_scale(member.samples)
             })
             .map(|(client, member)| (*client, member.samples))
             .collect();
@@ -114,7 +114,7 @@ impl Coordinator {
     /// The open round opens again, with more members.
     fn enlarge(&mut self, now: Duration, recruits: Vec<(ClientId, u64)>) {
         // Whoever is in a cohort is known; the opening itself keeps the roster that it began with.
-        self.remember();
+        self.save_roster();
         let State::Open { mut round } = std::mem::replace(&mut self.state, State::Finished) else { return };
         round.extend(recruits);
         self.actions.push_back(Action::Open(round.opening()));

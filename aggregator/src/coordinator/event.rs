@@ -1,4 +1,4 @@
-//! What goes into the coordinator and what comes out.
+//! Events, which go into the coordinator, and actions, which come out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,41 +17,41 @@ pub struct PeerId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId(pub u64);
 
-/// What goes in.
+/// An input of the coordinator.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A message without payload.
+    /// A message without payload arrived.
     Message {
-        /// From whom.
+        /// The sender.
         peer: PeerId,
-        /// What.
+        /// The message.
         message: ToServer,
     },
-    /// A [`ToServer::Update`] whose payload is here, not yet looked into.
+    /// A [`ToServer::Update`] arrived; its payload is not checked yet.
     Uploaded {
-        /// From whom.
+        /// The sender.
         peer: PeerId,
-        /// For which round.
+        /// The round that it was trained in.
         round: u32,
         /// How the training went.
         report: TrainReport,
         /// The payload.
         upload: UploadId,
     },
-    /// The peer is alive, although nothing is heard of it: its update waits for its turn to be received.
+    /// The peer is alive although it is silent: its update waits for its turn to be received.
     Alive {
-        /// Who.
+        /// The connection.
         peer: PeerId,
     },
-    /// The connection is gone.
+    /// The connection has ended.
     Disconnected {
-        /// Which.
+        /// The connection.
         peer: PeerId,
     },
-    /// The client may not take part any more: nothing that comes on its connections counts from now on, and nobody waits for
-    /// it. If it is let in again it is a newcomer.
+    /// The client was revoked: nothing that arrives on its connections counts from now on, and no round waits for it. If it is
+    /// admitted again, it is a newcomer.
     Revoked {
-        /// Who.
+        /// The client.
         client: ClientId,
     },
     /// [`Action::Open`] is durable.
@@ -59,31 +59,31 @@ pub enum Event {
         /// The round.
         round: u32,
     },
-    /// [`Action::Fold`] is done: durable and part of the sum, or not believed.
+    /// [`Action::Fold`] is done: the update is durable and part of the sum, or was rejected.
     Folded {
         /// The round.
         round: u32,
-        /// Whose update.
+        /// The client that sent it.
         client: ClientId,
-        /// What became of it.
+        /// Whether it was accepted.
         outcome: Result<(), Rejection>,
     },
     /// [`Action::Close`] is durable.
     Closed {
         /// The round.
         round: u32,
-        /// Whether the model is good enough, or grows no better: training ends before all rounds are over.
+        /// Whether training ends here, before all rounds are over: the target is reached, or the patience is used up.
         enough: bool,
     },
-    /// [`Action::Remember`] is durable.
-    Remembered,
-    /// There is no room on this machine's disk: until there is, no round closes and none opens.
+    /// [`Action::SaveRoster`] is durable.
+    RosterSaved,
+    /// This machine's disk is full: until [`Event::Resumed`], no round opens or closes.
     Paused,
-    /// There is room again.
+    /// The disk has space again.
     Resumed,
-    /// For so long up to now the driver could attend to nothing: what came meanwhile is yet to be heard, and nobody was silent.
+    /// The driver was stalled for this long: queued messages are not handled yet, so no peer may be timed out for it.
     Stalled {
-        /// For how long.
+        /// Length of the stall.
         by: Duration,
     },
     /// Time has passed.
@@ -92,19 +92,19 @@ pub enum Event {
     Stop,
 }
 
-/// What comes out.
+/// An output of the coordinator, for the driver to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Send a message without payload.
     Send {
-        /// To whom.
+        /// The receiver.
         peer: PeerId,
-        /// What.
+        /// The message.
         message: ToClient,
     },
     /// Close the connection once everything sent has had a chance to arrive.
     Disconnect {
-        /// Which.
+        /// The connection.
         peer: PeerId,
     },
     /// Make the opening of a round durable, prepare its broadcast, then report [`Event::Opened`]. A round
@@ -112,23 +112,23 @@ pub enum Action {
     Open(Opening),
     /// Send [`ToClient::Task`] with the round's broadcast.
     Broadcast {
-        /// To whom.
+        /// The receiver.
         peer: PeerId,
         /// The round.
         round: u32,
     },
-    /// Check the payload; if it is fine make it durable and fold it; then report [`Event::Folded`].
+    /// Check the payload; if it is valid, make it durable and fold it; then report [`Event::Folded`].
     Fold {
-        /// The round.
+        /// The round that it is folded into.
         round: u32,
-        /// Whose update.
+        /// The client that sent it.
         client: ClientId,
         /// The payload, with the report.
         upload: UploadId,
     },
-    /// The payload is of no use.
+    /// Delete the payload.
     Drop {
-        /// Which.
+        /// The payload.
         upload: UploadId,
     },
     /// Close the round with the updates that are folded: make the decision durable, then the new global model and its
@@ -136,21 +136,21 @@ pub enum Action {
     Close {
         /// The round.
         round: u32,
-        /// How it went.
+        /// Its counts.
         tally: Tally,
     },
-    /// Make durable who is known by now, then report [`Event::Remembered`].
-    Remember(Known),
-    /// Tell the operator that rounds come to nothing. The run goes on.
+    /// Make the roster durable, then report [`Event::RosterSaved`].
+    SaveRoster(RosterSnapshot),
+    /// Warn the operator of void rounds. The run continues.
     Alarm {
         /// Void rounds in a row.
         rounds: u32,
         /// Why the last updates were not accepted.
         reasons: Vec<String>,
-        /// Until the next round opens.
+        /// Pause until the next round opens.
         pause: Duration,
     },
-    /// Nothing more will happen.
+    /// The run is over; no action follows.
     Finish(Outcome),
 }
 
@@ -163,18 +163,17 @@ pub struct Opening {
     pub work: TaskKind,
     /// The cohort with each member's declared number of samples.
     pub cohort: BTreeMap<ClientId, u64>,
-    /// Every known client with its declared number of samples: the largest weight a replacement may bring,
-    /// and who is to be waited for after a restart.
+    /// Every known client with its declared number of samples: it bounds the weight of a replacement, and says whom to wait
+    /// for after a restart.
     pub roster: BTreeMap<ClientId, u64>,
-    /// Where late updates count: the clients that were asked in an earlier round, and whose updates may still come.
-    pub owed: BTreeMap<ClientId, Owed>,
-    /// The clients that were away by then and may not know that an update of theirs counts, with the round that it was trained
-    /// in.
+    /// Where late updates count: outstanding tasks of earlier rounds, by client.
+    pub owed: BTreeMap<ClientId, OutstandingTask>,
+    /// Clients that are away and may not know that their last update was accepted, with the round that it was trained in.
     pub counted: BTreeMap<ClientId, u32>,
 }
 
 impl Opening {
-    /// How many clients are known: those that were when the round opened, and whoever was recruited since.
+    /// Number of known clients: those on the roster when the round opened, and those recruited since.
     #[must_use]
     pub fn clients(&self) -> usize {
         let recruits = self.cohort.keys().filter(|client| !self.roster.contains_key(client));
@@ -182,24 +181,24 @@ impl Opening {
     }
 }
 
-/// Who is known, where that is not what the newest opening says of it: since then somebody has come, declares another number of
-/// samples, or may not take part any more. The next round's sums are made for all of them, here or not.
+/// The roster, if it has changed since the last round was opened: a client has joined, was revoked, or declares another number
+/// of samples. The scale of the next round's sums depends on all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
-    /// The round that was opened last by then; 0 before the first.
+pub struct RosterSnapshot {
+    /// The newest round when it was saved; 0 before the first.
     pub since: u32,
     /// Every known client with its declared number of samples.
     pub roster: BTreeMap<ClientId, u64>,
 }
 
-/// What a client was asked for, and has not sent yet. Where late updates count ([`Lateness`](crate::round::Lateness)), a member
-/// whose update was not in when its round closed is *behind* for as long as that may count: it is not called off, and no cohort
-/// that is to train has it.
+/// A task of a closed round whose update has not arrived. Where late updates count ([`Lateness`](crate::round::Lateness)), the
+/// client is a *straggler* for as long as the update may count: the task is not cancelled, and no cohort that trains includes
+/// the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owed {
-    /// In this round.
+pub struct OutstandingTask {
+    /// The round of the task.
     pub round: u32,
-    /// The number of samples that it had declared by then.
+    /// The number of samples that the client had declared then.
     pub samples: u64,
 }
 
@@ -212,7 +211,7 @@ pub enum Outcome {
     Stopped,
     /// All rounds are closed, and all were void.
     NoProgress {
-        /// How many.
+        /// Their number.
         rounds: u32,
         /// Why the last updates were not accepted.
         reasons: Vec<String>,
@@ -226,35 +225,34 @@ pub struct Resume {
     pub closed: u32,
     /// The round that training ended with before all were over.
     pub ended: Option<u32>,
-    /// So many of the closed rounds of training were void, in a row, up to the newest one.
+    /// Void rounds of training in a row, up to the newest.
     pub void: u32,
-    /// The clients that were known; of a cohort all that may still take part are among them.
+    /// The roster; it includes every member of the open round's cohort that was not revoked.
     pub roster: BTreeMap<ClientId, u64>,
-    /// Where late updates count: the clients whose updates of an earlier round may still come.
-    pub owed: BTreeMap<ClientId, Owed>,
-    /// Whose updates are part of the round that closed last or of the open one, or of an earlier one and may not know it, with
-    /// the rounds that these were trained in.
+    /// Where late updates count: outstanding tasks of earlier rounds, by client.
+    pub owed: BTreeMap<ClientId, OutstandingTask>,
+    /// Clients that may not know that their last update was accepted, with the round that it was trained in.
     pub counted: BTreeMap<ClientId, u32>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }
 
-/// A round that was open when the aggregator went away.
+/// A round that was open when the previous process ended.
 #[derive(Clone, Debug)]
 pub struct Reopened {
-    /// As it was opened.
+    /// Its opening.
     pub opening: Opening,
-    /// Whose updates are durable.
+    /// Clients whose updates are durable.
     pub accepted: BTreeSet<ClientId>,
-    /// Those of them that were late, with the rounds that theirs were trained in.
+    /// Those of them whose updates were late, with the rounds that these were trained in.
     pub late: BTreeMap<ClientId, u32>,
-    /// How it was to be closed, if that was decided.
+    /// The decision to close it, if there was one.
     pub closing: Option<Closing>,
 }
 
 impl Reopened {
-    /// The decision to close the round, if it can still be carried out: a void round needs no updates, any other one
-    /// needs them all.
+    /// The decision to close the round, if it can still be carried out: a void round needs no updates, any other needs all of
+    /// the contributors'.
     #[must_use]
     pub fn decided(&self) -> Option<&Closing> {
         let complete =
@@ -262,7 +260,7 @@ impl Reopened {
         self.closing.as_ref().filter(complete)
     }
 
-    /// How the round closes whatever happens: as decided, or with the updates of the whole cohort.
+    /// The counts that the round will close with, if that is certain: as decided, or with the whole cohort.
     #[must_use]
     pub fn foregone(&self) -> Option<Tally> {
         let whole = !self.accepted.is_empty() && self.opening.cohort.keys().eq(&self.accepted);
@@ -271,14 +269,14 @@ impl Reopened {
     }
 }
 
-/// The decision to close a round: once it is durable, the round closes in this way and in no other.
+/// The decision to close a round. Once it is durable, the round closes with these updates and no others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
-    /// Whose updates make the new model.
+    /// Clients whose updates make the new model.
     pub contributors: BTreeSet<ClientId>,
-    /// Those of them that were late, with the rounds that theirs were trained in.
+    /// Those of them whose updates were late, with the rounds that these were trained in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub late: BTreeMap<ClientId, u32>,
-    /// How the round went.
+    /// Its counts.
     pub tally: Tally,
 }

@@ -1,24 +1,25 @@
-//! Updates of rounds that are over, where these count ([`Lateness`](crate::round::Lateness)).
+//! Late updates: of rounds that are over, where these count ([`Lateness`](crate::round::Lateness)).
 //!
-//! A member whose update was not in when its round closed *owes* it, and is *behind* for as long as that may count. It is not
-//! called off: no cohort that is to train has it, until its update is in or it says that there will be none. An update counts if
-//! it is owed, and then it is owed no more: none counts twice, and nobody's that was not asked. What is owed is part of every
-//! opening. An update that comes while no round is open waits for the next one to be opened, on the connection that it came on.
+//! A member whose update had not arrived when its round closed has an *outstanding task*, and is a *straggler* for as long as
+//! the update may count. It goes on training; no cohort that trains includes it until the update arrives or the client says
+//! that there will be none. An update counts once, and only from a client that was asked for it. Outstanding tasks are part of
+//! every opening. An update that arrives while no round is open is deferred until the next one opens, provided that its
+//! connection lasts.
 
 use std::time::Duration;
 
 use shared::id::ClientId;
 use shared::message::{Discard, Hello, TrainReport, Verdict};
 
-use super::open_round::{Behind, Offer, OpenRound, Stage};
-use super::{Action, Coordinator, Member, Owed, PeerId, State, UploadId};
+use super::open_round::{MemberState, Offer, OpenRound, Stragglers};
+use super::{Action, Coordinator, Member, OutstandingTask, PeerId, State, UploadId};
 
-/// It does not count any more, or never did.
+/// The answer to an update that does not count, or no longer.
 const LATE: Offer = Offer::Settled(Verdict::Discarded(Discard::Late));
 
-/// A late update that came between two rounds.
+/// A late update that arrived between two rounds.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct DeferredUpdate {
     pub(super) peer: PeerId,
     pub(super) round: u32,
     pub(super) report: TrainReport,
@@ -26,17 +27,17 @@ pub(super) struct Waiting {
 }
 
 impl Coordinator {
-    /// The round that takes in what comes next: the open one, or the next to open. A round that is closing takes nothing more in.
+    /// The round that accepts the next update: the open one, or the next to open. A round that is closing accepts none.
     pub(super) fn takes_in(&self) -> u32 {
         self.closed + if matches!(self.state, State::Closing { .. }) { 2 } else { 1 }
     }
 
-    /// What a client owes, if that would count in the open round or the next to open.
-    pub(super) fn behind(&self, client: ClientId) -> Option<Owed> {
+    /// The outstanding task of a straggler: one whose update would count in the open round or the next to open.
+    pub(super) fn behind(&self, client: ClientId) -> Option<OutstandingTask> {
         self.behind_is(self.members.get(&client)?)
     }
 
-    fn behind_is(&self, member: &Member) -> Option<Owed> {
+    fn behind_is(&self, member: &Member) -> Option<OutstandingTask> {
         member.owes.filter(|owed| self.counts_in(owed.round, self.closed + 1))
     }
 
@@ -47,17 +48,17 @@ impl Coordinator {
         late.is_some_and(|late| late > 0) && trains()
     }
 
-    /// Whether it matters what a client says of this round: of the open one or the next to open, the one that closed last, and
-    /// those whose late updates count. Of any other round clients may make up what they like.
+    /// Whether messages about this round are worth recording: it is open or next to open, was closed last, or its late updates
+    /// count. About any other round clients could make up anything.
     #[must_use]
-    pub fn concerns(&self, round: u32) -> bool {
+    pub fn is_current(&self, round: u32) -> bool {
         let open = self.closed + 1;
         round > 0 && (round == open || round == self.closed || self.counts_in(round, open))
     }
 
-    /// The clients of which the open round may still hear.
-    pub(super) fn expected_late(&self, round: &OpenRound) -> Behind {
-        let mut behind = Behind::default();
+    /// The stragglers whose updates may still come in the open round.
+    pub(super) fn stragglers_of(&self, round: &OpenRound) -> Stragglers {
+        let mut behind = Stragglers::default();
         if self.policy.late.is_none() {
             return behind;
         }
@@ -70,20 +71,20 @@ impl Coordinator {
         behind
     }
 
-    /// The connected clients that are behind.
-    pub(super) fn behind_here(&self) -> usize {
+    /// Number of connected stragglers.
+    pub(super) fn connected_stragglers(&self) -> usize {
         let here = self.members.values().filter(|member| member.link.is_some());
         here.filter(|member| self.behind_is(member).is_some()).count()
     }
 
-    /// What a client that comes back still owes: what it is known to owe, if it holds that.
-    pub(super) fn still_owes(&self, hello: &Hello) -> Option<Owed> {
+    /// The outstanding task of a client that reconnects, if it still holds the task.
+    pub(super) fn still_owes(&self, hello: &Hello) -> Option<OutstandingTask> {
         let held = hello.holds.filter(|held| held.run == self.spec.run)?.round;
         let owed = self.members.get(&hello.client)?.owes.filter(|owed| owed.round == held)?;
         self.counts_in(held, self.takes_in()).then_some(owed)
     }
 
-    /// The members whose updates the closing round does without are behind from now on.
+    /// Makes stragglers of the members that the closing round does without.
     pub(super) fn leave_behind(&mut self) {
         let State::Open { round } = &self.state else { return };
         if self.policy.late.is_none() {
@@ -96,7 +97,7 @@ impl Coordinator {
         }
     }
 
-    /// There will be no update of this round, or it is in.
+    /// The update of this round has arrived, or will not.
     pub(super) fn owes_no_more(&mut self, client: ClientId, round: u32) {
         if let Some(member) = self.members.get_mut(&client)
             && member.owes.is_some_and(|owed| owed.round == round)
@@ -105,7 +106,7 @@ impl Coordinator {
         }
     }
 
-    /// An update of a round that is over, or is closing.
+    /// Judges an update of a round that is over or closing.
     pub(super) fn offered_late(&mut self, client: ClientId, round: u32, report: &TrainReport) -> Offer {
         let owes = self.members.get(&client).and_then(|member| member.owes);
         let Some(owed) = owes.filter(|owed| owed.round == round) else { return LATE };
@@ -122,17 +123,17 @@ impl Coordinator {
         }
     }
 
-    /// The next round to open will be offered this.
-    pub(super) fn wait(&mut self, client: ClientId, waiting: Waiting) {
+    /// Keeps an update for the next round to open.
+    pub(super) fn defer(&mut self, client: ClientId, waiting: DeferredUpdate) {
         if let Some(earlier) = self.waiting.insert(client, waiting) {
             self.stray_discarded += 1;
             self.actions.push_back(Action::Drop { upload: earlier.upload });
         }
     }
 
-    /// A round is open again: what has waited for that is offered once more.
-    pub(super) fn offer_waiting(&mut self, now: Duration) {
-        for (client, Waiting { peer, round, report, upload }) in std::mem::take(&mut self.waiting) {
+    /// Offers the deferred updates to the round that has opened.
+    pub(super) fn offer_deferred(&mut self, now: Duration) {
+        for (client, DeferredUpdate { peer, round, report, upload }) in std::mem::take(&mut self.waiting) {
             if self.peers.get(&peer) == Some(&client) {
                 self.uploaded(now, peer, round, report, upload);
             } else {
@@ -141,8 +142,8 @@ impl Coordinator {
         }
     }
 
-    /// The connection is gone on which the client's update came that waits. The client has it still.
-    pub(super) fn drop_waiting_of(&mut self, peer: PeerId, client: ClientId) {
+    /// Drops the deferred update of a connection that has ended. The client still has it.
+    pub(super) fn drop_deferred_of(&mut self, peer: PeerId, client: ClientId) {
         if self.waiting.get(&client).is_some_and(|waiting| waiting.peer == peer)
             && let Some(waiting) = self.waiting.remove(&client)
         {
@@ -150,18 +151,18 @@ impl Coordinator {
         }
     }
 
-    /// Makes room on the disk: what waits there is taken again when its clients come back.
-    pub(super) fn turn_waiting_away(&mut self) {
+    /// Frees disk space: drops the deferred updates, whose clients offer them again when they reconnect.
+    pub(super) fn reject_deferred(&mut self) {
         let peers: Vec<PeerId> = self.waiting.values().map(|waiting| waiting.peer).collect();
         for peer in peers {
             self.forget(peer);
-            self.send_away(peer);
+            self.disconnect(peer);
         }
-        self.drop_waiting();
+        self.drop_deferred();
     }
 
-    /// There is no round to come that it could count in.
-    pub(super) fn drop_waiting(&mut self) {
+    /// Drops the deferred updates: no round follows.
+    pub(super) fn drop_deferred(&mut self) {
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             self.actions.push_back(Action::Drop { upload: waiting.upload });
         }
@@ -169,10 +170,11 @@ impl Coordinator {
 }
 
 impl OpenRound {
-    /// The members whose updates may still come.
-    fn missing(&self) -> Vec<(ClientId, Owed)> {
-        let asked = self.stages().filter(|(_, stage)| **stage == Stage::Asked);
-        let owed = |client| Some((client, Owed { round: self.number(), samples: self.samples(client)? }));
+    /// The members whose updates have not arrived, with their tasks.
+    fn missing(&self) -> Vec<(ClientId, OutstandingTask)> {
+        let asked = self.stages().filter(|(_, stage)| **stage == MemberState::Asked);
+        let owed =
+            |client| Some((client, OutstandingTask { round: self.number(), samples: self.samples(client)? }));
         asked.filter_map(|(client, _)| owed(client)).collect()
     }
 }

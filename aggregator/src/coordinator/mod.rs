@@ -1,22 +1,22 @@
 //! The coordinator: the server's protocol state machine.
 //!
-//! It does no I/O and has no clock: messages, outcomes of durable steps and `now` (time since any fixed
-//! moment) go in through [`Coordinator::handle`], [`Action`]s come out of [`Coordinator::poll`]. The driver
-//! carries actions out and reports back. Tests drive the same machine in memory with virtual time.
+//! It does no I/O and has no clock: messages, outcomes of durable steps and `now` (time since any fixed moment) go in through
+//! [`Coordinator::handle`], [`Action`]s come out of [`Coordinator::poll`]. The driver carries the actions out and reports back.
+//! Tests drive the same machine in memory with virtual time.
 //!
 //! # States and transitions
 //!
 //! | in state | on | if | goes to | and does |
 //! |---|---|---|---|---|
-//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort of those that are not behind ([`Owed`]), `Open` |
+//! | `Gathering` | hello, time | enough clients are connected | `Opening` | samples the cohort among those that are no stragglers ([`OutstandingTask`]), `Open` |
 //! | `Opening` | opened | | `Open` | `Broadcast` to every connected member |
 //! | any | hello | it does not fit the run | same | refused, `Disconnect` |
-//! | any | hello | no place on the [roster](ROSTER) | same | `Disconnect`: it may come again |
+//! | any | hello | no place on the [roster](MAX_ROSTER) | same | `Disconnect`: it may come again |
 //! | any | hello | the client is here already | same | the older connection is refused, `Disconnect` |
 //! | any | hello | the client is here already, on a newer connection | same | `Disconnect` |
 //! | any | a second hello, an update without payload | | same | refused, `Disconnect` |
 //! | any | anything else before the hello, or anything after a goodbye or a `Disconnect` | | same | `Disconnect` |
-//! | any | hello, revoked | the [roster](ROSTER) is another one than was last made durable | same | `Remember`, one at a time; an opening holds it as well |
+//! | any | hello, revoked | the [roster](MAX_ROSTER) has changed since it was last saved | same | `SaveRoster`, one at a time; an opening saves it as well |
 //! | any | goodbye, disconnected | | same | the client is away |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
@@ -26,7 +26,7 @@
 //! | `Opening` | update, folded | the round was open before | `Opening` | as in `Open` |
 //! | `Open`, `Opening` | failed | a member that was asked | same | not waited for; an update still counts |
 //! | `Open`, `Opening` | not now | a member that was asked | same | not waited for; an update still counts |
-//! | `Open` | time | the round needs such a member, [`ASK_AGAIN`] after it said so | same | `Broadcast` to it again |
+//! | `Open` | time | the round needs such a member, [`INELIGIBLE_RETRY`] after it said so | same | `Broadcast` to it again |
 //! | `Open`, `Opening` | disconnected | a member that said not now | same | waited for and asked when it is back, like any other |
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
@@ -51,7 +51,7 @@
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
 //! | `Closing` | update of this round | late ones do not count | same | `Drop`, receipt: discarded (late) |
-//! | any | update of a closed round | it is not owed ([`Owed`]), or too late | same | `Drop`, receipt: discarded (late) |
+//! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
 //! | any | hello | it holds what it owes | same | welcome: wanted |
@@ -64,19 +64,18 @@
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
 //! | `Finished` | update | | same | `Drop` |
 //!
-//! A client that disappears costs the round its update and nothing else: without it the round closes as
-//! soon as `time.min` has passed and `count.min` is met. It may come back at any time and goes on where it
-//! was.
+//! A client that disappears costs the round its update and nothing else: the round closes without it as soon as `time.min` has
+//! passed and `count.min` is met. The client may reconnect at any time and resumes where it was.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod arrivals;
 mod cohort;
-mod course;
 mod dismissed;
 mod event;
 mod late;
 mod open_round;
+mod progression;
 mod roster;
 mod state;
 mod status;
@@ -90,19 +89,22 @@ use shared::spec::RunSpec;
 
 use crate::round::RoundPolicy;
 use dismissed::Dismissed;
-use late::Waiting;
+use late::DeferredUpdate;
 use open_round::OpenRound;
-use roster::{Link, Member, Memory};
+use roster::{Connection, Member, RosterSync};
 use state::State;
 
 pub use arrivals::MAX_SAMPLES;
-pub use course::{LONGEST_VOID_PAUSE, VOID_ALARM};
-pub use event::{Action, Closing, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId};
-pub use open_round::ASK_AGAIN;
-pub use roster::ROSTER;
+pub use event::{
+    Action, Closing, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened, Resume, RosterSnapshot,
+    UploadId,
+};
+pub use open_round::INELIGIBLE_RETRY;
+pub use progression::{MAX_VOID_PAUSE, VOID_ALARM};
+pub use roster::MAX_ROSTER;
 pub use status::{Activity, Awaited, Status, WaitingFor};
 
-/// Stands for the reasons of a void round that was decided by an earlier process.
+/// In place of the reasons for a void round that an earlier process has decided.
 const RESTARTED: &str =
     "the aggregator was restarted while the round closed: the reasons are in its earlier output";
 
@@ -112,32 +114,30 @@ pub struct Coordinator {
     spec: RunSpec,
     policy: RoundPolicy,
     members: BTreeMap<ClientId, Member>,
-    memory: Memory,
+    memory: RosterSync,
     /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
-    /// The same connections by when they were last heard: the next to fall silent is the first.
+    /// The same connections by when they were last heard: the next to time out is the first.
     heard: BTreeSet<(Duration, PeerId)>,
     dismissed: Dismissed,
     closed: u32,
-    /// The last round of training: that of the specification, or an earlier one after which it was enough.
+    /// The last round of training: that of the specification, or an earlier one after early stopping.
     last: u32,
-    /// Void rounds in a row that this process has seen: whoever starts a run again has changed something, so that pauses and
-    /// alarms begin anew.
+    /// Void rounds in a row in this process. A restart begins anew: the operator may have changed something.
     void: u32,
     /// Void rounds right before those, of earlier processes.
     void_before: u32,
-    /// Until then the clients that were known before a restart are waited for: the restart has cut every connection,
-    /// so nobody disappeared.
+    /// Until then, clients that were known before a restart are waited for: the restart has disconnected them.
     regather: Duration,
-    /// Updates that arrived between rounds: they count in the next round's tally.
+    /// Updates that arrived between rounds, for the next round's tally.
     stray_rejected: usize,
     stray_discarded: usize,
-    /// Since when this machine cannot go on for want of room.
+    /// Since when the run is paused because the disk is full.
     paused: Option<Duration>,
-    /// When the state can change next by time alone, as was found when it was last looked at.
+    /// When the state can next change by time alone, as of the last event.
     due: Option<Duration>,
-    /// Late updates that came between two rounds, at most one of a client.
-    waiting: BTreeMap<ClientId, Waiting>,
+    /// Late updates that arrived between two rounds, at most one per client.
+    waiting: BTreeMap<ClientId, DeferredUpdate>,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -182,7 +182,7 @@ impl Coordinator {
             spec,
             policy,
             members,
-            memory: Memory::default(),
+            memory: RosterSync::default(),
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
             dismissed: Dismissed::default(),
@@ -213,7 +213,7 @@ impl Coordinator {
     /// newest event: with a later one, a moment between the two would be missed.
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        // Those that are silent by now were dropped when the newest event was handled.
+        // Clients that have timed out by `now` were dropped when the newest event was handled.
         let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.lost_after);
         [silence, self.due].into_iter().flatten().filter(|moment| *moment > now).min()
     }
@@ -223,7 +223,7 @@ impl Coordinator {
         match &self.state {
             _ if self.paused.is_some() => None,
             State::Gathering { since, known_until, pause_until, .. } => {
-                // Without training to come, nobody is waited for that long.
+                // For a closing round, clients are not waited for that long.
                 let given_up = self.spec.work_after(self.closed, self.last).is_some_and(|work| !work.train);
                 let given_up = if given_up { *since + self.policy.time_max } else { Duration::ZERO };
                 [*known_until, *pause_until, given_up].into_iter().filter(|moment| *moment > now).min()
@@ -245,7 +245,7 @@ impl Coordinator {
         self.closed.min(self.last)
     }
 
-    /// Takes one event in at `now`. `now` never goes back.
+    /// Handles one event at `now`, which never goes back.
     pub fn handle(&mut self, now: Duration, event: Event) {
         if matches!(self.state, State::Finished) {
             if let Event::Uploaded { upload, .. } = event {
@@ -272,10 +272,10 @@ impl Coordinator {
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
             Event::Closed { round, enough } => self.after_close(now, round, enough),
-            Event::Remembered => self.memory.under_way = self.memory.under_way.saturating_sub(1),
+            Event::RosterSaved => self.memory.under_way = self.memory.under_way.saturating_sub(1),
             Event::Paused => {
                 self.paused = self.paused.or(Some(now));
-                self.turn_waiting_away();
+                self.reject_deferred();
             }
             Event::Resumed => self.resume(now),
             Event::Stalled { by } => self.stalled(now, by),
@@ -292,12 +292,12 @@ impl Coordinator {
         if !idle || lost || self.due.is_some_and(|due| now >= due) {
             self.settle(now);
             self.due = self.next_change(now);
-            self.remember_in_time();
+            self.save_roster_in_time();
         }
     }
 
-    /// Whether an event says that somebody is alive and nothing else, or that nobody is gone. Of a large cohort they come by the
-    /// thousand, of strangers by any number, and whether the round may close takes a look at all of it.
+    /// Whether an event cannot change the state: a sign of life, or the end of an unknown connection. They come by the thousand,
+    /// and whether the round may close takes a look at the whole cohort.
     fn is_idle(&self, event: &Event) -> bool {
         match event {
             Event::Message { peer, message: ToServer::Heartbeat(_) } | Event::Alive { peer } => {
@@ -308,10 +308,10 @@ impl Coordinator {
         }
     }
 
-    /// The time of the pause does not count, and whoever has lost its connection meanwhile is waited for, as after a restart.
+    /// Leaves the time of the pause out of account, and waits for clients that were disconnected meanwhile, as after a restart.
     fn resume(&mut self, now: Duration) {
         let Some(since) = self.paused.take() else { return };
-        // What began in the meantime, with a round whose close was under way, has lost less.
+        // A state that began during the pause has lost less.
         let since = match self.state {
             State::Gathering { since: began, .. } => since.max(began),
             _ => since,
@@ -319,16 +319,16 @@ impl Coordinator {
         self.postpone(now, now.saturating_sub(since));
     }
 
-    /// The time for which nobody was heard because nobody listened does not count.
+    /// Leaves the time of a stall of the driver out of account.
     fn stalled(&mut self, now: Duration, by: Duration) {
-        self.hear_all_later(now, by);
-        // The time of a pause is made good when that is over.
+        self.shift_heard(now, by);
+        // The time of a pause is added when it ends.
         if self.paused.is_none() {
             self.postpone(now, by);
         }
     }
 
-    /// What is waited for may take so much longer.
+    /// Shifts all times of the state by `by`.
     fn postpone(&mut self, now: Duration, by: Duration) {
         match &mut self.state {
             State::Open { round } | State::Opening { round, .. } => {

@@ -1,4 +1,4 @@
-//! One open round: its cohort, what became of each member, and when it may close.
+//! An open round: its cohort, the state of each member, and when it may close.
 
 mod closing;
 
@@ -9,82 +9,82 @@ use shared::eligibility::Ineligible;
 use shared::id::ClientId;
 use shared::message::{Discard, Rejection, TaskKind, TrainReport, Verdict};
 
-use super::{Opening, Owed, Reopened};
+use super::{Opening, OutstandingTask, Reopened};
 use crate::round::RoundPolicy;
 
-pub(super) use closing::{Behind, Next, Otherwise};
+pub(super) use closing::{Next, Otherwise, Stragglers};
 
-/// So long after it said that it was not in a state to train, a member is asked again if the round needs it.
-pub const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// Delay after which a member that was not eligible to train is asked again, if the round needs it.
+pub const INELIGIBLE_RETRY: Duration = Duration::from_secs(60);
 
-/// What became of a member so far.
+/// The state of a member of the cohort.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Stage {
-    /// In the cohort, the opening is not durable yet.
+pub(super) enum MemberState {
+    /// It is in the cohort; the opening is not durable yet.
     Drawn,
-    /// The task was sent, or will be when the client is back.
+    /// The task was sent, or will be when the client reconnects.
     Asked,
-    /// The update is being checked and folded.
+    /// Its update is being checked and folded.
     Folding,
-    /// The update counts.
+    /// Its update was accepted.
     Accepted,
-    /// The update was not believed, for this reason.
+    /// Its update was rejected, for this reason.
     Rejected(String),
-    /// The client says that it could not train, for this reason.
+    /// It could not train, for this reason.
     Failed(String),
-    /// The client is not in a state to train, for this reason: nobody's fault, and from this moment on it may be asked again.
+    /// It is not eligible to train, for this reason. From this moment on it may be asked again.
     NotNow(Ineligible, Duration),
-    /// The round was decided without this update, before a restart.
+    /// Before a restart, it was decided to close the round without its update.
     Missed,
-    /// The client may not take part any more.
+    /// The client was revoked.
     Gone,
 }
 
-/// What becomes of an offered update.
+/// The answer to an offered update.
 #[derive(Debug, PartialEq)]
 pub(super) enum Offer {
-    /// It is to be folded.
+    /// Fold it.
     Fold,
-    /// The member's first is being folded: the one receipt for both has to wait until it is durable.
+    /// Drop it: the member's first update is being folded, and its receipt serves both.
     Again,
-    /// It is offered again to the next round that opens.
+    /// Keep it for the next round that opens.
     Wait,
-    /// It needs no folding.
+    /// Drop it and send this verdict.
     Settled(Verdict),
 }
 
 #[derive(Debug)]
-struct Part {
+struct CohortMember {
     samples: u64,
-    stage: Stage,
+    stage: MemberState,
 }
 
-/// An update of an earlier round that came in this one.
+/// An update of an earlier round that arrived in this one.
 #[derive(Debug)]
-struct Late {
+struct LateUpdate {
     /// The round that it was trained in.
     trained: u32,
     /// Being folded, accepted or rejected.
-    stage: Stage,
+    stage: MemberState,
 }
 
 #[derive(Debug)]
 pub(super) struct OpenRound {
     number: u32,
     work: TaskKind,
-    /// That of a round with this work.
+    /// The policy of a round with this work.
     policy: RoundPolicy,
     roster: BTreeMap<ClientId, u64>,
-    parts: BTreeMap<ClientId, Part>,
-    /// None of them is in the cohort.
-    late: BTreeMap<ClientId, Late>,
-    owed: BTreeMap<ClientId, Owed>,
+    parts: BTreeMap<ClientId, CohortMember>,
+    /// Late updates; none is from a member of the cohort.
+    late: BTreeMap<ClientId, LateUpdate>,
+    owed: BTreeMap<ClientId, OutstandingTask>,
     counted: BTreeMap<ClientId, u32>,
     opened: Duration,
     /// Start of the current `time.max` window; moves when replacements join.
     window: Duration,
-    /// Until then, members that are away are waited for even after `time.min`: a restart of this machine has cut
-    /// every connection, so nobody disappeared.
+    /// Until then, members that are away are waited for even after `time.min`: they were disconnected by a restart of this
+    /// machine.
     regather: Duration,
     /// `time.max` went by with fewer than `count.min` updates.
     short_handed: bool,
@@ -94,7 +94,7 @@ pub(super) struct OpenRound {
 
 impl OpenRound {
     pub(super) fn new(opening: Opening, policy: RoundPolicy, now: Duration) -> Self {
-        let part = |(client, samples)| (client, Part { samples, stage: Stage::Drawn });
+        let part = |(client, samples)| (client, CohortMember { samples, stage: MemberState::Drawn });
         Self {
             number: opening.round,
             work: opening.work,
@@ -113,7 +113,7 @@ impl OpenRound {
         }
     }
 
-    /// Members that are not `known` any more were revoked before the restart.
+    /// A round that was open before a restart. Members that are no longer `known` were revoked.
     pub(super) fn resume(
         reopened: Reopened,
         known: impl Fn(&ClientId) -> bool,
@@ -122,24 +122,24 @@ impl OpenRound {
     ) -> Self {
         let mut round = Self::new(reopened.opening, policy, now);
         round.regather = now + policy.regather;
-        let accepted = |(client, trained)| (client, Late { trained, stage: Stage::Accepted });
+        let accepted = |(client, trained)| (client, LateUpdate { trained, stage: MemberState::Accepted });
         round.late = reopened.late.into_iter().map(accepted).collect();
         let decided = reopened.closing.map(|closing| closing.contributors);
         for (client, part) in &mut round.parts {
             part.stage = if reopened.accepted.contains(client) {
-                Stage::Accepted
+                MemberState::Accepted
             } else if decided.as_ref().is_some_and(|contributors| !contributors.contains(client)) {
-                Stage::Missed
+                MemberState::Missed
             } else if !known(client) {
-                Stage::Gone
+                MemberState::Gone
             } else {
-                Stage::Asked
+                MemberState::Asked
             };
         }
         round
     }
 
-    /// All its times are so much later, and until `regather` members that are away are waited for.
+    /// Shifts all its times by `by`; members that are away are waited for until `regather`.
     pub(super) fn postpone(&mut self, by: Duration, regather: Duration) {
         self.opened += by;
         self.window += by;
@@ -150,7 +150,7 @@ impl OpenRound {
         self.number
     }
 
-    /// Whether its members are to learn something.
+    /// Whether its members train.
     pub(super) fn trains(&self) -> bool {
         self.work.train
     }
@@ -159,7 +159,7 @@ impl OpenRound {
         self.opened
     }
 
-    pub(super) fn stage(&self, client: ClientId) -> Option<&Stage> {
+    pub(super) fn stage(&self, client: ClientId) -> Option<&MemberState> {
         self.parts.get(&client).map(|part| &part.stage)
     }
 
@@ -167,7 +167,7 @@ impl OpenRound {
         self.parts.get(&client).map(|part| part.samples)
     }
 
-    pub(super) fn stages(&self) -> impl Iterator<Item = (ClientId, &Stage)> {
+    pub(super) fn stages(&self) -> impl Iterator<Item = (ClientId, &MemberState)> {
         self.parts.iter().map(|(client, part)| (*client, &part.stage))
     }
 
@@ -182,34 +182,38 @@ impl OpenRound {
     }
 
     pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {
-        self.parts.iter().filter(|(_, part)| part.stage == Stage::Drawn).map(|(client, _)| *client).collect()
+        self.parts
+            .iter()
+            .filter(|(_, part)| part.stage == MemberState::Drawn)
+            .map(|(client, _)| *client)
+            .collect()
     }
 
     pub(super) fn asked(mut self) -> Self {
-        for part in self.parts.values_mut().filter(|part| part.stage == Stage::Drawn) {
-            part.stage = Stage::Asked;
+        for part in self.parts.values_mut().filter(|part| part.stage == MemberState::Drawn) {
+            part.stage = MemberState::Asked;
         }
         self
     }
 
-    /// May a client with so many samples join now? The sums' scale was agreed for the roster's largest.
-    pub(super) fn could_weigh(&self, samples: u64) -> bool {
+    /// Whether a client with `samples` samples may join: the sums' scale was chosen for the largest client on the roster.
+    pub(super) fn fits_scale(&self, samples: u64) -> bool {
         self.roster.values().any(|&known| known >= samples)
     }
 
     pub(super) fn extend(&mut self, recruits: impl IntoIterator<Item = (ClientId, u64)>) {
         for (client, samples) in recruits {
-            self.parts.insert(client, Part { samples, stage: Stage::Drawn });
+            self.parts.insert(client, CohortMember { samples, stage: MemberState::Drawn });
         }
     }
 
-    /// Somebody was recruited, who gets as much time as those before.
+    /// Replacements were recruited, which get as much time as the first members.
     pub(super) fn begin_anew(&mut self, now: Duration) {
         self.short_handed |= self.is_overdue(now);
         self.window = now;
     }
 
-    /// Nobody can be recruited now: when `time.max` is over, wait for another `time.max`.
+    /// No replacement can be recruited: when `time.max` is over, wait for another `time.max`.
     pub(super) fn look_again(&mut self, now: Duration) {
         if self.is_overdue(now) {
             self.short_handed = true;
@@ -217,7 +221,8 @@ impl OpenRound {
         }
     }
 
-    /// A client offers its update. `used` tells how many of the samples that a client has in all it trains on in this round.
+    /// Judges the update of a client. `used` gives the number of samples that a client with so many in all trains on in this
+    /// round.
     pub(super) fn offer(
         &mut self,
         client: ClientId,
@@ -229,43 +234,44 @@ impl OpenRound {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
         match part.stage {
-            Stage::Drawn | Stage::Asked | Stage::Failed(_) | Stage::NotNow(..) => {}
-            Stage::Folding => return Offer::Again,
-            Stage::Accepted | Stage::Rejected(_) => {
+            MemberState::Drawn | MemberState::Asked | MemberState::Failed(_) | MemberState::NotNow(..) => {}
+            MemberState::Folding => return Offer::Again,
+            MemberState::Accepted | MemberState::Rejected(_) => {
                 return Offer::Settled(Verdict::Discarded(Discard::Duplicate));
             }
-            Stage::Missed | Stage::Gone => return Offer::Settled(Verdict::Discarded(Discard::Late)),
+            MemberState::Missed | MemberState::Gone => {
+                return Offer::Settled(Verdict::Discarded(Discard::Late));
+            }
         }
         let (stage, offer) = judged(report, used(part.samples));
         part.stage = stage;
         offer
     }
 
-    /// A client offers what it has learned from the model of an earlier round, as it was asked to. `used` is as in
-    /// [`offer`](Self::offer), of that round.
+    /// Judges a late update for an outstanding task. `used` is as in [`offer`](Self::offer), for the round of the task.
     pub(super) fn offer_late(
         &mut self,
         client: ClientId,
-        owed: Owed,
+        owed: OutstandingTask,
         report: &TrainReport,
         used: impl Fn(u64) -> u64,
     ) -> Offer {
         match self.late.get(&client).map(|late| &late.stage) {
-            Some(Stage::Folding) => return Offer::Again,
+            Some(MemberState::Folding) => return Offer::Again,
             Some(_) => return Offer::Settled(Verdict::Discarded(Discard::Duplicate)),
             None => {}
         }
-        // Whoever is in the cohort was asked for something newer, and the sums have room for the roster.
+        // A member of the cohort has a newer task, and the sums' scale holds for the roster alone.
         let expected = self.roster.contains_key(&client) && !self.parts.contains_key(&client);
-        if !self.work.train || !expected || !self.could_weigh(owed.samples) {
+        if !self.work.train || !expected || !self.fits_scale(owed.samples) {
             return Offer::Settled(Verdict::Discarded(Discard::Late));
         }
         let (stage, offer) = judged(report, used(owed.samples));
-        self.late.insert(client, Late { trained: owed.round, stage });
+        self.late.insert(client, LateUpdate { trained: owed.round, stage });
         offer
     }
 
-    /// Whether an update of an earlier round came from this client.
+    /// Whether a late update of this client has arrived.
     pub(super) fn has_late(&self, client: ClientId) -> bool {
         self.late.contains_key(&client)
     }
@@ -279,13 +285,13 @@ impl OpenRound {
         }
     }
 
-    /// The payload was looked into. Gives the round that it was trained in.
+    /// Records the outcome of folding; returns the round that the update was trained in.
     pub(super) fn settled(&mut self, client: ClientId, verdict: &Verdict) -> u32 {
         self.count(verdict);
         let settled = match verdict {
-            Verdict::Accepted => Stage::Accepted,
-            Verdict::Rejected(rejection) => Stage::Rejected(rejection.to_string()),
-            Verdict::Discarded(discard) => Stage::Rejected(discard.to_string()),
+            Verdict::Accepted => MemberState::Accepted,
+            Verdict::Rejected(rejection) => MemberState::Rejected(rejection.to_string()),
+            Verdict::Discarded(discard) => MemberState::Rejected(discard.to_string()),
         };
         if let Some(late) = self.late.get_mut(&client) {
             late.stage = settled;
@@ -299,48 +305,48 @@ impl OpenRound {
 
     pub(super) fn failed(&mut self, client: ClientId, reason: String) {
         if let Some(part) = self.parts.get_mut(&client)
-            && part.stage == Stage::Asked
+            && part.stage == MemberState::Asked
         {
-            part.stage = Stage::Failed(reason);
+            part.stage = MemberState::Failed(reason);
         }
     }
 
     pub(super) fn not_now(&mut self, client: ClientId, reason: Ineligible, now: Duration) {
         if let Some(part) = self.parts.get_mut(&client)
-            && part.stage == Stage::Asked
+            && part.stage == MemberState::Asked
         {
-            part.stage = Stage::NotNow(reason, now + ASK_AGAIN);
+            part.stage = MemberState::NotNow(reason, now + INELIGIBLE_RETRY);
         }
     }
 
-    /// A client may not take part any more: what of it is not in is not to come. What is being folded, or is in, counts.
+    /// A client was revoked: its update is no longer awaited. One that is being folded or was accepted counts.
     pub(super) fn revoked(&mut self, client: ClientId) {
         if let Some(part) = self.parts.get_mut(&client)
-            && matches!(part.stage, Stage::Drawn | Stage::Asked | Stage::NotNow(..))
+            && matches!(part.stage, MemberState::Drawn | MemberState::Asked | MemberState::NotNow(..))
         {
-            part.stage = Stage::Gone;
+            part.stage = MemberState::Gone;
         }
     }
 
-    /// A member's connection is gone. One that was not in a state to train is asked when it comes back: it may be by then.
+    /// A member was disconnected. One that was not eligible is asked again when it reconnects.
     pub(super) fn away(&mut self, client: ClientId) {
         if let Some(part) = self.parts.get_mut(&client)
-            && matches!(part.stage, Stage::NotNow(..))
+            && matches!(part.stage, MemberState::NotNow(..))
         {
-            part.stage = Stage::Asked;
+            part.stage = MemberState::Asked;
         }
     }
 
-    fn count_stage(&self, wanted: impl Fn(ClientId, &Stage) -> bool) -> usize {
+    fn count_stage(&self, wanted: impl Fn(ClientId, &MemberState) -> bool) -> usize {
         self.parts.iter().filter(|(client, part)| wanted(**client, &part.stage)).count()
     }
 
-    fn count_late(&self, wanted: &Stage) -> usize {
+    fn count_late(&self, wanted: &MemberState) -> usize {
         self.late.values().filter(|late| late.stage == *wanted).count()
     }
 
     pub(super) fn accepted(&self) -> usize {
-        self.count_stage(|_, stage| *stage == Stage::Accepted) + self.count_late(&Stage::Accepted)
+        self.count_stage(|_, stage| *stage == MemberState::Accepted) + self.count_late(&MemberState::Accepted)
     }
 
     /// Why updates were not accepted, for the operator.
@@ -350,22 +356,22 @@ impl OpenRound {
         in_time
             .chain(late)
             .filter_map(|(client, stage)| match stage {
-                Stage::Rejected(reason) => Some(format!("{}: rejected: {reason}", client.short())),
-                Stage::Failed(reason) => Some(format!("{}: failed: {reason}", client.short())),
+                MemberState::Rejected(reason) => Some(format!("{}: rejected: {reason}", client.short())),
+                MemberState::Failed(reason) => Some(format!("{}: failed: {reason}", client.short())),
                 _ => None,
             })
             .collect()
     }
 }
 
-/// What becomes of an update with this report from a client that trains on so many samples, as far as the report tells.
-fn judged(report: &TrainReport, declared: u64) -> (Stage, Offer) {
+/// Judges an update by its report. The client should have trained on `declared` samples.
+fn judged(report: &TrainReport, declared: u64) -> (MemberState, Offer) {
     let rejection = if report.samples != declared {
         Rejection::Samples { declared, reported: report.samples }
     } else if !report.loss.is_finite() || report.loss < 0.0 {
         Rejection::Loss { loss: report.loss }
     } else {
-        return (Stage::Folding, Offer::Fold);
+        return (MemberState::Folding, Offer::Fold);
     };
-    (Stage::Rejected(rejection.to_string()), Offer::Settled(Verdict::Rejected(rejection)))
+    (MemberState::Rejected(rejection.to_string()), Offer::Settled(Verdict::Rejected(rejection)))
 }

@@ -1,14 +1,13 @@
-//! The roster: who was ever here, and who is.
+//! The roster: every client that has ever said hello, and its connection.
 //!
-//! Every client that ever said hello is on the roster: it is waited for after a restart, and the largest
-//! number of samples on it sets the resolution of the sums. Since anybody can say hello under any number of
-//! names, the roster ends at [`ROSTER`]: a newcomer then takes the place of the client that has been away for
-//! the longest time and is not in the open round's cohort; if there is none, it has to come again later. A
-//! federation of fewer clients never gets there, so that its cohorts and its model do not depend on this. Nor
-//! do a larger one's cohorts: they are drawn among the clients that are connected. A client that is revoked leaves it.
+//! The clients on the roster are waited for after a restart, and the largest number of samples on it sets the scale of the sums.
+//! Since anyone can say hello under any number of names, the roster holds at most [`MAX_ROSTER`] clients. A newcomer then
+//! replaces the client that has been away longest and is not in the open round's cohort; if there is none, it must come again
+//! later. A smaller federation never reaches the limit, so neither its cohorts nor its model depend on it; a larger one's
+//! cohorts do not either, since they are drawn among connected clients. A client that is revoked leaves the roster.
 //!
-//! What is on the roster when a round opens is part of that round, and durable with it. What becomes of the roster afterwards is
-//! made durable by itself ([`Known`]): otherwise the round after a restart would be made for those that happen to come back.
+//! The roster is part of the opening of a round and durable with it. Later changes are saved separately ([`RosterSnapshot`]):
+//! otherwise the first round after a restart would be scaled for the clients that happen to have reconnected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,49 +15,50 @@ use std::time::Duration;
 use shared::id::ClientId;
 use shared::message::Progress;
 
-use super::{Action, Coordinator, Known, Owed, PeerId, State};
+use super::{Action, Coordinator, OutstandingTask, PeerId, RosterSnapshot, State};
 
-/// Clients on the roster, or twice as many as the first round waits for, if that is more. A client is about 100
-/// bytes in memory and 55 in the opening record of every round, or 130 if it owes an update: 0.4 MB and 0.5 MB.
-pub const ROSTER: usize = 4096;
+/// The greatest number of clients on the roster, unless the first round waits for more than half as many: then twice that
+/// number. A client takes about 100 bytes in memory and 55 in the opening record of every round, or 130 with an outstanding
+/// task: 0.4 MB and 0.5 MB in all.
+pub const MAX_ROSTER: usize = 4096;
 
-/// A client that was seen in this run.
+/// A client on the roster.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) samples: u64,
-    pub(super) link: Option<Link>,
-    /// When it was last heard on its previous connection.
+    pub(super) link: Option<Connection>,
+    /// When it was last heard of on its previous connection.
     pub(super) seen: Duration,
-    /// Where late updates count: what it was asked for in a round that is over, if that may still come.
-    pub(super) owes: Option<Owed>,
-    /// The round of its last update that counts, until it has come without that.
+    /// Where late updates count: its outstanding task of a closed round.
+    pub(super) owes: Option<OutstandingTask>,
+    /// The round of its last accepted update, until it has reconnected without holding that.
     pub(super) counted: Option<u32>,
-    /// It said that it was not in a state to train: until then others are drawn, if there are enough.
+    /// It said that it was not eligible to train: until then others are drawn, if there are enough.
     pub(super) unready: Option<Duration>,
 }
 
 impl Member {
-    /// One that is not connected.
-    pub(super) fn away(samples: u64, owes: Option<Owed>, now: Duration) -> Self {
+    /// A client that is not connected.
+    pub(super) fn away(samples: u64, owes: Option<OutstandingTask>, now: Duration) -> Self {
         Self { samples, link: None, seen: now, owes, counted: None, unready: None }
     }
 }
 
-/// Whether the roster is durable as it is.
+/// Whether the roster on disk is up to date.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Memory {
-    /// It has changed since it was last to be made durable, by itself or with an opening.
+pub(super) struct RosterSync {
+    /// It has changed since it was last written, by itself or with an opening.
     pub(super) outdated: bool,
-    /// So many [`Action::Remember`] are not done.
+    /// Number of [`Action::SaveRoster`] in progress.
     pub(super) under_way: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) peer: PeerId,
     pub(super) heard: Duration,
     pub(super) progress: Progress,
-    /// The round that it has trained in, as far as its signs of life tell.
+    /// The round that it has finished training in, as far as its heartbeats tell.
     pub(super) trained: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Coordinator {
         self.members.keys().copied()
     }
 
-    /// The connections that clients were last heard on, unless it is known that they are gone.
+    /// The open connections and their clients.
     #[must_use]
     pub fn connections(&self) -> &BTreeMap<PeerId, ClientId> {
         &self.peers
@@ -89,19 +89,19 @@ impl Coordinator {
         {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
-            self.drop_waiting_of(peer, client);
+            self.drop_deferred_of(peer, client);
             if let Some(round) = self.state.round_mut() {
                 round.away(client);
             }
         }
     }
 
-    /// The client may not take part any more.
+    /// Removes a client that was revoked.
     pub(super) fn revoked(&mut self, client: ClientId) {
         let Some(member) = self.members.get(&client) else { return };
         if let Some(link) = member.link {
             self.forget(link.peer);
-            self.send_away(link.peer);
+            self.disconnect(link.peer);
         }
         self.members.remove(&client);
         self.memory.outdated = true;
@@ -110,9 +110,9 @@ impl Coordinator {
         }
     }
 
-    /// Is there a place on the roster for `client`? Made for a newcomer if need be.
+    /// Whether there is a place on the roster for `client`; evicts another client for a newcomer if need be.
     pub(super) fn has_place(&mut self, client: ClientId) -> bool {
-        let places = ROSTER.max(self.policy.start.saturating_mul(2));
+        let places = MAX_ROSTER.max(self.policy.start.saturating_mul(2));
         if self.members.contains_key(&client) || self.members.len() < places {
             return true;
         }
@@ -123,8 +123,8 @@ impl Coordinator {
         longest.is_some_and(|ghost| self.members.remove(&ghost).is_some())
     }
 
-    /// Whoever is connected counts as heard so much later, but not later than `now`.
-    pub(super) fn hear_all_later(&mut self, now: Duration, by: Duration) {
+    /// Shifts the time when each connected client was last heard by `by`, but not beyond `now`.
+    pub(super) fn shift_heard(&mut self, now: Duration, by: Duration) {
         self.heard.clear();
         for link in self.members.values_mut().filter_map(|member| member.link.as_mut()) {
             link.heard = link.heard.saturating_add(by).min(now);
@@ -132,7 +132,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether there was anybody.
+    /// Disconnects the clients that were silent too long; returns whether there were any.
     pub(super) fn drop_silent(&mut self, now: Duration) -> bool {
         let limit = self.policy.lost_after;
         let mut any = false;
@@ -140,7 +140,7 @@ impl Coordinator {
             && let Some((_, peer)) = self.heard.pop_first()
         {
             self.forget(peer);
-            self.send_away(peer);
+            self.disconnect(peer);
             any = true;
         }
         any
@@ -153,13 +153,13 @@ impl Coordinator {
             .map(|(client, member)| (*client, member.samples))
     }
 
-    /// What clients owe that may still count.
-    pub(super) fn owed(&self) -> BTreeMap<ClientId, Owed> {
+    /// The outstanding tasks whose updates may still count.
+    pub(super) fn owed(&self) -> BTreeMap<ClientId, OutstandingTask> {
         let owed = self.members.keys().map(|client| (*client, self.behind(*client)));
         owed.filter_map(|(client, owed)| Some((client, owed?))).collect()
     }
 
-    /// The last rounds that updates of clients count in that are away, and may not know it.
+    /// Clients that are away and may not know that their last update was accepted, with its round.
     pub(super) fn counted(&self) -> BTreeMap<ClientId, u32> {
         let away = self.members.iter().filter(|(_, member)| member.link.is_none());
         away.filter_map(|(client, member)| Some((*client, member.counted?))).collect()
@@ -169,8 +169,8 @@ impl Coordinator {
         self.members.iter().map(|(client, member)| (*client, member.samples)).collect()
     }
 
-    /// Has the roster made durable if it has changed.
-    pub(super) fn remember(&mut self) {
+    /// Has the roster saved if it has changed.
+    pub(super) fn save_roster(&mut self) {
         if !std::mem::take(&mut self.memory.outdated) {
             return;
         }
@@ -180,14 +180,14 @@ impl Coordinator {
             State::Gathering { .. } | State::Finished => self.closed,
         };
         self.memory.under_way += 1;
-        self.actions.push_back(Action::Remember(Known { since, roster: self.roster() }));
+        self.actions.push_back(Action::SaveRoster(RosterSnapshot { since, roster: self.roster() }));
     }
 
-    /// The same, unless it is being written or there is no room for it: however many come at a time, one list is under way.
-    pub(super) fn remember_in_time(&mut self) {
+    /// The same, unless it is being written or the disk is full: one roster is under way at a time.
+    pub(super) fn save_roster_in_time(&mut self) {
         let over = matches!(self.state, State::Finished);
         if !over && self.memory.under_way == 0 && self.paused.is_none() {
-            self.remember();
+            self.save_roster();
         }
     }
 

@@ -1,4 +1,4 @@
-//! The states of a run. What leads from one to another stands in the table of the [module](super).
+//! The states of a run. The table of the [module](super) has the transitions.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ pub(super) enum State {
     /// Waiting for clients.
     Gathering {
         since: Duration,
-        /// So many must be connected.
+        /// Number of clients that must be connected.
         need: usize,
-        /// Those of them that were known before a restart are waited for until this moment.
+        /// Clients that were known before a restart are waited for until this moment.
         known_until: Duration,
         /// No round opens before this moment: the last one was void.
         pause_until: Duration,
     },
-    /// The opening becomes durable.
+    /// The opening is being made durable.
     Opening {
         round: OpenRound,
         since: Duration,
@@ -24,7 +24,7 @@ pub(super) enum State {
     Open {
         round: OpenRound,
     },
-    /// The close becomes durable.
+    /// The close is being made durable.
     Closing {
         since: Duration,
         void: bool,

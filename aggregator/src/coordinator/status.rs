@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
-use super::open_round::{OpenRound, Stage};
-use super::roster::Link;
+use super::open_round::{MemberState, OpenRound};
+use super::roster::Connection;
 use super::{Coordinator, State};
 
 /// Members that a stored status names; of more there is the number.
@@ -51,9 +51,9 @@ pub enum WaitingFor<T = Duration> {
         /// Needed.
         needed: usize,
     },
-    /// The end of the pause after a failed round.
+    /// The end of the pause after a void round.
     Pause {
-        /// Failed rounds in a row.
+        /// Void rounds in a row.
         void: u32,
         /// When it ends: how long it still lasts, or the moment.
         until: T,
@@ -227,8 +227,9 @@ impl Coordinator {
     fn awaited(&self, round: &OpenRound, now: Duration) -> Vec<Awaited> {
         let (mut away, mut at_work) = (Vec::new(), Vec::new());
         for (client, stage) in round.stages() {
-            let reason = if let Stage::NotNow(reason, _) = stage { Some(reason.to_string()) } else { None };
-            if reason.is_none() && !matches!(stage, Stage::Asked | Stage::Folding) {
+            let reason =
+                if let MemberState::NotNow(reason, _) = stage { Some(reason.to_string()) } else { None };
+            if reason.is_none() && !matches!(stage, MemberState::Asked | MemberState::Folding) {
                 continue;
             }
             let member = self.members.get(&client);
@@ -244,7 +245,7 @@ impl Coordinator {
         let stragglers = self.present().map(|(client, _)| client).filter(|client| !round.has_late(*client));
         let stragglers = stragglers.filter_map(|client| {
             let link = self.members.get(&client)?.link?;
-            let activity = link.activity(self.behind(client)?.round, &Stage::Asked);
+            let activity = link.activity(self.behind(client)?.round, &MemberState::Asked);
             Some(Awaited {
                 client,
                 activity,
@@ -257,12 +258,12 @@ impl Coordinator {
     }
 }
 
-impl Link {
+impl Connection {
     /// What a connected client is doing whose update of `round` is not in.
-    fn activity(&self, round: u32, stage: &Stage) -> Activity {
-        if matches!(stage, Stage::NotNow(..)) {
+    fn activity(&self, round: u32, stage: &MemberState) -> Activity {
+        if matches!(stage, MemberState::NotNow(..)) {
             Activity::NotNow
-        } else if *stage == Stage::Folding {
+        } else if *stage == MemberState::Folding {
             Activity::Checking
         } else if self.progress.round == Some(round) {
             // The client's numbers are not to be trusted.

@@ -1,4 +1,4 @@
-//! Testing the global model on the aggregator's own test set.
+//! The aggregator's test set.
 
 use models::{Architecture, Backend, Batch, BatchError, Evaluation, ModelError, Network, ParamSet, evaluate};
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ pub enum EvaluateError {
     Model(#[from] ModelError),
 }
 
-/// A test set and how many of its samples are looked at at once.
+/// A test set, and the number of its samples in a batch.
 #[derive(Clone, Debug)]
 pub struct TestSet {
     view: View,
@@ -38,7 +38,7 @@ impl TestSet {
         &self.view
     }
 
-    /// What was left out when the test samples were read.
+    /// The samples that were skipped when the test set was read.
     #[must_use]
     pub fn skipped(&self) -> &Skipped {
         self.view.dataset().skipped()

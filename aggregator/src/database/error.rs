@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 
 use shared::chown::advice;
 
-/// Why the database cannot be used. The operator's to mend.
+/// Why the database cannot be used; an error of the operator or the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// The file cannot be made or looked at.

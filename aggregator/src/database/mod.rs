@@ -1,4 +1,4 @@
-//! What a lab's aggregator remembers beside its runs' files: one `SQLite` database in the directory of its identity.
+//! The aggregator's database: one `SQLite` file in the directory of its identity.
 //!
 //! | module | its tables |
 //! |---|---|
@@ -7,14 +7,13 @@
 //!
 //! This module has the connection, the schema and its migrations.
 //!
-//! Several processes use it at the same time: one that serves writes, and those that only look (`aggregator status`, say)
-//! read meanwhile, for which it keeps a write-ahead log (files of the same name with `-wal` and `-shm` behind it). A
-//! transaction that is committed survives a power failure (`synchronous = FULL`). Times are milliseconds since 1970
-//! in UTC by the clock of this machine. What is shown depends on them, until when a ticket lets devices in, and which
-//! one is forgotten of too many devices that wait for approval. Nothing is deleted for its age.
+//! Several processes use it at the same time: one serves and writes, others such as `aggregator status` read meanwhile, which the
+//! write-ahead log allows (files with `-wal` and `-shm` appended to the name). A committed transaction survives a power failure
+//! (`synchronous = FULL`). Times are milliseconds since 1970 (UTC) by this machine's clock; they decide the expiry of tickets
+//! and which of too many pending devices is evicted. Nothing is deleted for its age.
 //!
-//! The files of a run (`runs/NAME/state`, `rounds.jsonl`) remain what the run continues from: a database that cannot
-//! be written, or is lost, costs no round.
+//! A run continues from its own files (`runs/NAME/state`, `rounds.jsonl`): a database that is lost or cannot be written costs no
+//! round.
 
 mod error;
 mod schema;
@@ -34,10 +33,10 @@ pub use error::DatabaseError;
 /// The database's file in the directory of the server's identity.
 pub const FILE: &str = "aggregator.sqlite3";
 
-/// How long a process waits for another one's transaction.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries where `SQLite` does not wait itself.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long a process waits for the transaction of another.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of retries where `SQLite` does not wait itself.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The database of one lab. Clones share its connection, one at a time.
 #[derive(Clone, Debug)]
@@ -47,8 +46,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in `directory`, for a process that serves. Makes directory and file if they are not there, brings
-    /// an older program's file to this program's version, and looks through it for damage.
+    /// Opens the database in `directory` for a process that serves: creates it if need be, migrates an older one, and checks it
+    /// for damage.
     pub fn open(directory: &Path) -> Result<Self, DatabaseError> {
         let path = directory.join(FILE);
         let file = |action, source| DatabaseError::File { action, path: path.clone(), source };
@@ -75,8 +74,7 @@ impl Database {
         Ok(Self::of(path, connection))
     }
 
-    /// Opens the database in `directory` if there is one, for a command that looks or changes a little. It has to be of
-    /// this program's version already: `None` if no aggregator has made it yet.
+    /// Opens the database in `directory` for a command that reads or changes a little; `None` if there is none yet.
     pub fn open_existing(directory: &Path) -> Result<Option<Self>, DatabaseError> {
         let path = directory.join(FILE);
         let length = Disk.length(&path).map_err(|source| DatabaseError::File {
@@ -110,7 +108,7 @@ impl Database {
         &self.path
     }
 
-    /// Reads, in a state that nobody changes meanwhile. `action` says what for, as in "cannot ... FILE".
+    /// Reads in one transaction, which sees a consistent state. `action` completes "cannot ... FILE" in errors.
     pub fn read<T>(
         &self,
         action: &'static str,
@@ -122,7 +120,7 @@ impl Database {
     }
 
     /// Writes in one transaction, which is durable when this returns; nothing of it happens if `write` or the disk fails.
-    /// It blocks for a disk's sync, and for whatever other processes are writing.
+    /// Blocks for the sync of the disk, and while other processes write.
     pub fn write<T>(
         &self,
         action: &'static str,
@@ -138,7 +136,7 @@ impl Database {
         all().map_err(failed(action, &self.path))
     }
 
-    /// A number that is another one whenever another process has written since.
+    /// A number that changes whenever another process has written.
     pub fn foreign_changes(&self) -> Result<i64, DatabaseError> {
         let version = self.lock().pragma_query_value(None, "data_version", |row| row.get(0));
         version.map_err(failed("look for changes in", &self.path))
@@ -150,31 +148,30 @@ impl Database {
     }
 }
 
-/// Asks for a write-ahead log; gives the mode that the file is in then. Where two processes make the file at once, `SQLite`
-/// refuses one of them without the wait that [`PATIENCE`] is for: it has read already, and would wait for one that waits for
-/// it. Nothing is held between two tries, so this one may.
+/// Enables the write-ahead log; returns the resulting journal mode. If two processes create the file at once, `SQLite` refuses
+/// one of them without waiting, because each could wait for the other. Nothing is locked between two tries, so retrying is safe.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<String> {
     let began = Instant::now();
     loop {
         match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)) {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && began.elapsed() < PATIENCE =>
+                    && began.elapsed() < BUSY_TIMEOUT =>
             {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_INTERVAL);
             }
             done => return done,
         }
     }
 }
 
-/// A connection to a file that is there, and is ours or empty.
+/// Connects to an existing file that is ours or empty.
 fn connect(path: &Path) -> Result<Connection, DatabaseError> {
     let failed = failed("open", path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(&failed)?;
     let prepare = || {
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         schema::find(&connection)

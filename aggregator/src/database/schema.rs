@@ -1,23 +1,23 @@
-//! The database schema and its migrations.
+//! The schema and its migrations.
 
 use rusqlite::{Connection, Result, TransactionBehavior};
 
-/// The application id of the database file, `FEDA`, which distinguishes it from databases of other programs.
+/// The application id that marks our databases: `FEDA`.
 pub(super) const APPLICATION: i64 = 0x4645_4441;
 
-/// The migrations from each version to the next; the first one turns an empty file into version 1. A released migration is never
-/// changed; a new one is appended and preserves existing data.
+/// The migration from each version to the next; the first makes an empty file version 1. Released migrations are never
+/// changed; new ones are appended, and keep the data.
 pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/1_runs.sql"),
     include_str!("migrations/2_devices.sql"),
     include_str!("migrations/3_left_out.sql"),
 ];
 
-/// The schema version of this program.
+/// The version of this program.
 #[expect(clippy::cast_possible_wrap, reason = "there are a few steps")]
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// The state of an existing file.
+/// What a database file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) application: i64,

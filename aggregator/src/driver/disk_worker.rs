@@ -7,7 +7,7 @@ use shared::id::ClientId;
 use shared::message::Rejection;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::coordinator::{Known, Opening};
+use crate::coordinator::{Opening, RosterSnapshot};
 use crate::round::{RoundRecord, Tally};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 
@@ -27,7 +27,7 @@ pub(super) enum Job {
         tally: Tally,
         traffic: Traffic,
     },
-    Remember(Known),
+    SaveRoster(RosterSnapshot),
     /// The checkpoint of the closed round has waited long enough for the next round to open.
     Due,
 }
@@ -44,7 +44,7 @@ pub(super) enum Done {
         round: u32,
         enough: bool,
     },
-    Remembered,
+    RosterSaved,
     /// A closed round is on disk, with its checkpoint and evaluation.
     Settled(Box<RoundRecord>),
     Failed(RunError),
@@ -76,9 +76,9 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
                 let _ = done.send(Done::Opened(run.open(&opening)?));
                 settle(run, &mut closed, done)?;
             }
-            Job::Remember(known) => {
-                run.remember(&known)?;
-                let _ = done.send(Done::Remembered);
+            Job::SaveRoster(known) => {
+                run.save_roster(&known)?;
+                let _ = done.send(Done::RosterSaved);
             }
             Job::Fold { round, client, upload } => {
                 let mut uploads = vec![(client, upload)];

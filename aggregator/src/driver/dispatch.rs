@@ -134,7 +134,7 @@ impl Driver<'_> {
                 self.events.tell(&Notice::Result { round, client, result, shown: false, recorded: true });
                 Some(Event::Folded { round, client, outcome })
             }
-            Done::Remembered => Some(Event::Remembered),
+            Done::RosterSaved => Some(Event::RosterSaved),
             Done::Closed { round, enough } => {
                 self.events.round_closed(round);
                 Some(Event::Closed { round, enough })

@@ -165,7 +165,7 @@ fn report_rest(done: &mut mpsc::UnboundedReceiver<Done>, events: &mut Events<'_>
         match late {
             Done::Failed(error) => failure = failure.or(Some(error)),
             Done::Settled(record) => _ = events.tell(&Notice::Round(&record)),
-            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::Remembered => {}
+            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::RosterSaved => {}
         }
     }
     failure
@@ -246,7 +246,7 @@ impl Driver<'_> {
                     let traffic = std::mem::take(&mut self.traffic);
                     self.job(Job::Close { round, tally, traffic });
                 }
-                Action::Remember(known) => self.job(Job::Remember(known)),
+                Action::SaveRoster(known) => self.job(Job::SaveRoster(known)),
                 Action::Alarm { rounds, reasons, pause } => {
                     self.events.tell(&Notice::NoProgress { rounds, reasons: &reasons, pause });
                 }
@@ -274,7 +274,7 @@ impl Driver<'_> {
     }
 
     fn report_result(&mut self, client: ClientId, round: u32, result: TaskResult<'_>) {
-        let current = self.coordinator.concerns(round);
+        let current = self.coordinator.is_current(round);
         self.events.result(round, client, result, current);
     }
 

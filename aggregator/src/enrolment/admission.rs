@@ -1,4 +1,4 @@
-//! Decides on every device that comes.
+//! Admission: the decision on every device that connects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -17,51 +17,51 @@ use super::Policy;
 use super::live::Live;
 use crate::coordinator::PeerId;
 use crate::database::{Database, DatabaseError};
-use crate::enrolment::{Device, Seen, Standing, Weighed};
+use crate::enrolment::{Admittance, Device, Seen, Standing};
 use crate::peer::ToPeer;
 
-/// Who is known.
+/// The known devices.
 #[derive(Debug)]
 pub enum Register {
-    /// Nobody: whoever has a key may take part under the id that follows from it.
+    /// None: any key may take part, under the id that follows from it.
     Anyone,
-    /// Clients of this very process, by the keys that were made for them.
+    /// Clients of this process, by the keys that were made for them.
     Insiders(BTreeMap<PublicKey, ClientId>),
     /// The devices of a lab.
     Lab {
-        /// Where they are kept.
+        /// Their database.
         database: Database,
-        /// What becomes of others.
+        /// How unknown devices are treated.
         policy: Policy,
     },
 }
 
-/// Why a device is not let in.
+/// Why a device is not admitted.
 #[derive(Debug)]
 pub enum Denied {
-    /// For a reason that it is told.
+    /// It is refused, and told why.
     Refused(Refusal),
-    /// Its reason is this machine's: the device may come again.
+    /// This machine cannot decide: the device may try again.
     Trouble(DatabaseError),
 }
 
-/// Decides on every device that comes, and knows those that are here.
+/// Decides on every device that connects, and tracks those that are connected.
 #[derive(Debug)]
 pub struct Admission {
     register: Register,
     live: Live,
-    /// Who was here lately, and how; not written down yet.
+    /// Recent connections that are not recorded yet.
     seen: Mutex<BTreeMap<ClientId, Seen>>,
 }
 
 impl Admission {
-    /// Lets in whom `register` knows.
+    /// Admits the devices that `register` knows.
     #[must_use]
     pub fn new(register: Register) -> Self {
         Self { register, live: Live::default(), seen: Mutex::default() }
     }
 
-    /// May the device that has proved `key` take part? It blocks for the database's disk if something is to be noted.
+    /// Decides whether the device that has proved `key` may take part. Blocks on the disk if something must be recorded.
     pub fn admit(
         &self,
         key: PublicKey,
@@ -81,9 +81,9 @@ impl Admission {
         }
         let Register::Lab { database, policy } = &self.register else { return Ok(()) };
         let weighed =
-            Device::weigh(database, key, ticket, *policy, address.ip(), now).map_err(Denied::Trouble)?;
+            Device::admit(database, key, ticket, *policy, address.ip(), now).map_err(Denied::Trouble)?;
         match weighed {
-            Weighed::In => {
+            Admittance::In => {
                 let seen = Seen {
                     at: now,
                     address: address.ip(),
@@ -93,12 +93,12 @@ impl Admission {
                 self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(known, seen);
                 Ok(())
             }
-            Weighed::Refused(refusal) => Err(Denied::Refused(refusal)),
+            Admittance::Refused(refusal) => Err(Denied::Refused(refusal)),
         }
     }
 
-    /// At most so many addresses at which devices that may take part were here last, the newest one last. Empty if nobody is
-    /// known, or if they cannot be read, which is said. It blocks.
+    /// The last addresses of admitted devices, at most `most`, the newest last. Empty if there are none, or if they cannot be
+    /// read, which is logged. Blocks.
     pub(crate) fn addresses(&self, most: usize) -> Vec<IpAddr> {
         let Register::Lab { database, .. } = &self.register else { return Vec::new() };
         Device::addresses(database, most).unwrap_or_else(|error| {
@@ -109,8 +109,8 @@ impl Admission {
         })
     }
 
-    /// The device is here, and commands for it go there. What this gives says that newer connections of the device need the
-    /// place of this one.
+    /// Registers a connection of the device and its command channel. The channel it returns fires when newer connections of the
+    /// device replace this one.
     pub(crate) fn enter(
         &self,
         client: ClientId,
@@ -120,21 +120,20 @@ impl Admission {
         self.live.enter(client, peer, commands)
     }
 
-    /// The server has another key from now on.
+    /// Announces a new key of the server to all connections.
     pub(crate) fn announce(&self, key: PublicKey) {
         self.live.tell(&ToClient::ServerKey { key });
     }
 
-    /// Writes down who was here, and cuts off whoever may not be here any more. Gives the devices that may not take part any more
-    /// since it was called last, and when it is called first all that may not, connected or not; those that were cut off
-    /// in any case. To be called every now and then; it blocks.
+    /// Records recent connections, and disconnects devices that may no longer take part. Returns the devices that have lost their
+    /// admission since the last call, connected or not; on the first call, all revoked ones. Call it at intervals; it blocks.
     pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         match Device::note(database, &seen) {
             Ok(()) if seen.is_empty() => {}
             Ok(()) => changes.unwritten = false,
-            // Said once, until it has passed.
+            // Logged once per failure.
             Err(error) => {
                 if !std::mem::replace(&mut changes.unwritten, true) {
                     warn!("who was here cannot be written down: {error}");
@@ -146,7 +145,7 @@ impl Admission {
                 changes.trouble = false;
                 gone
             }
-            // Said once, until it has passed.
+            // Logged once per failure.
             Err(error) => {
                 if !std::mem::replace(&mut changes.trouble, true) {
                     warn!("whether a device was revoked cannot be seen: {error}");
@@ -163,7 +162,7 @@ impl Admission {
     ) -> Result<BTreeSet<ClientId>, DatabaseError> {
         let version = database.foreign_changes()?;
         let changed = changes.version != Some(version);
-        // Whoever came in while something changed is looked up once more.
+        // Devices that connected during a change are looked up again.
         let entered = self.live.entered();
         changes.let_in.extend(&entered);
         let mut gone = BTreeSet::new();
@@ -173,7 +172,7 @@ impl Admission {
                 |wanted| standing.iter().filter(move |(_, it)| **it == wanted).map(|(client, _)| *client);
             let (let_in, revoked): (BTreeSet<_>, BTreeSet<_>) =
                 (of(Standing::In).collect(), of(Standing::Revoked).collect());
-            // Those that were removed altogether are in no list any more.
+            // Devices that were removed are in neither list.
             gone.extend(changes.let_in.difference(&let_in).chain(revoked.difference(&changes.revoked)));
             (changes.let_in, changes.revoked) = (let_in, revoked);
         }
@@ -197,11 +196,11 @@ impl Admission {
 #[derive(Debug, Default)]
 pub struct Changes {
     version: Option<i64>,
-    /// Who was let in by then.
+    /// Devices that were admitted then.
     let_in: BTreeSet<ClientId>,
-    /// Who was revoked by then.
+    /// Devices that were revoked then.
     revoked: BTreeSet<ClientId>,
     trouble: bool,
-    /// Who was here could not be written down, and somebody was told.
+    /// Recording connections has failed, and that was logged.
     unwritten: bool,
 }

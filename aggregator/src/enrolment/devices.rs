@@ -12,7 +12,7 @@ use shared::message::Refusal;
 use shared::ticket::TicketSecret;
 
 use super::Policy;
-use super::pending::make_room;
+use super::pending::evict_pending;
 use super::tickets::redeem;
 use crate::database::{Database, DatabaseError, moment};
 
@@ -22,9 +22,9 @@ use crate::database::{Database, DatabaseError, moment};
 pub enum Standing {
     /// Enrolled: it may take part.
     In,
-    /// Waiting for the operator's approval.
+    /// It awaits the operator's approval.
     Waiting,
-    /// Excluded by the operator.
+    /// It was revoked.
     Revoked,
 }
 
@@ -68,15 +68,15 @@ pub struct Device {
     pub name: Option<String>,
     /// Its standing.
     pub standing: Standing,
-    /// The time of its first connection, in milliseconds since 1970.
+    /// When it first connected, in milliseconds since 1970.
     pub since: i64,
-    /// The time of its last connection, in milliseconds since 1970.
+    /// When it last connected.
     pub seen: i64,
-    /// Its address at that time.
+    /// Its address then.
     pub address: Option<String>,
-    /// Its software at that time.
+    /// Its program then.
     pub software: Option<String>,
-    /// The number of its training samples at that time.
+    /// Its training samples then.
     pub samples: Option<i64>,
 }
 
@@ -94,13 +94,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Longest stored name of a device's software, in characters.
+    /// Greatest length of a program's name, in characters.
     pub const SOFTWARE: usize = 100;
 }
 
-/// The decision on a connecting device.
+/// The decision on a device that connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Weighed {
+pub enum Admittance {
     /// It may take part.
     In,
     /// It may not take part.
@@ -109,24 +109,24 @@ pub enum Weighed {
 
 impl Device {
     /// Decides on a device at `address` that has proved `key`, by the table in [`enrolment`](crate::enrolment).
-    pub fn weigh(
+    pub fn admit(
         database: &Database,
         key: PublicKey,
         ticket: Option<TicketSecret>,
         policy: Policy,
         address: IpAddr,
         now: SystemTime,
-    ) -> Result<Weighed, DatabaseError> {
+    ) -> Result<Admittance, DatabaseError> {
         let client = key.client();
         // Most devices are known, so that nothing has to be written.
         match Self::find(database, client)?.map(|device| device.standing) {
-            Some(Standing::In) => return Ok(Weighed::In),
-            Some(Standing::Revoked) => return Ok(Weighed::Refused(Refusal::Revoked)),
+            Some(Standing::In) => return Ok(Admittance::In),
+            Some(Standing::Revoked) => return Ok(Admittance::Refused(Refusal::Revoked)),
             Some(Standing::Waiting) if ticket.is_none() && policy != Policy::Anyone => {
-                return Ok(Weighed::Refused(Refusal::Pending { client }));
+                return Ok(Admittance::Refused(Refusal::Pending { client }));
             }
             None if ticket.is_none() && policy == Policy::Ticket => {
-                return Ok(Weighed::Refused(Refusal::Unknown));
+                return Ok(Admittance::Refused(Refusal::Unknown));
             }
             Some(Standing::Waiting) | None => {}
         }
@@ -138,14 +138,14 @@ impl Device {
                 })
                 .optional()?;
             match known {
-                Some(Standing::In) => return Ok(Weighed::In),
-                Some(Standing::Revoked) => return Ok(Weighed::Refused(Refusal::Revoked)),
+                Some(Standing::In) => return Ok(Admittance::In),
+                Some(Standing::Revoked) => return Ok(Admittance::Refused(Refusal::Revoked)),
                 Some(Standing::Waiting) | None => {}
             }
             let standing = match ticket {
                 Some(ticket) => match redeem(transaction, ticket, now)? {
                     Ok(()) => Standing::In,
-                    Err(refusal) if policy == Policy::Ticket => return Ok(Weighed::Refused(refusal)),
+                    Err(refusal) if policy == Policy::Ticket => return Ok(Admittance::Refused(refusal)),
                     Err(_) if policy == Policy::Anyone => Standing::In,
                     Err(_) => Standing::Waiting,
                 },
@@ -153,7 +153,7 @@ impl Device {
                 None => Standing::Waiting,
             };
             if standing == Standing::Waiting && known.is_none() {
-                make_room(transaction)?;
+                evict_pending(transaction)?;
             }
             transaction.execute(
                 "INSERT INTO devices (client, key, standing, since, seen, address) VALUES (?1, ?2, ?3, ?4, ?4, ?5)
@@ -161,8 +161,8 @@ impl Device {
                 params![client.as_bytes(), key.as_bytes(), standing, moment(now), address.to_string()],
             )?;
             Ok(match standing {
-                Standing::In => Weighed::In,
-                Standing::Waiting | Standing::Revoked => Weighed::Refused(Refusal::Pending { client }),
+                Standing::In => Admittance::In,
+                Standing::Waiting | Standing::Revoked => Admittance::Refused(Refusal::Pending { client }),
             })
         })
     }

@@ -1,4 +1,4 @@
-//! Where the server listens, for tickets that are made while it does not.
+//! The address that the server listened on last, for tickets that are made while it is down.
 
 use std::net::SocketAddr;
 
@@ -6,11 +6,11 @@ use rusqlite::OptionalExtension as _;
 
 use crate::database::{Database, DatabaseError};
 
-/// Where the server listened last.
-pub struct Listening;
+/// The address that the server listened on last.
+pub struct ListenAddress;
 
-impl Listening {
-    /// Notes it.
+impl ListenAddress {
+    /// Records it.
     pub fn note(database: &Database, address: SocketAddr) -> Result<(), DatabaseError> {
         database.write("note the address in", |transaction| {
             transaction.execute(
@@ -22,7 +22,7 @@ impl Listening {
         })
     }
 
-    /// What was noted last.
+    /// The last recorded address.
     pub fn last(database: &Database) -> Result<Option<SocketAddr>, DatabaseError> {
         let found: Option<String> = database.read("look for the address in", |connection| {
             connection.query_row("SELECT address FROM listening", [], |row| row.get(0)).optional()

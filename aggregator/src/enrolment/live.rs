@@ -1,4 +1,4 @@
-//! The connections of devices that were let in, for when one has to be cut, or when one device has too many.
+//! The open connections of admitted devices: to close those of a revoked device, and surplus ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,17 +11,17 @@ use tokio::sync::oneshot;
 use crate::coordinator::PeerId;
 use crate::peer::ToPeer;
 
-/// Connections of one device at a time: the one that it uses, and the one before, which may not know yet that it is gone.
-const MOST: usize = 2;
+/// Connections of one device at a time: the one in use, and its predecessor, which may not have noticed its end yet.
+const MAX_CONNECTIONS: usize = 2;
 
-/// Who is connected, and where commands for them go. A connection that is over has dropped its end.
+/// The connections by device, with their command channels. A connection that has ended has dropped its channel.
 #[derive(Debug, Default)]
 pub(super) struct Live(Mutex<Devices>);
 
 #[derive(Debug, Default)]
 struct Devices {
     here: BTreeMap<ClientId, Vec<Connection>>,
-    /// Those that came since somebody asked.
+    /// Devices that have connected since [`Live::entered`] was called last.
     entered: BTreeSet<ClientId>,
 }
 
@@ -30,8 +30,8 @@ struct Devices {
 struct Connection {
     peer: PeerId,
     commands: WeakUnboundedSender<ToPeer>,
-    /// Says that it is one too many.
-    crowded: oneshot::Sender<()>,
+    /// Tells it that newer connections have replaced it.
+    replaced: oneshot::Sender<()>,
 }
 
 impl Connection {
@@ -41,42 +41,42 @@ impl Connection {
 }
 
 impl Live {
-    /// What it gives says that the connection is one too many: it is the oldest of more than [`MOST`].
+    /// Adds a connection. The channel it returns fires when the connection is the oldest of more than [`MAX_CONNECTIONS`].
     pub(super) fn enter(
         &self,
         client: ClientId,
         peer: PeerId,
         commands: WeakUnboundedSender<ToPeer>,
     ) -> oneshot::Receiver<()> {
-        let (crowded, is_crowded) = oneshot::channel();
+        let (replaced, is_replaced) = oneshot::channel();
         let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all = live.here.entry(client).or_default();
         all.retain(Connection::is_there);
-        all.push(Connection { peer, commands, crowded });
-        if all.len() > MOST
+        all.push(Connection { peer, commands, replaced });
+        if all.len() > MAX_CONNECTIONS
             && let Some(oldest) = (0..all.len()).min_by_key(|index| all[*index].peer)
         {
-            // Whoever does not listen any more is about to end.
-            let _ = all.swap_remove(oldest).crowded.send(());
+            // A connection that no longer listens is about to end.
+            let _ = all.swap_remove(oldest).replaced.send(());
         }
         live.entered.insert(client);
-        is_crowded
+        is_replaced
     }
 
-    /// The devices that have come since this was asked last. Those that have gone are forgotten.
+    /// The devices that have connected since this was called last. Forgets those that have left.
     pub(super) fn entered(&self) -> Vec<ClientId> {
         let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         live.here.retain(|_, all| all.iter().any(Connection::is_there));
         std::mem::take(&mut live.entered).into_iter().collect()
     }
 
-    /// The devices that were connected when those that [`entered`](Self::entered) were asked for.
+    /// The devices that were connected when [`entered`](Self::entered) was called last.
     pub(super) fn clients(&self) -> Vec<ClientId> {
         let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         live.here.keys().copied().collect()
     }
 
-    /// Tells a device why, and hangs up.
+    /// Sends a device the refusal and closes its connections.
     pub(super) fn cut(&self, client: ClientId, refusal: &Refusal) {
         let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all = live.here.get(&client).into_iter().flatten();
@@ -86,7 +86,7 @@ impl Live {
         }
     }
 
-    /// Tells everybody.
+    /// Sends a message to all connections.
     pub(super) fn tell(&self, message: &ToClient) {
         let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for commands in live.here.values().flatten().filter_map(|connection| connection.commands.upgrade()) {
@@ -124,7 +124,7 @@ mod tests {
             |n: u8, peer| live.enter(ClientId::from_bytes([n; 16]), PeerId(peer), commands.downgrade());
         let mut other = enter(2, 1);
         let mut of_one: Vec<_> = [3, 5, 4, 2].map(|peer| enter(1, peer)).into();
-        let went: Vec<_> = of_one.iter_mut().map(|crowded| crowded.try_recv().is_ok()).collect();
+        let went: Vec<_> = of_one.iter_mut().map(|replaced| replaced.try_recv().is_ok()).collect();
         // Also when it is the one that came in last.
         assert_eq!(went, [true, false, false, true]);
         assert!(other.try_recv().is_err(), "others have theirs");

@@ -1,22 +1,21 @@
 //! Enrolment: which devices may take part.
 //!
-//! A device proves in the handshake that it has a key ([`shared::identity`]); who may take part is decided here, before
-//! the coordinator hears of it:
+//! A device proves in the handshake that it holds a key ([`shared::identity`]). Whether it may take part is decided here, before
+//! the coordinator knows of it:
 //!
-//! | the server knows the device as | it has a good ticket | then, by [`Policy`] |
+//! | the server knows the device as | it has a valid ticket | result, by [`Policy`] |
 //! |---|---|---|
-//! | let in | | welcome |
+//! | admitted | | welcome |
 //! | revoked | | refused for good |
-//! | waiting for approval | yes | let in |
-//! | waiting for approval | no | refused for now: it comes again by itself |
-//! | nobody | yes | let in; the ticket has one use less |
-//! | nobody | no, or none | refused (`ticket`); noted, and refused for now (`approve`); let in (`anyone`) |
+//! | pending approval | yes | admitted |
+//! | pending approval | no | refused for now: it tries again by itself |
+//! | unknown | yes | admitted; the ticket has one use less |
+//! | unknown | no | refused (`ticket`); pending, and refused for now (`approve`); admitted (`anyone`) |
 //!
 //! Devices and tickets are in the [database](crate::database), which commands of other processes change (`aggregator
-//! devices`, `aggregator ticket`): [`Admission::watch`] notices, and a revoked device is cut off at once, and the
-//! coordinator forgets it, so that no round waits for it. A ticket's secret is
-//! not there, its digest is. A device that was let in and did not hear of it shows its ticket again, which then has no use
-//! less.
+//! devices`, `aggregator ticket`). [`Admission::watch`] notices such changes: a revoked device is disconnected at once and leaves
+//! the roster, so that no round waits for it. The database holds the digest of a ticket, not its secret. A device that was
+//! admitted without learning of it shows its ticket again, which costs no further use.
 
 mod admission;
 mod devices;
@@ -28,11 +27,11 @@ mod policy;
 mod tickets;
 
 pub use admission::{Admission, Changes, Denied, Register};
-pub use devices::{Device, Seen, Standing, Weighed};
-pub use listening::Listening;
+pub use devices::{Admittance, Device, Seen, Standing};
+pub use listening::ListenAddress;
 pub(crate) use network::network;
 pub use policy::Policy;
-pub use tickets::Issued;
+pub use tickets::IssuedTicket;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! From where a device comes.
+//! The network of an address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What is counted as one address: whoever has one of IPv6 has all of its network.
+/// The unit that limits per address apply to: an IPv4 address, or an IPv6 network (/64), since a host can use all of it.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

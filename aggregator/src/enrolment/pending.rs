@@ -1,4 +1,4 @@
-//! Devices that wait for approval. Anybody can be one, under any number of keys.
+//! The queue of devices that wait for approval. Anyone can enter it, under any number of keys.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use shared::id::ClientId;
 
 use super::network;
 
-/// So many wait at a time.
-const MOST: usize = 1000;
-/// More than so many from one network are made up.
-const FROM_ONE: usize = MOST / 10;
+/// The greatest length of the queue.
+const MAX_PENDING_DEVICES: usize = 1000;
+/// A network with more pending devices than this is taken to make them up.
+const MAX_PENDING_PER_NETWORK: usize = MAX_PENDING_DEVICES / 10;
 
-/// Makes room for one more. If there are too many, those go that came first from where most of them are: whoever makes up a
-/// thousand keys in one place pushes out his own, and not the one device that waits elsewhere. Where no place has that many, those
-/// go that came first of all: a lab's devices are many in one place too, and knock again in a while.
-pub(super) fn make_room(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+/// Makes room for one more device. When the queue is full, it evicts the oldest request of the network with the most requests,
+/// so that one network cannot crowd out others; or the oldest of all if no network has more than [`MAX_PENDING_PER_NETWORK`],
+/// since a lab's devices share a network too, and ask again in a while.
+pub(super) fn evict_pending(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut waiting = transaction
         .prepare("SELECT client, address FROM devices WHERE standing = 'waiting' ORDER BY since, client")?;
     let waiting = waiting.query_map([], |row| {
@@ -24,12 +24,12 @@ pub(super) fn make_room(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         Ok((ClientId::from_bytes(row.get(0)?), from))
     })?;
     let mut waiting = waiting.collect::<rusqlite::Result<Vec<_>>>()?;
-    while waiting.len() >= MOST {
+    while waiting.len() >= MAX_PENDING_DEVICES {
         let mut from = BTreeMap::<_, usize>::new();
         for (_, address) in &waiting {
             *from.entry(*address).or_default() += 1;
         }
-        let most = from.values().copied().max().filter(|&most| most > FROM_ONE);
+        let most = from.values().copied().max().filter(|&most| most > MAX_PENDING_PER_NETWORK);
         let first =
             waiting.iter().position(|(_, address)| most.is_none() || from.get(address).copied() == most);
         let (client, _) = waiting.remove(first.unwrap_or_default());

@@ -1,6 +1,6 @@
-//! Who is let in without being known.
+//! The policy for unknown devices.
 
-/// What becomes of a device that the server does not know.
+/// How the server treats a device that it does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Policy {
     /// It needs a ticket

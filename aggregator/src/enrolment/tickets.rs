@@ -8,11 +8,10 @@ use shared::ticket::TicketSecret;
 
 use crate::database::{Database, DatabaseError, moment};
 
-/// The newest tickets, which are remembered whatever the clock says, so that one that has expired is told from one that never
-/// was.
-const REMEMBERED: i64 = 1000;
+/// Number of newest tickets that are kept whatever the clock says, so that an expired ticket is told from an unknown one.
+const MAX_TICKETS: i64 = 1000;
 
-/// Takes a use off a ticket, if it is good.
+/// Uses a ticket once, if it is valid.
 pub(super) fn redeem(
     transaction: &Transaction<'_>,
     ticket: TicketSecret,
@@ -36,9 +35,9 @@ pub(super) fn redeem(
     Ok(Ok(()))
 }
 
-/// A ticket that was made.
+/// A ticket as the database knows it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Issued {
+pub struct IssuedTicket {
     /// Its number, for the operator.
     pub number: i64,
     /// How many devices it was made for.
@@ -51,9 +50,9 @@ pub struct Issued {
     pub expires: i64,
 }
 
-impl Issued {
-    /// Makes a ticket with this secret, for so many devices. Of more than a thousand the older ones are forgotten that let nobody
-    /// in any more: not by their age, since a clock that is wrong for a day makes all of them old.
+impl IssuedTicket {
+    /// Makes a ticket with this secret for `uses` devices. Beyond the newest [`MAX_TICKETS`], tickets that are no longer valid are
+    /// deleted; not by age, since a clock that is wrong for a day makes all of them old.
     pub fn make(
         database: &Database,
         secret: TicketSecret,
@@ -70,7 +69,7 @@ impl Issued {
             let number = transaction.last_insert_rowid();
             transaction.execute(
                 "DELETE FROM tickets WHERE number <= ?1 AND (expires <= ?2 OR remaining <= 0)",
-                params![number - REMEMBERED, made],
+                params![number - MAX_TICKETS, made],
             )?;
             Ok(Self { number, uses: uses.into(), left: uses.into(), made, expires })
         })
@@ -83,7 +82,7 @@ impl Issued {
         })
     }
 
-    /// Those that still let a device in at `now`.
+    /// The tickets that are valid at `now`.
     pub fn good(database: &Database, now: SystemTime) -> Result<Vec<Self>, DatabaseError> {
         database.read("list the tickets of", |connection: &Connection| {
             let mut good = connection.prepare(

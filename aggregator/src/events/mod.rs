@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use shared::id::ClientId;
 
-use crate::coordinator::ROSTER;
+use crate::coordinator::MAX_ROSTER;
 
 pub use notice::{Level, Notice, Party, TaskResult};
 pub use text::{printable, printable_reasons, text};
@@ -85,7 +85,7 @@ impl<'s> Events<'s> {
             connections: Throttle::new(MAX_CONNECTIONS_TOLD, usize::MAX),
             not_admitted: Throttle::new(1, MAX_NOT_ADMITTED),
             foreign: Throttle::new(1, MAX_FOREIGN),
-            skipped: Throttle::new(1, ROSTER - 1),
+            skipped: Throttle::new(1, MAX_ROSTER - 1),
             lookups: Throttle::once(),
             unidentified: RateLimit::every(UNIDENTIFIED_PERIOD),
             suppressed: Default::default(),

@@ -157,6 +157,6 @@ fn the_same_number_of_skipped_samples_is_told_once_and_made_up_clients_fill_no_m
     };
     let told = [0, 0, 12, 12, 0].map(|samples| skips(&mut events, 0, samples));
     assert_eq!(told, [true, false, true, false, true], "also that there are none, and none any more");
-    assert!((1..=3 * ROSTER as u32).all(|n| skips(&mut events, n, 1)));
-    assert!(events.skipped.len() <= ROSTER);
+    assert!((1..=3 * MAX_ROSTER as u32).all(|n| skips(&mut events, n, 1)));
+    assert!(events.skipped.len() <= MAX_ROSTER);
 }

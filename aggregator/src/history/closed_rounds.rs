@@ -1,4 +1,4 @@
-//! What a run's durable steps leave in the database, in their order.
+//! The log of closed rounds.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::database::{Database, DatabaseError, moment};
 use crate::round::ClosedRound;
 use crate::run::{Run, RunError};
 
-/// The database as the thread sees it that makes a run's durable steps.
+/// Enters closed rounds in the database, on the thread that makes the run's durable steps.
 #[derive(Debug)]
 pub struct RoundLog {
     database: Database,
@@ -26,13 +26,13 @@ pub struct RoundLog {
 struct Pending(VecDeque<(ClosedRound, i64)>);
 
 impl Pending {
-    /// A round of a large federation has what each client has measured. Of a database that stays broken the older ones are
-    /// forgotten: whoever continues the run enters them from the run's own file.
-    const MOST: usize = 64;
+    /// Rounds of a large federation are large, with what each client measured. While the database cannot be written, older ones
+    /// are dropped: the next process enters them from the run's own file.
+    const MAX_PENDING_ROUNDS: usize = 64;
 
     fn push(&mut self, round: ClosedRound, at: i64) {
         self.0.push_back((round, at));
-        if self.0.len() > Self::MOST {
+        if self.0.len() > Self::MAX_PENDING_ROUNDS {
             self.0.pop_front();
         }
     }
@@ -50,10 +50,10 @@ pub enum RoundLogError {
 }
 
 impl RoundLog {
-    /// Enters the run, and makes what is there of it agree with its files.
+    /// Enters the run, and makes its rows agree with its files.
     ///
-    /// Rounds that the files know and the database does not are entered. What the database says of later ones did not
-    /// come to last: their figures are taken out, and of the open round those updates that will be asked for again.
+    /// Rounds that only the files hold are entered. Later rounds of the database were not durable: they are deleted, and so are
+    /// accepted updates of the open round that must be sent again.
     pub fn begin(
         database: Database,
         run: &Run,
@@ -83,13 +83,13 @@ impl RoundLog {
                     rows::closed(transaction, id, record, &[], None)?;
                 }
             }
-            forget_what_did_not_last(transaction, id, closed, resume)
+            delete_lost(transaction, id, closed, resume)
         })?;
         Ok(Self { database, run: id, health, pending: Pending::default() })
     }
 
-    /// Enters a round that is closed and settled, with those that could not be entered before. It is tried again with the
-    /// next round if the database cannot be written: the run does not wait for it.
+    /// Enters a closed round, and those that could not be entered before. If the database cannot be written, the round is
+    /// entered with the next one: the run does not wait.
     pub fn enter(&mut self, round: ClosedRound) {
         self.pending.push(round, moment(SystemTime::now()));
         let (run, pending) = (self.run, &self.pending);
@@ -110,7 +110,7 @@ fn rounds_entered(connection: &Connection, run: RunId) -> rusqlite::Result<BTree
     rounds.query_map([run.to_string()], |row| row.get(0))?.collect()
 }
 
-fn forget_what_did_not_last(
+fn delete_lost(
     transaction: &Transaction<'_>,
     run: RunId,
     closed: u32,

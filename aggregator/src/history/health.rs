@@ -15,7 +15,7 @@ struct State {
 pub struct Health(Arc<Mutex<State>>);
 
 impl Health {
-    /// Notes how a write went.
+    /// Records the result of a write.
     pub fn note<T>(&self, result: &Result<T, DatabaseError>) {
         let mut state = self.state();
         match result {

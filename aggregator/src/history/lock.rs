@@ -1,4 +1,4 @@
-//! Whether a process serves a run, told by a lock that ends with the process, however it ends.
+//! The lock of a run that is being served. It ends with the process, however that ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use crate::run::directory::RunDirectory;
 use shared::chown::chown_like_parent;
 
-/// Several may ask at the same time, and each holds the lock for a moment.
+/// Tries to take the lock: other processes that look hold it for a moment.
 const TRIES: u32 = 5;
 
 /// Held by the process that serves a run.
 #[derive(Debug)]
-pub struct Presence(#[expect(dead_code, reason = "it is held")] File);
+pub struct RunLock(#[expect(dead_code, reason = "it is held")] File);
 
-impl Presence {
-    /// This process serves the run. Whoever just asks is waited for, which takes a moment.
+impl RunLock {
+    /// Takes the lock. A process that only looks holds it for a moment, which is waited for.
     pub fn of(directory: &RunDirectory) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(directory.presence())?;
         chown_like_parent(&file, &directory.presence());

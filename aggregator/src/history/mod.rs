@@ -16,8 +16,8 @@ mod skipped_samples;
 
 pub use closed_rounds::{RoundLog, RoundLogError};
 pub use health::Health;
-pub use lock::Presence;
+pub use lock::RunLock;
 pub(crate) use read::short;
 pub use read::{StoredArrival, StoredEvent, StoredRound, StoredRun};
 pub use recorder::Recorder;
-pub use skipped_samples::StoredLeftOut;
+pub use skipped_samples::StoredSkipped;

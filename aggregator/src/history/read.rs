@@ -1,4 +1,4 @@
-//! What is asked of it.
+//! Queries of the history.
 
 use rusqlite::{Row, params};
 use serde::Serialize;
@@ -18,17 +18,17 @@ pub struct StoredRun {
     pub rounds: u32,
     /// When it was first served.
     pub begun: i64,
-    /// Since when the newest process serves it, or did.
+    /// When the newest process began to serve it.
     pub served: i64,
-    /// That process.
+    /// The id of that process.
     pub process: u32,
-    /// When that process stopped serving it; `None` if it does, or could not say.
+    /// When that process stopped serving it; `None` if it still serves it, or died.
     pub ended: Option<i64>,
-    /// How it ended then: `completed`, `stopped`, `fruitless` or `failed`.
+    /// How it ended: `completed`, `stopped`, `fruitless` or `failed`.
     pub outcome: Option<String>,
-    /// The moment of the status.
+    /// When the status was recorded.
     pub told: i64,
-    /// What it waits for, or did at last.
+    /// The last status.
     pub status: Option<Status<i64>>,
 }
 
@@ -37,9 +37,9 @@ pub struct StoredRun {
 pub struct StoredRound {
     /// Its number, from 1.
     pub round: u32,
-    /// When it was opened, if somebody could say.
+    /// When it was opened, if known.
     pub opened: Option<i64>,
-    /// When it was closed, if it is and somebody could say.
+    /// When it was closed, if it is closed and the time is known.
     pub closed: Option<i64>,
     /// Members.
     pub cohort: Option<u32>,
@@ -47,7 +47,7 @@ pub struct StoredRound {
     pub record: Option<RoundRecord>,
 }
 
-/// What became of what a device sent in a round.
+/// The result of a device in a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredArrival {
     /// The round.
@@ -56,22 +56,22 @@ pub struct StoredArrival {
     pub device: String,
     /// `accepted`, `rejected`, `discarded`, `failed`, `not-now`.
     pub verdict: String,
-    /// When last, if somebody could say.
+    /// When it last occurred, if known.
     pub at: Option<i64>,
-    /// How often it was written down: what a device says again and again is not, each time.
+    /// How often it was recorded. Repetitions are recorded at a limited rate.
     pub times: u32,
     /// The last reason.
     pub reason: Option<String>,
 }
 
-/// What the operator was told.
+/// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredEvent {
-    /// When.
+    /// When, in milliseconds since 1970.
     pub at: i64,
-    /// Whether something had to be done about it.
+    /// Whether the operator had to act.
     pub alarm: bool,
-    /// What.
+    /// The message.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What happens meanwhile, on a thread of its own.
+//! The recorder of notices, on a thread of its own.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -13,20 +13,20 @@ use crate::coordinator::Status;
 use crate::database::{Database, moment};
 use crate::events::{Level, Notice, Sink, printable, text};
 
-/// Entries that come within this time share a transaction, and its sync.
-const TOGETHER: Duration = Duration::from_millis(200);
+/// Entries within this time share a transaction, and its sync.
+const BATCH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// While the database cannot be written it is tried this often.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Interval of retries while the database cannot be written.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Progress alone is worth an entry this often.
-const PROGRESS: Duration = Duration::from_secs(2);
+/// Interval at which mere progress is recorded.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// So many entries wait at most while the database cannot be written; after that, the oldest are forgotten. What closed
-/// rounds did is not among them.
-const WAITING: usize = 10_000;
+/// Entries that are queued while the database cannot be written; of more, the oldest are dropped. Closed rounds are not among
+/// them.
+const MAX_QUEUED: usize = 10_000;
 
-/// One thing to write down.
+/// An entry to write.
 enum Entry {
     Status(Box<Status<i64>>),
     Opened { round: u32, cohort: usize },
@@ -36,7 +36,7 @@ enum Entry {
     Ended { outcome: &'static str },
 }
 
-/// Writes down what it is told, without keeping whoever tells it.
+/// Records notices without blocking the caller.
 #[derive(Debug)]
 pub struct Recorder {
     entries: Sender<(i64, Entry)>,
@@ -45,7 +45,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to write about `run`, which a [`RoundLog`](super::RoundLog) has entered.
+    /// Starts to record `run`, which a [`RoundLog`](super::RoundLog) has entered.
     #[must_use]
     pub fn start(database: Database, run: RunId, health: Health) -> Self {
         let (entries, queue) = mpsc::channel();
@@ -56,12 +56,13 @@ impl Recorder {
         Self { entries, thread, last: None }
     }
 
-    /// Writes down a status that differs from the last one; progress alone only now and then.
+    /// Records a status that differs from the last one; mere progress at intervals.
     fn note_status(&mut self, status: &Status) {
         let now = Instant::now();
         let snapshot = status.at(moment(SystemTime::now()));
         let due = self.last.as_ref().is_none_or(|(noted, last)| {
-            now.duration_since(*noted) >= PROGRESS && *last != snapshot || snapshot.differs_from(last)
+            now.duration_since(*noted) >= PROGRESS_INTERVAL && *last != snapshot
+                || snapshot.differs_from(last)
         });
         if due {
             self.last = Some((now, snapshot.clone()));
@@ -69,7 +70,7 @@ impl Recorder {
         }
     }
 
-    /// Writes down how it ended, and returns when all is written that can be.
+    /// Records how the run ended, and returns when everything is written.
     pub fn finish(self, outcome: &'static str) {
         self.tell(Entry::Ended { outcome });
         let Self { entries, thread, .. } = self;
@@ -79,7 +80,7 @@ impl Recorder {
         }
     }
 
-    /// The thread is there as long as this is.
+    /// Queues an entry. The thread lives as long as this.
     fn tell(&self, entry: Entry) {
         let _ = self.entries.send((moment(SystemTime::now()), entry));
     }
@@ -117,7 +118,7 @@ fn record(database: &Database, run: RunId, health: &Health, queue: &Receiver<(i6
                 Err(_) => return,
             }
         }
-        let pause = if failed { AGAIN } else { TOGETHER };
+        let pause = if failed { RETRY_INTERVAL } else { BATCH_INTERVAL };
         let until = Instant::now() + pause;
         loop {
             match queue.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -129,7 +130,7 @@ fn record(database: &Database, run: RunId, health: &Health, queue: &Receiver<(i6
                 }
             }
         }
-        forget_what_is_superseded(&mut waiting);
+        drop_superseded(&mut waiting);
         let written = database.write("record what happens in", |transaction| {
             waiting.iter().try_for_each(|(at, entry)| write(transaction, run, *at, entry))
         });
@@ -141,9 +142,8 @@ fn record(database: &Database, run: RunId, health: &Health, queue: &Receiver<(i6
     }
 }
 
-/// Of several states the last one counts, and of what a device says that it leaves out; of more than there is room for, the
-/// newest.
-fn forget_what_is_superseded(waiting: &mut Vec<(i64, Entry)>) {
+/// Keeps only the newest status, the newest number of skipped samples per device, and the newest entries.
+fn drop_superseded(waiting: &mut Vec<(i64, Entry)>) {
     let (mut status, mut left_out) = (false, BTreeSet::new());
     let mut kept: Vec<_> = std::mem::take(waiting)
         .into_iter()
@@ -156,7 +156,7 @@ fn forget_what_is_superseded(waiting: &mut Vec<(i64, Entry)>) {
         .collect();
     kept.reverse();
     *waiting = kept;
-    let surplus = waiting.len().saturating_sub(WAITING);
+    let surplus = waiting.len().saturating_sub(MAX_QUEUED);
     waiting.drain(..surplus);
 }
 
@@ -188,10 +188,10 @@ mod tests {
         let client = |byte| ClientId::from_bytes([byte; 16]);
         let left_out = |byte, samples| (0, Entry::LeftOut { client: client(byte), samples });
         let said = |text: &str| (0, Entry::Said { alarm: false, text: text.to_owned() });
-        let flood = (0..3 * WAITING as u64).map(|samples| left_out(1, samples));
+        let flood = (0..3 * MAX_QUEUED as u64).map(|samples| left_out(1, samples));
         let mut waiting: Vec<_> =
             [said("a"), left_out(2, 7)].into_iter().chain(flood).chain([said("b")]).collect();
-        forget_what_is_superseded(&mut waiting);
+        drop_superseded(&mut waiting);
         let kept: Vec<_> = waiting
             .iter()
             .map(|(_, entry)| match entry {
@@ -200,6 +200,6 @@ mod tests {
                 _ => "other".to_owned(),
             })
             .collect();
-        assert_eq!(kept, ["a", "7", &(3 * WAITING - 1).to_string(), "b"]);
+        assert_eq!(kept, ["a", "7", &(3 * MAX_QUEUED - 1).to_string(), "b"]);
     }
 }

@@ -1,20 +1,20 @@
-//! The single rows, as they are written.
+//! Rows of the history, as they are written.
 
 use rusqlite::{Result, Transaction, params};
 use shared::id::{ClientId, RunId};
 
 use crate::round::{RoundRecord, jsonl};
 
-/// So many events of a run are kept, and some more until it is time to clear up.
-const EVENTS: i64 = 10_000;
-/// It is time once in so many events.
-const CLEARING: i64 = 256;
+/// Events of a run that are kept, and some more until the next clean-up.
+const MAX_EVENTS: i64 = 10_000;
+/// Events between two clean-ups.
+const CLEAN_UP_INTERVAL: i64 = 256;
 
 fn count(members: usize) -> u32 {
     u32::try_from(members).unwrap_or(u32::MAX)
 }
 
-/// Notes that a round was opened with so many members.
+/// Enters a round that was opened, with the size of its cohort.
 pub(super) fn opened(
     transaction: &Transaction<'_>,
     run: RunId,
@@ -31,7 +31,7 @@ pub(super) fn opened(
         .map(drop)
 }
 
-/// Notes a closed round with all its figures, and the updates that it is made of. Again is as well as once.
+/// Enters a closed round with its metrics and its contributors. Idempotent.
 pub(super) fn closed(
     transaction: &Transaction<'_>,
     run: RunId,
@@ -65,7 +65,7 @@ pub(super) fn closed(
     Ok(())
 }
 
-/// An update was accepted. It is so once, whoever says so how often.
+/// Enters an accepted update. Idempotent.
 pub(super) fn accepted(
     transaction: &Transaction<'_>,
     run: RunId,
@@ -82,7 +82,7 @@ pub(super) fn accepted(
         .map(drop)
 }
 
-/// Something else became of what a device sent.
+/// Enters another result of a device in a round.
 pub(super) fn arrived(
     transaction: &Transaction<'_>,
     run: RunId,
@@ -100,7 +100,7 @@ pub(super) fn arrived(
         .map(drop)
 }
 
-/// What the operator was told. The oldest make room.
+/// Enters a message for the operator, and deletes the oldest.
 pub(super) fn event(
     transaction: &Transaction<'_>,
     run: RunId,
@@ -112,17 +112,17 @@ pub(super) fn event(
     transaction
         .prepare("INSERT INTO events (run, at, alarm, text) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![run, at, alarm, text])?;
-    if transaction.last_insert_rowid() % CLEARING == 0 {
+    if transaction.last_insert_rowid() % CLEAN_UP_INTERVAL == 0 {
         transaction.execute(
             "DELETE FROM events WHERE run = ?1 AND id <= (SELECT id FROM events WHERE run = ?1 ORDER BY id DESC \
              LIMIT 1 OFFSET ?2)",
-            params![run, EVENTS],
+            params![run, MAX_EVENTS],
         )?;
     }
     Ok(())
 }
 
-/// What the run waits for.
+/// Updates the status.
 pub(super) fn status(transaction: &Transaction<'_>, run: RunId, status: &str, at: i64) -> Result<()> {
     transaction
         .prepare("UPDATE runs SET status = ?2, told = ?3 WHERE run = ?1")?
@@ -130,7 +130,7 @@ pub(super) fn status(transaction: &Transaction<'_>, run: RunId, status: &str, at
         .map(drop)
 }
 
-/// The process ends.
+/// Enters the end of the process.
 pub(super) fn ended(transaction: &Transaction<'_>, run: RunId, outcome: &str, at: i64) -> Result<()> {
     transaction
         .execute(

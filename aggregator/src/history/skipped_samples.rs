@@ -1,7 +1,7 @@
-//! Samples that devices left out.
+//! Samples that devices skip as unusable.
 //!
-//! Each device says at its coming how many it cannot use, and what it said last counts: one that has mended its data is not
-//! listed any more.
+//! Each device reports their number when it connects. The last report counts, so that a device whose data were repaired is no
+//! longer listed.
 
 use rusqlite::{Result, Row, Transaction, params};
 use serde::Serialize;
@@ -11,27 +11,27 @@ use super::read::short;
 use crate::database::{Database, DatabaseError};
 use crate::report::units::{counted, training_samples};
 
-/// So many devices are named where people read.
-const NAMED: usize = 10;
+/// Devices that are named in texts for people.
+const MAX_NAMED: usize = 10;
 
-/// What a device leaves out in a run.
+/// The samples that a device skips in a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct StoredLeftOut {
+pub struct StoredSkipped {
     /// The device.
     pub device: String,
     /// What the operator calls it.
     pub name: Option<String>,
-    /// Its training samples that it cannot use, as it said last.
+    /// Number of unusable training samples, by its last report.
     pub samples: u64,
 }
 
-impl StoredLeftOut {
-    /// What these devices leave out, in words: those that leave out most, and the others together.
+impl StoredSkipped {
+    /// A text for people: the devices that skip most samples, and the others together.
     #[must_use]
     pub fn in_words(devices: &[Self]) -> Vec<String> {
         let mut devices: Vec<_> = devices.iter().collect();
         devices.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.device.cmp(&b.device)));
-        let (most, others) = devices.split_at(NAMED.min(devices.len()));
+        let (most, others) = devices.split_at(MAX_NAMED.min(devices.len()));
         let mut words: Vec<_> = most.iter().map(|device| device.words()).collect();
         if !others.is_empty() {
             let samples = others.iter().fold(0, |sum: u64, device| sum.saturating_add(device.samples));
@@ -52,11 +52,11 @@ impl StoredLeftOut {
 }
 
 impl Database {
-    /// What devices leave out in a run, those that do, by their ids.
-    pub fn left_out(&self, run: &str) -> Result<Vec<StoredLeftOut>, DatabaseError> {
+    /// The devices that skip samples in a run, by their ids.
+    pub fn left_out(&self, run: &str) -> Result<Vec<StoredSkipped>, DatabaseError> {
         let left_out = |row: &Row<'_>| {
             let samples: i64 = row.get("samples")?;
-            Ok(StoredLeftOut {
+            Ok(StoredSkipped {
                 device: row.get("device")?,
                 name: row.get("name")?,
                 samples: samples.max(0).unsigned_abs(),
@@ -75,7 +75,7 @@ impl Database {
     }
 }
 
-/// Notes what a device has said.
+/// Records the report of a device.
 pub(super) fn note(transaction: &Transaction<'_>, run: RunId, client: ClientId, samples: u64) -> Result<()> {
     let (run, device) = (run.to_string(), client.to_string());
     if samples == 0 {
@@ -116,7 +116,7 @@ mod tests {
                 .write("note in", |transaction| note(transaction, run, client, samples))
                 .expect("written");
         }
-        let of = |client: ClientId, name: Option<&str>, samples| StoredLeftOut {
+        let of = |client: ClientId, name: Option<&str>, samples| StoredSkipped {
             device: client.to_string(),
             name: name.map(str::to_owned),
             samples,
@@ -128,18 +128,18 @@ mod tests {
 
     #[test]
     fn people_read_of_those_that_leave_out_most() {
-        let device = |byte: u8, name: Option<&str>, samples| StoredLeftOut {
+        let device = |byte: u8, name: Option<&str>, samples| StoredSkipped {
             device: ClientId::from_bytes([byte; 16]).to_string(),
             name: name.map(str::to_owned),
             samples,
         };
         let few = vec![device(1, None, 1), device(2, Some("attic"), 12)];
         let words = ["12 training samples on attic (02020202)", "1 training sample on device 01010101"];
-        assert_eq!(StoredLeftOut::in_words(&few), words);
+        assert_eq!(StoredSkipped::in_words(&few), words);
         let many: Vec<_> = (1..=20).map(|byte| device(byte, None, 1000 + u64::from(byte))).collect();
-        let words = StoredLeftOut::in_words(&many);
+        let words = StoredSkipped::in_words(&many);
         assert_eq!((words.len(), &words[0][..]), (11, "1,020 training samples on device 14141414"));
         assert_eq!(words[10], "10,055 training samples on 10 other devices");
-        assert_eq!(StoredLeftOut::in_words(&[]), [""; 0]);
+        assert_eq!(StoredSkipped::in_words(&[]), [""; 0]);
     }
 }

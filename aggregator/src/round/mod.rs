@@ -3,6 +3,8 @@
 //! Nothing here does I/O, and nothing here imports from another folder of this crate: the state machine, the configuration,
 //! the run's files and the reports all rest on it.
 //!
+//! A round is *void* if it closes without changing the model, for lack of updates.
+//!
 //! | module | what it has |
 //! |---|---|
 //! | `policy` | [`RoundPolicy`]: when a round opens, whom it asks, when it closes; [`Lateness`] |

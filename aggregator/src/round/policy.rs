@@ -19,26 +19,26 @@ pub struct RoundPolicy {
     pub time_min: Duration,
     /// A round closes after this with what it has, if that is at least [`Self::min`].
     pub time_max: Duration,
-    /// Whether that cuts off connected members that are still at work. Without it, the time is theirs that are not connected.
+    /// Whether it closes even while connected members are at work. Otherwise, `time_max` limits the wait for absent members only.
     pub cuts_short: bool,
     /// Clients that must be connected before the first round; at least 1.
     pub start: usize,
     /// How long to wait for the known clients after a restart, and before the round that is for all of them.
     pub regather: Duration,
-    /// A client without a sign of life for this long is lost.
+    /// A client that is silent for this long is lost.
     pub lost_after: Duration,
-    /// The pause after a void round; it doubles with each further one in a row. Without it, devices that fail at once would use
-    /// up a run's rounds in no time.
+    /// The pause after a void round; it doubles with each further one in a row, so that devices that fail at once do not use up
+    /// the rounds of a run.
     pub void_pause: Duration,
-    /// What becomes of updates that come after their round; `None`: they are discarded.
+    /// How late updates count; `None`: they are discarded.
     pub late: Option<Lateness>,
-    /// What is asked of a device whenever it is to train.
+    /// The conditions under which a device trains.
     pub eligibility: Eligibility,
     /// Greatest absolute value of an acceptable update; finite and positive.
     pub max_abs: f32,
 }
 
-/// [`RoundPolicy::void_pause`] among devices, of which something may change meanwhile.
+/// The default of [`RoundPolicy::void_pause`].
 pub const VOID_PAUSE: Duration = Duration::from_secs(1);
 
 impl RoundPolicy {
@@ -49,8 +49,8 @@ impl RoundPolicy {
         share::of(self.fraction, clients).max(1).min(clients)
     }
 
-    /// The policy of a round with this work. One without training is for all clients: it waits for each of them, and is
-    /// content with whoever has answered when its time is over.
+    /// The policy of a round with this work. A round without training is for all clients: it waits for each of them, and closes
+    /// with the answers that have arrived when its time is over.
     #[must_use]
     pub fn of(self, work: TaskKind) -> Self {
         if work.train { self } else { Self { fraction: 1.0, min: 1, max: None, ..self } }
@@ -61,8 +61,8 @@ impl RoundPolicy {
 ///
 /// An update `D_k` that was learned from the model of `tau` rounds before the open one counts in the open round as
 /// `s(tau) D_k` with `s(tau) = (1 + tau)^-a`. Together with [`RoundPolicy::max`] that is buffered asynchronous aggregation (`FedBuff`,
-/// Nguyen et al. 2022, Algorithm 1, with `K = max` and `a = 1/2`): a round is one filling of the buffer, clients at work are not
-/// called off when it is full, and whoever is free is asked again.
+/// Nguyen et al. 2022, Algorithm 1, with `K = max` and `a = 1/2`): a round fills the buffer once, clients at work are not
+/// cancelled when it is full, and idle clients are asked again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lateness {
     /// An update that is later by more rounds is discarded; at least 1.

@@ -1,4 +1,4 @@
-//! One round in numbers.
+//! The record of a closed round.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use super::tally::is_zero;
 /// Every arrival is exactly one of accepted, rejected and discarded. Of the sampled clients, those that neither
 /// delivered nor failed, nor said that they could not now, nor were lost had not answered when the round closed.
 ///
-/// A round in whose middle the aggregator was started again counts what is durable from its opening on: accepted
-/// updates, and in the bytes those updates and one task for each. All else (refused and discarded updates, failures,
-/// other messages, seconds) is counted from the restart.
+/// If the aggregator was restarted during the round, accepted updates are counted from its opening, and the bytes include those
+/// updates and one task for each. Everything else (rejected and discarded updates, failures, other messages, seconds) is counted
+/// from the restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own in the file")]
 pub struct RoundRecord {
@@ -46,7 +46,7 @@ pub struct RoundRecord {
     pub discarded: usize,
     /// Clients that said that they could not train.
     pub failed: usize,
-    /// Those of the accepted updates that were learned from the model of an earlier round.
+    /// Accepted updates that were trained on the model of an earlier round.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: usize,
     /// Clients that were not in a state to train.
@@ -69,13 +69,12 @@ pub struct RoundRecord {
     /// Whether the server's own training has diverged, so that the round ended without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diverged: bool,
-    /// Whether the round came to nothing for want of updates, so that the model is that of the round before. Records of before
-    /// there was this do not say so.
+    /// Whether the round was void: it closed with too few updates, and left the model unchanged. Older records lack this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
 }
 
-/// Whether one of [`RoundRecord::metrics`] is measured of the model that the round leaves, and not of the training in it.
+/// Whether a metric of [`RoundRecord::metrics`] describes the model that the round leaves, and not the training in it.
 #[must_use]
 pub fn of_a_model(metric: &str) -> bool {
     metric.starts_with("fused-")
@@ -83,11 +82,11 @@ pub fn of_a_model(metric: &str) -> bool {
             .contains(&metric)
 }
 
-/// A round that was closed, and whose updates it is made of.
+/// A closed round and its contributors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedRound {
-    /// Its line.
+    /// Its record.
     pub record: RoundRecord,
-    /// Whose updates were accepted; empty if that cannot be had any more.
+    /// Clients whose updates were accepted; empty if that is no longer known.
     pub contributors: Vec<ClientId>,
 }

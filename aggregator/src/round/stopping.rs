@@ -1,12 +1,12 @@
-//! Which round's model is the best, and when training is to end before all rounds are over.
+//! Early stopping, and the choice of the best model.
 //!
-//! Both follow from the records alone, so that a run that is continued comes to the same.
+//! Both follow from the records alone, so that a resumed run makes the same decisions.
 
 use serde::{Deserialize, Serialize};
 
 use super::RoundRecord;
 
-/// What models are compared by.
+/// The criterion that models are compared by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Criterion {
@@ -63,15 +63,15 @@ impl Criterion {
 /// When training ends before all rounds are over.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StopPlan {
-    /// What models are compared by, and which is the best.
+    /// The criterion that models are compared by.
     pub metric: Criterion,
-    /// A value that is good enough.
+    /// The value at which training ends.
     pub target: Option<f64>,
-    /// So many tests in a row without a better model are enough.
+    /// Tests in a row without a better model after which training ends.
     pub patience: Option<u32>,
 }
 
-/// A round's model and what it is worth.
+/// The model of a round and its value of the criterion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
     /// The round that it comes from.
@@ -87,8 +87,8 @@ pub fn best(records: &[RoundRecord], criterion: Criterion) -> Option<Best> {
     tested.reduce(|best, next| if criterion.is_better(next.value, best.value) { next } else { best })
 }
 
-/// The round of training after which it was enough: a model had reached the target, or so many tests in a row had found
-/// none that is better. A void round leaves the model as it is: that it is no better by the next test tries nobody's patience.
+/// The round after which training ends early: a model has reached the target, or the patience is used up. A void round leaves
+/// the model as it is and does not count towards the patience.
 #[must_use]
 pub fn ended(records: &[RoundRecord], stop: &StopPlan) -> Option<u32> {
     let mut best: Option<Best> = None;

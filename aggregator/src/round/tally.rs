@@ -1,34 +1,34 @@
-//! What a round came to, in numbers.
+//! The counts of a round.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A round's counts, as they are reported.
+/// The counts of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tally {
     /// Members of the cohort, replacements included.
     pub sampled: usize,
-    /// Updates that count.
+    /// Accepted updates.
     pub accepted: usize,
-    /// Updates that were not believed.
+    /// Rejected updates: malformed, out of bounds, not asked for.
     pub rejected: usize,
-    /// Updates that were fine but of no use.
+    /// Discarded updates: valid, but late or sent twice.
     pub discarded: usize,
     /// Members that could not train.
     pub failed: usize,
-    /// Those of the accepted updates that were learned from the model of an earlier round.
+    /// Accepted updates that were trained on the model of an earlier round.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: usize,
-    /// Members that were not in a state to train.
+    /// Members that were not eligible to train.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_now: usize,
-    /// Members that were asked and are not connected.
+    /// Members that were asked and have disconnected.
     pub lost: usize,
     /// What the round waited for last.
     pub waited_for: WaitedFor,
-    /// The round closes without changing the model: too few updates, and nobody left to ask.
+    /// Whether the round is void: it closes without changing the model, with too few updates and no client left to ask.
     pub void: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn is_zero(count: &usize) -> bool {
 }
 
 impl Tally {
-    /// A cohort of `sampled` clients that has all contributed, and nothing else came of it.
+    /// The counts of a cohort of `sampled` clients that have all contributed.
     #[must_use]
     pub fn of_whole(sampled: usize) -> Self {
         Self { sampled, accepted: sampled, waited_for: WaitedFor::Cohort, ..Self::default() }

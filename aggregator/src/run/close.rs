@@ -15,7 +15,7 @@ use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
-use super::{OpenRound, Run, RunError, SMALL, Traffic, measured, update_file};
+use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, update_file};
 use crate::coordinator::Closing;
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
@@ -39,7 +39,7 @@ impl Run {
         let own_loss = self.learn(&mut global, &mut open, &tally)?;
         let record = self.measure(&global, &open, &decision, own_loss)?;
         self.records.push(record.clone());
-        measured::keep_newest(&mut self.records);
+        client_metrics::keep_newest(&mut self.records);
         let more =
             self.config.spec.work_after(round, self.ended().unwrap_or(self.config.spec.rounds)).is_some();
         if more {
@@ -120,7 +120,7 @@ impl Run {
     ) -> Result<RoundRecord, RunError> {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
-        let mut metrics = measured::means(reports, work);
+        let mut metrics = client_metrics::means(reports, work);
         let due = work.train
             && (self.config.evaluate.after(round, self.config.spec.rounds)
                 || self.ends_with(round, &metrics, tally.void));
@@ -138,7 +138,7 @@ impl Run {
             train_loss: if trained { mean(reports) } else { None },
             metrics,
             closing: !work.train,
-            clients: if work.tests() { measured::of_model(reports, work) } else { BTreeMap::new() },
+            clients: if work.tests() { client_metrics::of_model(reports, work) } else { BTreeMap::new() },
             diverged: own_loss == Some(OwnLoss::Diverged),
             ..counted(tally, decision.traffic, decision.seconds)
         };

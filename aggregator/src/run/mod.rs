@@ -53,20 +53,20 @@
 //! [`Action::Close`]: crate::coordinator::Action::Close
 
 mod accept;
-mod begin;
+mod artifacts;
 mod broadcast;
 mod checkpoint;
+mod client_metrics;
 mod close;
 mod collapse;
-mod conclude;
 pub mod directory;
 mod ensemble;
 mod error;
 mod fold;
-mod known;
-mod measured;
+mod init;
 mod opening;
 mod recovery;
+mod roster_file;
 mod stored;
 mod supervised;
 pub(crate) mod update_file;

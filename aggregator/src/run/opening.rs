@@ -10,7 +10,7 @@ use shared::message::TaskKind;
 use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
-use crate::coordinator::{Closing, Opening, Owed};
+use crate::coordinator::{Closing, Opening, OutstandingTask};
 use crate::storage::patient::patiently;
 use crate::storage::write_durably;
 
@@ -21,7 +21,7 @@ pub(super) struct OpeningRecord {
     pub(super) cohort: BTreeMap<ClientId, u64>,
     pub(super) roster: BTreeMap<ClientId, u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) owed: BTreeMap<ClientId, Owed>,
+    pub(super) owed: BTreeMap<ClientId, OutstandingTask>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) counted: BTreeMap<ClientId, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,9 +9,9 @@ use shared::id::ClientId;
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
-use super::{Run, RunError, measured};
+use super::{Run, RunError, client_metrics};
 use crate::config::Config;
-use crate::coordinator::{Closing, Opening, Owed, Reopened, Resume};
+use crate::coordinator::{Closing, Opening, OutstandingTask, Reopened, Resume};
 use crate::data::TestSet;
 use crate::round::{RoundRecord, jsonl, stopping};
 use crate::storage::{FileLayer, write_durably};
@@ -131,15 +131,15 @@ impl Run {
     /// come back.
     fn still_owed(
         &self,
-        mut owed: BTreeMap<ClientId, Owed>,
+        mut owed: BTreeMap<ClientId, OutstandingTask>,
         cohort: &BTreeMap<ClientId, u64>,
         late: &BTreeMap<ClientId, u32>,
         decided: Option<(u32, &Closing)>,
-    ) -> BTreeMap<ClientId, Owed> {
+    ) -> BTreeMap<ClientId, OutstandingTask> {
         owed.retain(|client, _| !late.contains_key(client) && !cohort.contains_key(client));
         if let Some((round, closing)) = decided.filter(|_| self.config.policy.late.is_some()) {
             let missing = cohort.iter().filter(|(client, _)| !closing.contributors.contains(client));
-            owed.extend(missing.map(|(client, &samples)| (*client, Owed { round, samples })));
+            owed.extend(missing.map(|(client, &samples)| (*client, OutstandingTask { round, samples })));
         }
         owed
     }
@@ -258,7 +258,7 @@ impl Run {
             self.mended.push(format!("the half-written last line of {} is taken back", path.display()));
         }
         self.records = records;
-        measured::keep_newest(&mut self.records);
+        client_metrics::keep_newest(&mut self.records);
         Ok(())
     }
 }

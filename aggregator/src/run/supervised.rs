@@ -1,12 +1,12 @@
-//! The server's own training: from the model that a round begins with, on labelled samples of its own, while clients train.
+//! The server's own training on its labelled samples, from the model that a round begins with, while clients train.
 //!
-//! It begins when the round opens and is joined when the round closes. What it gives depends on the model, the round and the
-//! run's seed alone, so that a process that finds the round open trains it again and gets the same bits; nothing of it is
-//! ever written down.
+//! It begins when the round opens and is joined when the round closes. The result depends on the model, the round and the run's
+//! seed alone, so that a process that resumes the round trains again and gets the same bits. It is never written to disk.
 //!
-//! Where it is a step of the algorithm ([`Supervised`](shared::algorithm::Supervised)) and not something to mix in, clients begin with what it gives: it is done before the first round and in closing each, and everything waits.
+//! Where it is a step of the algorithm ([`Supervised`](shared::algorithm::Supervised)) and not something to mix in, clients
+//! start from its result: it runs before the first round and while each round closes, and everything waits.
 //!
-//! A training that diverges gives nothing, and would give nothing again: the round ends without it, and says so.
+//! If it diverges, it would diverge again: the round closes without it and says so.
 //!
 //! The server trains as a client does: `E_s` epochs of minibatch SGD with the run's batches, rate, schedule and momentum, on
 //! `lambda_s` times the cross-entropy. A loss times a factor is a rate times it, as long as weight decay and the bound of the
@@ -27,7 +27,7 @@ use shared::spec::{LabelsAt, Measures, RunSpec, Training};
 use super::{Run, RunError};
 use crate::config::ServerPlan;
 
-/// How far the server's own training is, for whoever watches.
+/// Progress of the server's own training, shared with the driver.
 #[derive(Debug, Default)]
 pub struct OwnProgress {
     done: AtomicU64,
@@ -48,28 +48,28 @@ impl OwnProgress {
     }
 }
 
-/// What the server's own training gave.
+/// The result of the server's own training.
 pub(super) struct OwnModel {
-    /// sigma.
+    /// The parameters, sigma.
     pub(super) params: ParamSet,
     /// Its mean loss.
     pub(super) loss: f64,
 }
 
-/// What the operator is told of it.
+/// The message for the operator when it diverges.
 pub(super) const DIVERGED: &str = "the server's own training has diverged and counts for nothing: lower \
                                    training.optimizer.sgd.rate or server.weight, and start a new run";
 
-/// How the server's own training went.
+/// The outcome of the server's own training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum OwnLoss {
     /// Its mean loss.
     Mean(f64),
-    /// It is not finite, or the model is not: there is nothing to go on with.
+    /// The loss or the model is not finite.
     Diverged,
 }
 
-/// A training in progress. Whoever drops it ends it.
+/// A training in progress; dropping it cancels it.
 pub(super) struct OwnTraining {
     thread: Option<JoinHandle<Result<OwnModel, TrainError>>>,
     cancelled: Arc<AtomicBool>,
@@ -157,7 +157,7 @@ fn supervised(spec: &RunSpec, plan: &ServerPlan) -> RunSpec {
     own
 }
 
-/// Where the server trains, and how it is watched and stopped.
+/// Where the server trains, its progress, and its cancellation.
 struct Device<'a> {
     backend: &'a Backend,
     progress: &'a OwnProgress,
@@ -180,7 +180,7 @@ fn train(
             ControlFlow::Continue(())
         }
     };
-    // What is trained in time for a round that will not be is trained as in the last, and not at a rate that has come to 0.
+    // Training for the round after the last uses the last round's rate, which a schedule may have brought to 0 by then.
     let scheduled = round.min(spec.rounds);
     let mut server = Client::new(spec, scheduled, seed, data, device.backend, &mut monitor);
     let params = server.sgd(omega)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use aggregator::database::Database;
-use aggregator::enrolment::{Admission, Device, Policy, Register, Standing, Weighed};
+use aggregator::enrolment::{Admission, Admittance, Device, Policy, Register, Standing};
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::directory::upload_of;
 use aggregator::transport::Listener;
@@ -172,8 +172,8 @@ async fn of_a_device_that_is_revoked_no_part_of_an_update_stays() {
     let [path, other] = [7, 8].map(|number| left_behind(spool.path(), number));
     let database = Database::open(folder.path()).unwrap();
     let (at, now) = ([192, 0, 2, 7].into(), SystemTime::now());
-    let weighed = Device::weigh(&database, stranger_key(7).public(), None, Policy::Anyone, at, now).unwrap();
-    assert_eq!(weighed, Weighed::In);
+    let weighed = Device::admit(&database, stranger_key(7).public(), None, Policy::Anyone, at, now).unwrap();
+    assert_eq!(weighed, Admittance::In);
     let theirs = Database::open(folder.path()).unwrap();
     assert!(Device::stand(&theirs, stranger(7).client, Standing::Revoked).unwrap());
     let mut listening = Listening::start_in(spool, Register::Lab { database, policy: Policy::Anyone });

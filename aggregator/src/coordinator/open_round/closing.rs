@@ -1,42 +1,42 @@
-//! When an open round closes, and what it wants before that.
+//! When an open round closes, and what it needs before.
 
 use std::time::Duration;
 
 use shared::id::ClientId;
 
-use super::{OpenRound, Stage};
+use super::{MemberState, OpenRound};
 use crate::round::{Tally, WaitedFor};
 
-/// Clients that are still at work for an earlier round, and whose updates would count in this one.
+/// Number of stragglers whose updates would count in this round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::coordinator) struct Behind {
+pub(in crate::coordinator) struct Stragglers {
     /// Connected.
     pub(in crate::coordinator) here: usize,
     /// Not connected.
     pub(in crate::coordinator) away: usize,
 }
 
-/// What the round wants to happen next.
+/// What the round needs next.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::coordinator) enum Next {
     Wait,
     Close(WaitedFor),
-    /// `count.min` cannot be reached by those who are here.
+    /// Replacements: the present members cannot reach `count.min`.
     Recruit {
         wanted: usize,
         otherwise: Otherwise,
     },
 }
 
-/// What becomes of a round if nobody can be recruited.
+/// What a round does if no replacement can be recruited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::coordinator) enum Otherwise {
-    /// Somebody may deliver yet.
+    /// Wait: some members may still deliver.
     Wait,
-    /// Only those who are away could deliver, and were given more time already: the round is void as soon as enough clients are
-    /// here to make another one, with a cohort and a scale of its own.
+    /// Only members that are away could deliver, and they were given more time already: the round becomes void as soon as enough
+    /// clients are connected to open another one, with its own cohort and scale.
     VoidIfEnoughAreHere,
-    /// Nobody can deliver any more.
+    /// No member can deliver any more.
     Void,
 }
 
@@ -55,10 +55,10 @@ impl OpenRound {
         let mut any = false;
         let mut again = Vec::new();
         for (client, part) in &mut self.parts {
-            let Stage::NotNow(_, until) = part.stage else { continue };
+            let MemberState::NotNow(_, until) = part.stage else { continue };
             any = true;
             if now >= until {
-                part.stage = Stage::Asked;
+                part.stage = MemberState::Asked;
                 again.push(*client);
             }
         }
@@ -72,7 +72,7 @@ impl OpenRound {
 
     /// So many updates make it close at once: its cohort's, or `count.max`, and not fewer than `count.min`.
     pub(in crate::coordinator) fn wanted(&self) -> usize {
-        let all = self.parts.len() + self.count_late(&Stage::Accepted);
+        let all = self.parts.len() + self.count_late(&MemberState::Accepted);
         self.policy.max.unwrap_or(usize::MAX).min(all).max(self.policy.min)
     }
 
@@ -81,16 +81,19 @@ impl OpenRound {
         &self,
         now: Duration,
         here: impl Fn(ClientId) -> bool,
-        behind: Behind,
+        behind: Stragglers,
     ) -> Next {
-        if self.count_stage(|_, stage| *stage == Stage::Folding) + self.count_late(&Stage::Folding) > 0 {
+        if self.count_stage(|_, stage| *stage == MemberState::Folding)
+            + self.count_late(&MemberState::Folding)
+            > 0
+        {
             return Next::Wait;
         }
         let accepted = self.accepted();
-        let late = self.count_late(&Stage::Accepted);
+        let late = self.count_late(&MemberState::Accepted);
         let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + late);
-        let pending_here = self.count_stage(|client, stage| *stage == Stage::Asked && here(client));
-        let pending_away = self.count_stage(|client, stage| *stage == Stage::Asked && !here(client));
+        let pending_here = self.count_stage(|client, stage| *stage == MemberState::Asked && here(client));
+        let pending_away = self.count_stage(|client, stage| *stage == MemberState::Asked && !here(client));
         let coming = pending_here + behind.here;
         let away = pending_away + behind.away;
         // Whoever is at work is not cut off where that is not wanted.
@@ -137,7 +140,7 @@ impl OpenRound {
     pub(in crate::coordinator) fn deadline(&self, now: Duration) -> Option<Duration> {
         let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
         let again = self.parts.values().filter_map(|part| match part.stage {
-            Stage::NotNow(_, until) => Some(until),
+            MemberState::NotNow(_, until) => Some(until),
             _ => None,
         });
         moments.into_iter().chain(again).filter(|moment| *moment > now).min()
@@ -152,14 +155,14 @@ impl OpenRound {
         Tally {
             sampled: self.parts.len(),
             accepted: self.accepted(),
-            late: self.count_late(&Stage::Accepted),
+            late: self.count_late(&MemberState::Accepted),
             rejected: self.rejected,
             discarded: self.discarded,
-            failed: self.count_stage(|_, stage| matches!(stage, Stage::Failed(_))),
-            not_now: self.count_stage(|_, stage| matches!(stage, Stage::NotNow(..))),
+            failed: self.count_stage(|_, stage| matches!(stage, MemberState::Failed(_))),
+            not_now: self.count_stage(|_, stage| matches!(stage, MemberState::NotNow(..))),
             lost: self.count_stage(|client, stage| match stage {
-                Stage::Asked => !here(client),
-                Stage::Gone => true,
+                MemberState::Asked => !here(client),
+                MemberState::Gone => true,
                 _ => false,
             }),
             waited_for,

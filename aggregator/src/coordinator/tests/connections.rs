@@ -339,19 +339,19 @@ fn the_roster_ends_and_whoever_is_away_longest_goes_first() {
     let policy = RoundPolicy { lost_after: Duration::from_secs(1 << 30), ..policy(3) };
     let mut coordinator = Coordinator::new(spec(), policy, Resume::default(), Duration::ZERO);
     // The first one stays, all others only look in.
-    for number in 0..ROSTER + MORE {
+    for number in 0..MAX_ROSTER + MORE {
         let welcomed = passes(&mut coordinator, number, number == 0);
         assert!(
             matches!(welcomed[0], Action::Send { message: ToClient::Welcome { .. }, .. }),
             "{welcomed:?}"
         );
         let known = coordinator.status(Duration::ZERO).known;
-        assert_eq!(known, (number + 1).min(ROSTER), "{number}");
+        assert_eq!(known, (number + 1).min(MAX_ROSTER), "{number}");
     }
-    let here_last = || (MORE + 1..ROSTER + MORE).chain([0]).map(passer).collect::<BTreeSet<_>>();
+    let here_last = || (MORE + 1..MAX_ROSTER + MORE).chain([0]).map(passer).collect::<BTreeSet<_>>();
     assert!(coordinator.roster().into_keys().collect::<BTreeSet<_>>() == here_last());
     // Whoever is known comes back without anybody's going.
-    passes(&mut coordinator, ROSTER + MORE - 1, false);
+    passes(&mut coordinator, MAX_ROSTER + MORE - 1, false);
     assert!(coordinator.roster().into_keys().collect::<BTreeSet<_>>() == here_last());
 }
 
@@ -361,10 +361,10 @@ fn whoever_is_asked_keeps_its_place_however_long_it_is_away() {
     let mut coordinator = Coordinator::new(spec(), policy, Resume::default(), Duration::ZERO);
     passes(&mut coordinator, 0, false);
     coordinator.handle(Duration::ZERO, Event::Opened { round: 1 });
-    for number in 1..=ROSTER {
+    for number in 1..=MAX_ROSTER {
         passes(&mut coordinator, number, false);
     }
     let roster = coordinator.roster();
-    assert_eq!(roster.len(), ROSTER);
+    assert_eq!(roster.len(), MAX_ROSTER);
     assert!(roster.contains_key(&passer(0)) && !roster.contains_key(&passer(1)));
 }

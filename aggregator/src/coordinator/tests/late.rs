@@ -11,8 +11,8 @@ fn keeping(start: usize) -> RoundPolicy {
     RoundPolicy { max: Some(1), late: Some(LATENESS), ..policy(start) }
 }
 
-fn owed(of: &[(u8, u32)]) -> BTreeMap<ClientId, Owed> {
-    of.iter().map(|&(n, round)| (client(n), Owed { round, samples: samples(n) })).collect()
+fn owed(of: &[(u8, u32)]) -> BTreeMap<ClientId, OutstandingTask> {
+    of.iter().map(|&(n, round)| (client(n), OutstandingTask { round, samples: samples(n) })).collect()
 }
 
 fn drawn(actions: &[Action]) -> &Opening {

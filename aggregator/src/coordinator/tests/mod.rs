@@ -156,7 +156,7 @@ impl Bench {
         let mut actions = Vec::new();
         while let Some(action) = self.coordinator.poll() {
             match action {
-                Action::Remember(_) => self.coordinator.handle(self.now, Event::Remembered),
+                Action::SaveRoster(_) => self.coordinator.handle(self.now, Event::RosterSaved),
                 action => actions.push(action),
             }
         }

@@ -26,7 +26,7 @@ fn a_member_that_cannot_now_costs_the_round_nothing_and_is_no_failure() {
     bench.opened(2);
     bench.delivers(1, 2);
     bench.delivers(2, 2);
-    bench.now += ASK_AGAIN;
+    bench.now += INELIGIBLE_RETRY;
     assert_eq!(drawn(&bench.closed(2)), 3, "and asked again then");
 }
 
@@ -69,9 +69,9 @@ fn a_round_that_nobody_can_train_in_now_waits_and_asks_again() {
     bench.not_now(1, 1);
     bench.now += MILLISECOND;
     assert_eq!(bench.not_now(2, 1), [], "it is not void: nothing went wrong");
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(ASK_AGAIN));
-    assert_eq!(bench.at(just_before(ASK_AGAIN)), []);
-    assert_eq!(bench.at(ASK_AGAIN + MILLISECOND), [bench.task(1, 1), bench.task(2, 1)]);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(INELIGIBLE_RETRY));
+    assert_eq!(bench.at(just_before(INELIGIBLE_RETRY)), []);
+    assert_eq!(bench.at(INELIGIBLE_RETRY + MILLISECOND), [bench.task(1, 1), bench.task(2, 1)]);
     bench.not_now(1, 1);
     let last = bench.delivers(2, 1);
     let expected = Tally { not_now: 1, ..tally(2, 1, WaitedFor::Cohort) };
@@ -119,8 +119,8 @@ fn each_is_left_alone_for_as_long() {
     bench.not_now(1, 1);
     bench.now += MILLISECOND;
     bench.not_now(2, 1);
-    assert_eq!(bench.at(ASK_AGAIN), [bench.task(1, 1)]);
-    assert_eq!(bench.at(ASK_AGAIN + MILLISECOND), [bench.task(2, 1)]);
+    assert_eq!(bench.at(INELIGIBLE_RETRY), [bench.task(1, 1)]);
+    assert_eq!(bench.at(INELIGIBLE_RETRY + MILLISECOND), [bench.task(2, 1)]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_closing_round_does_not_wait_for_them_beyond_its_time() {
     bench.closed(1);
     bench.opened(2);
     bench.not_now(1, 2);
-    assert_eq!(bench.at(ASK_AGAIN), [bench.task(1, 2)]);
+    assert_eq!(bench.at(INELIGIBLE_RETRY), [bench.task(1, 2)]);
     bench.not_now(1, 2);
     let over = bench.at(TIME_MAX);
     assert!(matches!(over[..], [Action::Close { round: 2, .. }]), "{over:?}");

@@ -19,7 +19,7 @@ impl Bench {
 }
 
 fn remembers(since: u32, roster: &[u8]) -> Action {
-    Action::Remember(Known { since, roster: shares(roster) })
+    Action::SaveRoster(RosterSnapshot { since, roster: shares(roster) })
 }
 
 #[test]
@@ -31,8 +31,8 @@ fn whoever_comes_between_two_openings_is_remembered_one_list_at_a_time() {
         let more = bench.greets_raw(n, samples(n));
         assert_eq!(more, [welcome(bench.peer(n), None)], "the first list is being written");
     }
-    assert_eq!(bench.raw(Event::Remembered), [remembers(0, &[1, 2, 3])]);
-    assert_eq!(bench.raw(Event::Remembered), [], "it is as it was");
+    assert_eq!(bench.raw(Event::RosterSaved), [remembers(0, &[1, 2, 3])]);
+    assert_eq!(bench.raw(Event::RosterSaved), [], "it is as it was");
     let opens = bench.greets_raw(4, samples(4));
     let all = Action::Open(opening(1, &[1, 2, 3, 4], &[1, 2, 3, 4]));
     assert_eq!(opens, [welcome(bench.peer(4), None), all], "an opening holds it as well");
@@ -40,9 +40,11 @@ fn whoever_comes_between_two_openings_is_remembered_one_list_at_a_time() {
     bench.raw(Event::Opened { round: 1 });
     assert_eq!(bench.greets_raw(4, samples(4)).len(), 4, "nothing new: refused, disconnected, welcome, task");
     let other = bench.greets_raw(4, 7);
-    let Some(Action::Remember(Known { since: 1, roster })) = other.last() else { panic!("{other:?}") };
+    let Some(Action::SaveRoster(RosterSnapshot { since: 1, roster })) = other.last() else {
+        panic!("{other:?}")
+    };
     assert_eq!(roster[&client(4)], 7, "another number of samples");
-    bench.raw(Event::Remembered);
+    bench.raw(Event::RosterSaved);
     assert_eq!(bench.raw(Event::Revoked { client: client(4) })[1..], [remembers(1, &[1, 2, 3])]);
 }
 
@@ -59,18 +61,21 @@ fn nothing_is_remembered_while_there_is_no_room() {
 #[test]
 fn a_recruit_is_remembered_before_its_round_opens_with_it() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
-    assert_eq!(bench.greets_raw(9, 5).last(), Some(&Action::Remember(known(1, &[(1, 10), (2, 20), (9, 5)]))));
+    assert_eq!(
+        bench.greets_raw(9, 5).last(),
+        Some(&Action::SaveRoster(known(1, &[(1, 10), (2, 20), (9, 5)])))
+    );
     let fourth = bench.greets_raw(8, 5);
     assert_eq!(fourth, [welcome(bench.peer(8), None)], "the other list is being written");
     let peer = bench.peer(2);
     let reason = "out of memory".to_owned();
     let failed = bench.raw(Event::Message { peer, message: ToServer::Failed { round: 1, reason } });
-    let everybody = Action::Remember(known(1, &[(1, 10), (2, 20), (8, 5), (9, 5)]));
+    let everybody = Action::SaveRoster(known(1, &[(1, 10), (2, 20), (8, 5), (9, 5)]));
     assert!(matches!(&failed[..], [list, Action::Open(_)] if *list == everybody), "{failed:?}");
 }
 
-fn known(since: u32, roster: &[(u8, u64)]) -> Known {
-    Known { since, roster: roster.iter().map(|&(n, samples)| (client(n), samples)).collect() }
+fn known(since: u32, roster: &[(u8, u64)]) -> RosterSnapshot {
+    RosterSnapshot { since, roster: roster.iter().map(|&(n, samples)| (client(n), samples)).collect() }
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use shared::identity::SecretKey;
 
-use super::super::Issued;
+use super::super::IssuedTicket;
 use super::*;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -33,12 +33,12 @@ fn at(last: u8) -> IpAddr {
 }
 
 impl Lab {
-    fn weigh(&self, device: u8, ticket: Option<u8>, policy: Policy) -> Weighed {
-        Device::weigh(&self.database, key(device), ticket.map(secret), policy, at(7), self.now).unwrap()
+    fn weigh(&self, device: u8, ticket: Option<u8>, policy: Policy) -> Admittance {
+        Device::admit(&self.database, key(device), ticket.map(secret), policy, at(7), self.now).unwrap()
     }
 
     fn left(&self) -> i64 {
-        Issued::good(&self.database, self.now).unwrap().iter().map(|ticket| ticket.left).sum()
+        IssuedTicket::good(&self.database, self.now).unwrap().iter().map(|ticket| ticket.left).sum()
     }
 
     fn stand(&self, device: u8, standing: Standing) -> bool {
@@ -46,43 +46,43 @@ impl Lab {
     }
 }
 
-fn refused(refusal: Refusal) -> Weighed {
-    Weighed::Refused(refusal)
+fn refused(refusal: Refusal) -> Admittance {
+    Admittance::Refused(refusal)
 }
 
 #[test]
 fn a_ticket_lets_as_many_in_as_it_was_made_for_and_each_once() {
     let mut lab = lab();
-    Issued::make(&lab.database, secret(1), 2, DAY, lab.now).unwrap();
+    IssuedTicket::make(&lab.database, secret(1), 2, DAY, lab.now).unwrap();
     assert_eq!(lab.weigh(1, None, Policy::Ticket), refused(Refusal::Unknown));
     assert_eq!(lab.weigh(1, Some(9), Policy::Ticket), refused(Refusal::TicketUnknown));
-    assert_eq!(lab.weigh(1, Some(1), Policy::Ticket), Weighed::In);
+    assert_eq!(lab.weigh(1, Some(1), Policy::Ticket), Admittance::In);
     // It did not hear of it, or came again: no use less.
-    assert_eq!((lab.weigh(1, Some(1), Policy::Ticket), lab.left()), (Weighed::In, 1));
-    assert_eq!(lab.weigh(1, None, Policy::Ticket), Weighed::In);
-    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Weighed::In);
+    assert_eq!((lab.weigh(1, Some(1), Policy::Ticket), lab.left()), (Admittance::In, 1));
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), Admittance::In);
+    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Admittance::In);
     assert_eq!(lab.weigh(3, Some(1), Policy::Ticket), refused(Refusal::TicketUsedUp));
     lab.now += DAY;
     assert_eq!(lab.weigh(3, Some(1), Policy::Ticket), refused(Refusal::TicketExpired));
-    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Weighed::In, "it is in for good");
+    assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Admittance::In, "it is in for good");
     assert_eq!(Device::all(&lab.database).unwrap().len(), 2, "of whoever was refused nothing is kept");
 }
 
 #[test]
 fn an_expired_ticket_lets_nobody_in_and_is_told_from_a_withdrawn_one() {
     let mut lab = lab();
-    let issued = Issued::make(&lab.database, secret(1), 5, DAY, lab.now).unwrap();
+    let issued = IssuedTicket::make(&lab.database, secret(1), 5, DAY, lab.now).unwrap();
     let end = lab.now + DAY;
     lab.now = end.checked_sub(Duration::from_millis(1)).unwrap();
-    assert_eq!(lab.weigh(1, Some(1), Policy::Ticket), Weighed::In);
+    assert_eq!(lab.weigh(1, Some(1), Policy::Ticket), Admittance::In);
     lab.now = end;
     assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), refused(Refusal::TicketExpired));
-    assert_eq!(Issued::good(&lab.database, lab.now).unwrap(), []);
-    assert!(Issued::withdraw(&lab.database, issued.number).unwrap());
-    assert!(!Issued::withdraw(&lab.database, issued.number).unwrap());
+    assert_eq!(IssuedTicket::good(&lab.database, lab.now).unwrap(), []);
+    assert!(IssuedTicket::withdraw(&lab.database, issued.number).unwrap());
+    assert!(!IssuedTicket::withdraw(&lab.database, issued.number).unwrap());
     assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), refused(Refusal::TicketUnknown));
     // Numbers are never used again, so that a withdrawal never meets another ticket.
-    let next = Issued::make(&lab.database, secret(2), 1, DAY, lab.now).unwrap();
+    let next = IssuedTicket::make(&lab.database, secret(2), 1, DAY, lab.now).unwrap();
     assert!(next.number > issued.number);
 }
 
@@ -94,26 +94,26 @@ fn a_device_without_a_ticket_waits_for_approval_where_that_is_the_policy() {
     assert_eq!(Device::find(&lab.database, client).unwrap().unwrap().standing, Standing::Waiting);
     assert_eq!(lab.weigh(1, Some(9), Policy::Approve), refused(Refusal::Pending { client }));
     assert!(lab.stand(1, Standing::In));
-    assert_eq!(lab.weigh(1, None, Policy::Ticket), Weighed::In);
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), Admittance::In);
     // With a ticket nobody has to approve.
     lab.weigh(2, None, Policy::Approve);
-    Issued::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
-    assert_eq!(lab.weigh(2, Some(1), Policy::Approve), Weighed::In);
+    IssuedTicket::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
+    assert_eq!(lab.weigh(2, Some(1), Policy::Approve), Admittance::In);
     assert!(!lab.stand(3, Standing::In), "there is none");
 }
 
 #[test]
 fn a_revoked_device_stays_out_with_any_ticket_until_it_is_approved() {
     let lab = lab();
-    assert_eq!(lab.weigh(1, None, Policy::Anyone), Weighed::In);
+    assert_eq!(lab.weigh(1, None, Policy::Anyone), Admittance::In);
     lab.stand(1, Standing::Revoked);
-    Issued::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
+    IssuedTicket::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
     for policy in [Policy::Ticket, Policy::Approve, Policy::Anyone] {
         assert_eq!(lab.weigh(1, Some(1), policy), refused(Refusal::Revoked));
     }
     assert_eq!(lab.left(), 1);
     lab.stand(1, Standing::In);
-    assert_eq!(lab.weigh(1, None, Policy::Ticket), Weighed::In);
+    assert_eq!(lab.weigh(1, None, Policy::Ticket), Admittance::In);
     // Removed, it is a stranger.
     assert!(Device::remove(&lab.database, key(1).client()).unwrap());
     assert_eq!(lab.weigh(1, None, Policy::Ticket), refused(Refusal::Unknown));
@@ -126,7 +126,7 @@ fn strangers_do_not_fill_the_disk() {
         |n: u16| SecretKey::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 2])).public();
     for n in 0..1005 {
         lab.now += Duration::from_secs(1);
-        Device::weigh(&lab.database, stranger(n), None, Policy::Approve, at(7), lab.now).unwrap();
+        Device::admit(&lab.database, stranger(n), None, Policy::Approve, at(7), lab.now).unwrap();
     }
     let all = Device::all(&lab.database).unwrap();
     assert_eq!(all.len(), 1000);
@@ -144,7 +144,7 @@ fn whoever_makes_up_keys_pushes_nobody_else_out() {
         lab.now += Duration::from_secs(1);
         // All of one network, which anybody has.
         let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into();
-        Device::weigh(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
+        Device::admit(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
     }
     let all = Device::all(&lab.database).unwrap();
     assert_eq!(all.len(), 1000);
@@ -162,7 +162,7 @@ fn whoever_comes_once_from_everywhere_keeps_no_lab_out() {
         lab.now += Duration::from_secs(1);
         // Each from another network.
         let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, n, 0, 0, 0, 1).into();
-        Device::weigh(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
+        Device::admit(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
     }
     for device in 1..=20 {
         lab.now += Duration::from_secs(1);
@@ -229,23 +229,23 @@ fn what_another_process_changes_is_noticed() {
 fn a_clock_that_is_wrong_for_a_while_costs_no_ticket() {
     let mut lab = lab();
     let of = |n: u32| TicketSecret::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 4]));
-    Issued::make(&lab.database, of(0), 1, 1000 * DAY, lab.now).unwrap();
+    IssuedTicket::make(&lab.database, of(0), 1, 1000 * DAY, lab.now).unwrap();
     // Ten years ahead, and back.
     let right = lab.now;
     lab.now += 3650 * DAY;
-    Issued::make(&lab.database, of(1), 1, DAY, lab.now).unwrap();
+    IssuedTicket::make(&lab.database, of(1), 1, DAY, lab.now).unwrap();
     lab.now = right;
     assert_eq!(lab.left(), 2);
     let weigh = |device, n| {
-        Device::weigh(&lab.database, key(device), Some(of(n)), Policy::Ticket, at(7), lab.now).unwrap()
+        Device::admit(&lab.database, key(device), Some(of(n)), Policy::Ticket, at(7), lab.now).unwrap()
     };
-    assert_eq!(weigh(1, 0), Weighed::In);
-    assert_eq!(Issued::newest(&lab.database).unwrap(), Some(moment(right + 3650 * DAY)));
+    assert_eq!(weigh(1, 0), Admittance::In);
+    assert_eq!(IssuedTicket::newest(&lab.database).unwrap(), Some(moment(right + 3650 * DAY)));
     // Only so many are remembered of those that let nobody in, and all of the others.
     for n in 2..1010 {
-        Issued::make(&lab.database, of(n), 1, DAY, lab.now).unwrap();
+        IssuedTicket::make(&lab.database, of(n), 1, DAY, lab.now).unwrap();
     }
     assert_eq!(weigh(2, 0), refused(Refusal::TicketUnknown), "it was used up, and is the first of many");
-    assert_eq!(weigh(2, 2), Weighed::In, "old ones that are good stay");
-    assert_eq!(weigh(3, 1), Weighed::In);
+    assert_eq!(weigh(2, 2), Admittance::In, "old ones that are good stay");
+    assert_eq!(weigh(3, 1), Admittance::In);
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use aggregator::coordinator::{
-    Action, Closing, Coordinator, Event, Known, Opening, Outcome, Owed, PeerId, Reopened, Resume, UploadId,
+    Action, Closing, Coordinator, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened, Resume,
+    RosterSnapshot, UploadId,
 };
 use aggregator::round::{RoundPolicy, Tally};
 use shared::frame;
@@ -19,7 +20,7 @@ pub(super) const DEVICES: u8 = 4;
 #[derive(Debug)]
 pub(super) enum Step {
     Open(Opening),
-    Remember(Known),
+    SaveRoster(RosterSnapshot),
     /// Into which round, whose, and of which round.
     Fold(u32, ClientId, u32),
     Close(u32, Tally),
@@ -53,7 +54,7 @@ pub(super) fn client(device: u8) -> ClientId {
 }
 
 /// What was owed when a round opened and has not come since.
-fn still_owed(open: &Reopened) -> BTreeMap<ClientId, Owed> {
+fn still_owed(open: &Reopened) -> BTreeMap<ClientId, OutstandingTask> {
     let mut owed = open.opening.owed.clone();
     owed.retain(|client, _| !open.late.contains_key(client));
     owed
@@ -114,7 +115,7 @@ impl Driver {
                     assert_eq!(opening.round, self.disk.closed + 1, "one round after the other");
                     // Where late updates count, everyone may be at work for an earlier round.
                     assert!(!opening.cohort.is_empty() || self.policy.late.is_some());
-                    let folds = |step: &Step| matches!(step, Step::Fold(..) | Step::Remember(_));
+                    let folds = |step: &Step| matches!(step, Step::Fold(..) | Step::SaveRoster(_));
                     assert!(self.steps.iter().all(folds), "neither opens nor closes meanwhile");
                     self.steps.push_back(Step::Open(opening));
                 }
@@ -131,7 +132,7 @@ impl Driver {
                     assert!(self.uploads.remove(&upload.0).is_some(), "{upload:?} twice");
                 }
                 Action::Close { round, tally } => {
-                    let remembers = |step: &Step| matches!(step, Step::Remember(_));
+                    let remembers = |step: &Step| matches!(step, Step::SaveRoster(_));
                     assert!(self.steps.iter().all(remembers), "steps under way come first");
                     let open = self.disk.open.as_ref().expect("an open round closes");
                     assert_eq!(open.opening.round, round);
@@ -140,11 +141,11 @@ impl Driver {
                     }
                     self.steps.push_back(Step::Close(round, tally));
                 }
-                Action::Remember(known) => {
+                Action::SaveRoster(known) => {
                     assert_eq!(known.since, self.newest(), "beside the newest opening");
-                    let under_way = self.steps.iter().filter(|step| matches!(step, Step::Remember(_)));
+                    let under_way = self.steps.iter().filter(|step| matches!(step, Step::SaveRoster(_)));
                     assert!(under_way.count() < 2, "one at a time, and one more beside an opening");
-                    self.steps.push_back(Step::Remember(known));
+                    self.steps.push_back(Step::SaveRoster(known));
                 }
                 Action::Alarm { .. } => {}
                 Action::Finish(outcome) => {
@@ -184,7 +185,7 @@ impl Driver {
         let under_way = self.steps.iter().any(|step| match step {
             Step::Fold(_, other, _) => *other == client,
             Step::Close(..) => true,
-            Step::Open(_) | Step::Remember(_) => false,
+            Step::Open(_) | Step::SaveRoster(_) => false,
         });
         assert!(!durable && !under_way, "no client counts twice in a round, nor in a closing one");
         assert!(!self.taken.contains(&(client, trained)), "nothing is folded twice");
@@ -237,9 +238,9 @@ impl Driver {
                 self.disk.open = Some(Reopened { opening, accepted, late, closing: None });
                 Event::Opened { round }
             }
-            Step::Remember(known) => {
+            Step::SaveRoster(known) => {
                 self.disk.roster = known.roster;
-                Event::Remembered
+                Event::RosterSaved
             }
             Step::Fold(round, client, trained) => {
                 if fine {
@@ -261,7 +262,8 @@ impl Driver {
                     if self.policy.late.is_some() {
                         let missing =
                             open.opening.cohort.iter().filter(|(client, _)| !open.accepted.contains(client));
-                        let owed = missing.map(|(client, &samples)| (*client, Owed { round, samples }));
+                        let owed =
+                            missing.map(|(client, &samples)| (*client, OutstandingTask { round, samples }));
                         self.disk.owed.extend(owed);
                     }
                 }

@@ -1,4 +1,4 @@
-//! The course of a run: from round to round, with pauses after void ones, and to its end.
+//! The progression of a run: from round to round, with pauses after void ones, to its end.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::open_round::Next;
 use super::{Action, Coordinator, Outcome, RESTARTED, State};
 use crate::round::WaitedFor;
 
-/// From so many void rounds in a row on, the operator is told after each: something is wrong with all clients. Where no pause
-/// keeps them apart, ever more rarely.
+/// From this many void rounds in a row on, the operator is warned after each, since something is wrong with all clients; at
+/// growing intervals where no pause separates the rounds.
 pub const VOID_ALARM: u32 = 3;
-/// The pause after void rounds grows no longer.
-pub const LONGEST_VOID_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause after a void round.
+pub const MAX_VOID_PAUSE: Duration = Duration::from_secs(60);
 
 impl Coordinator {
     pub(super) fn after_close(&mut self, now: Duration, number: u32, enough: bool) {
@@ -22,7 +22,7 @@ impl Coordinator {
             return;
         }
         let reasons = std::mem::take(reasons);
-        // Training that went well is not spoilt by tests that nobody could make.
+        // A void closing round, which only tests the model, does not count.
         let trained = number <= self.last;
         if trained {
             (self.void, self.void_before) = if *void { (self.void + 1, self.void_before) } else { (0, 0) };
@@ -35,12 +35,12 @@ impl Coordinator {
             self.dismiss(Outcome::NoProgress { rounds: self.void + self.void_before, reasons });
         } else if let Some(work) = self.spec.work_after(self.closed, self.last) {
             let pause = self.pause();
-            // Where nothing pauses there would be one at every moment.
+            // Without pauses there would be an alarm at every moment.
             let rare = !self.policy.void_pause.is_zero() || self.void.is_power_of_two();
             if self.void == VOID_ALARM || self.void > VOID_ALARM && rare {
                 self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
             }
-            // The last round is for everybody: whoever has lost its connection just now has time to come back.
+            // The closing round is for all clients: those that were just disconnected have time to reconnect.
             let known_until = if work.train { now } else { now + self.policy.regather };
             self.state = State::Gathering {
                 since: now,
@@ -53,22 +53,20 @@ impl Coordinator {
         }
     }
 
-    /// Whether training is over, and all its rounds were void.
+    /// Whether all rounds of training are over and were void.
     fn is_fruitless(&self) -> bool {
         self.void + self.void_before >= self.last
     }
 
-    /// How long to pause after as many void rounds as there were in a row.
+    /// The pause after the void rounds so far: it doubles with each in a row.
     fn pause(&self) -> Duration {
         match self.void {
             0 => Duration::ZERO,
-            void => {
-                (self.policy.void_pause * 2u32.saturating_pow((void - 1).min(16))).min(LONGEST_VOID_PAUSE)
-            }
+            void => (self.policy.void_pause * 2u32.saturating_pow((void - 1).min(16))).min(MAX_VOID_PAUSE),
         }
     }
 
-    /// Moves on as far as the state allows; called after every event but mere signs of life, so no condition is missed.
+    /// Advances as far as the state allows. Called after every event except heartbeats, so that no condition is missed.
     pub(super) fn settle(&mut self, now: Duration) {
         if self.paused.is_some() || self.ask_latecomers(now) {
             return;
@@ -76,7 +74,7 @@ impl Coordinator {
         match &self.state {
             State::Gathering { since, need, known_until, pause_until } => {
                 if self.closed >= self.last && self.is_fruitless() {
-                    // An earlier process has closed its last round. There is nothing in its model to test.
+                    // An earlier process has closed the last round. The model has learned nothing worth a test.
                     let (rounds, reasons) = (self.void + self.void_before, vec![RESTARTED.to_owned()]);
                     self.dismiss(Outcome::NoProgress { rounds, reasons });
                     return;
@@ -88,7 +86,7 @@ impl Coordinator {
                     return;
                 };
                 if !work.train && connected == 0 && now >= *since + self.policy.time_max {
-                    // The model is there, and nobody comes to test it.
+                    // The model is complete, and no client has come to test it.
                     self.dismiss(Outcome::Completed);
                 } else if connected >= (*need).max(1)
                     && (all_back || now >= *known_until)
@@ -101,7 +99,7 @@ impl Coordinator {
                 let members = &self.members;
                 let here =
                     |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-                match round.next(now, here, self.expected_late(round)) {
+                match round.next(now, here, self.stragglers_of(round)) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(now, false, waited_for),
                     Next::Recruit { wanted, otherwise } => self.recruit(now, wanted, otherwise),
@@ -134,7 +132,7 @@ impl Coordinator {
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) {
-        self.drop_waiting();
+        self.drop_deferred();
         self.state = State::Finished;
         self.actions.push_back(Action::Finish(outcome));
     }

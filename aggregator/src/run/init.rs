@@ -1,4 +1,4 @@
-//! Beginning a run: what a directory must hold before it is one.
+//! Initialisation of a run directory: configuration, initial model, identity.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Run {
         let files = &*run.files;
         let spool = run.directory.spool();
         create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
-        // They may be there already, left by a process that was killed before it synced them.
+        // They may exist already, left by a process that was killed before it synced them.
         let root = run.directory.root();
         for folder in [crate::storage::parent(root), root] {
             files.sync_dir(folder).map_err(disk("sync", folder))?;
@@ -49,8 +49,8 @@ impl Run {
         Ok(run)
     }
 
-    /// The model that everything begins with. Where a client's own model is made again of what it tells, the difference to this,
-    /// it is what clients are sent, to the bit, in whatever number format that is.
+    /// The initial model. Where a client's own model is rebuilt from its difference to this one, it is exactly what clients are
+    /// sent, rounded to the number format of the broadcast.
     fn start(&self) -> ParamSet {
         let initial = self.initial_params();
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {

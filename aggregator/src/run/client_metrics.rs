@@ -1,4 +1,4 @@
-//! What clients measured, as far as it can be believed: a peer may have sent any numbers, asked for or not.
+//! Metrics of clients, sanitised: a peer may have sent any numbers, asked for or not.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,10 @@ use shared::message::{Metric, TaskKind, TrainReport};
 
 use crate::round::RoundRecord;
 
-/// Larger numbers are not measured by anybody, and their sums might not be finite.
+/// The largest plausible magnitude; sums of larger numbers might not be finite.
 const LARGEST: f64 = 1e100;
 
-/// What one client measured, by name, each once: the first of a name. What it was not asked for is left out: a test in a round
-/// without tests would have no others beside it.
+/// The metrics of one client by name, the first of each name, without those that it was not asked for.
 fn of_client(report: &TrainReport, work: TaskKind) -> BTreeMap<&'static str, f64> {
     let mut measured = BTreeMap::new();
     let asked = |metric: &Metric| work.tests() || !metric.is_of_model();
@@ -25,7 +24,7 @@ fn of_client(report: &TrainReport, work: TaskKind) -> BTreeMap<&'static str, f64
     measured
 }
 
-/// The mean over the clients of everything that they measured, by name.
+/// The mean of each metric over the clients.
 pub(super) fn means(reports: &BTreeMap<ClientId, TrainReport>, work: TaskKind) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for (name, value) in reports.values().flat_map(|report| of_client(report, work)) {
@@ -36,7 +35,7 @@ pub(super) fn means(reports: &BTreeMap<ClientId, TrainReport>, work: TaskKind) -
     sums.into_iter().map(|(name, (sum, count))| (name.to_owned(), sum / count)).collect()
 }
 
-/// What every client found of the model that it was sent, by name; clients that did not test it are left out.
+/// The tests of the model that each client was sent, by name, without clients that did not test it.
 pub(super) fn of_model(
     reports: &BTreeMap<ClientId, TrainReport>,
     work: TaskKind,
@@ -52,8 +51,7 @@ pub(super) fn of_model(
     all.filter(|(_, found)| !found.is_empty()).collect()
 }
 
-/// Forgets what each client found of any model but the newest that was tested: all of it would grow with every round, and
-/// stands in `rounds.jsonl`.
+/// Drops the tests per client of all models but the newest: they would grow with every round, and `rounds.jsonl` has them.
 pub(super) fn keep_newest(records: &mut [RoundRecord]) {
     let newest = records.iter().rposition(|record| !record.clients.is_empty()).unwrap_or(0);
     for earlier in &mut records[..newest] {

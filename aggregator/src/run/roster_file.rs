@@ -1,7 +1,6 @@
-//! Who is known, on disk: what has changed of the roster since the newest opening, which holds it as well.
+//! The roster file: the roster, if it has changed since the newest round opened.
 //!
-//! The file counts only beside the opening that it was written after. An older one says nothing: the opening that came since
-//! holds all of it.
+//! The opening of a round holds the roster too, so a file that is older than the newest opening is ignored.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -10,19 +9,19 @@ use shared::id::ClientId;
 
 use super::error::disk;
 use super::{Run, RunError};
-use crate::coordinator::Known;
+use crate::coordinator::RosterSnapshot;
 use crate::storage::write_durably;
 
 impl Run {
-    /// Step *remember*: makes durable who is known.
-    pub fn remember(&self, known: &Known) -> Result<(), RunError> {
+    /// Step *save roster*: makes the roster durable.
+    pub fn save_roster(&self, known: &RosterSnapshot) -> Result<(), RunError> {
         let path = self.directory.roster();
         let json = serde_json::to_vec(known).expect("ids and counts are JSON");
         write_durably(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
     }
 
-    /// Who is known, if that is written down anew since `round` was opened, the newest. An older program writes nothing of the
-    /// kind, and none is missed of one that was not needed.
+    /// The roster, if it was saved since `round`, the newest, was opened. There may be no file: it is written only when needed,
+    /// and older versions did not write it.
     pub(super) fn known_since(&mut self, round: u32) -> Result<Option<BTreeMap<ClientId, u64>>, RunError> {
         let path = self.directory.roster();
         let mut json = Vec::new();
@@ -31,7 +30,7 @@ impl Run {
             Err(error) => return Err(disk("open", &path)(error)),
             Ok(mut file) => file.read_to_end(&mut json).map_err(disk("read", &path))?,
         };
-        match serde_json::from_slice::<Known>(&json) {
+        match serde_json::from_slice::<RosterSnapshot>(&json) {
             Ok(known) => Ok((known.since >= round).then_some(known.roster)),
             Err(error) => {
                 let path = path.display();
@@ -43,11 +42,10 @@ impl Run {
         }
     }
 
-    /// The round after `round` begins again: whoever came while it was open is known all the same, and what is opened next knows
-    /// better.
+    /// Keeps the saved roster when the round after `round` begins again: the next opening supersedes it.
     pub(super) fn known_before(&mut self, round: u32) -> Result<(), RunError> {
         match self.known_since(round + 1)? {
-            Some(roster) => self.remember(&Known { since: round, roster }),
+            Some(roster) => self.save_roster(&RosterSnapshot { since: round, roster }),
             None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What a run leaves for people.
+//! The artefacts of a run: model, best model, report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Run {
                 let global = self.load(found.round)?;
                 self.write_params(&best, self.algorithm.current_model(&global), found.round)?;
             }
-            // One may be left of when the run was stopped.
+            // One may be left from when the run was stopped.
             None => self.files.remove(&best).map_err(disk("remove", &best))?,
         }
         Ok(path)
@@ -56,7 +56,7 @@ impl Run {
         extra.insert("run".to_owned(), spec.name.clone());
         extra.insert("data".to_owned(), self.config.data.set.name().to_owned());
         extra.insert("rounds".to_owned(), rounds.to_string());
-        // Whoever uses the model must prepare samples as it was trained on them.
+        // Samples must be prepared for the model as they were for training.
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
         extra.insert(SAMPLES_KEY.to_owned(), samples);
         let mut failure = None;
@@ -75,14 +75,14 @@ impl Run {
         }
     }
 
-    /// Writes `report.html` and, if the run is `complete`, the mark that says so: last, since a process that dies before
-    /// is continued, and writes its model and report then.
+    /// Writes `report.html` and, if the run is `complete`, the marker of that. The marker comes last: a run without it is
+    /// continued, and writes its model and report again.
     pub fn write_report(&self, page: &str, complete: bool) -> Result<PathBuf, RunError> {
         let path = self.directory.report();
         write_durably(&*self.files, &path, |out| out.write_all(page.as_bytes()))
             .map_err(disk("write", &path))?;
         if complete {
-            // Steps may have been left to the system. Folders are synced as files are.
+            // A simulation does not sync its steps. Folders are synced like files.
             let (model, best) = (self.directory.model(), self.directory.best());
             let (ensemble, rounds) = (self.directory.ensemble(), self.directory.rounds());
             let places = [

@@ -11,7 +11,11 @@ use std::path::Path;
 #[cfg(unix)]
 use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 
-use crate::durable::parent;
+/// The directory that contains `path`.
+#[must_use]
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
 
 /// Gives an empty file to the owner of its directory if it belongs to root.
 ///

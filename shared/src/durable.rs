@@ -9,11 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::chown::chown_directory_like_parent;
 
-/// The directory that contains `path`.
-#[must_use]
-pub fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
+pub use crate::chown::parent;
 
 /// The name under which a file is written before it is complete.
 #[must_use]

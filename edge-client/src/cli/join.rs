@@ -116,7 +116,7 @@ fn samples(arguments: &JoinArguments) -> Result<(Format, ReadOptions, Dataset), 
     let directory = &arguments.samples.data;
     let options = arguments.reading.options(&arguments.samples.label, arguments.samples.on_error);
     let (format, data) = registry::read(directory, Split::Train, &options)?;
-    options.check_shape(directory, &data)?;
+    options.check_shape(directory, data.shape())?;
     Ok((format, options, data))
 }
 

@@ -16,7 +16,7 @@ pub fn look_at(folder: &Path, options: &ReadOptions) -> Vec<Finding> {
     // All unusable samples are counted, even where joining would stop at the first.
     let skip = ReadOptions { on_error: OnError::Skip, ..options.clone() };
     let read = registry::read(folder, Split::Train, &skip);
-    match read.and_then(|read| options.check_shape(folder, &read.1).map(|()| read)) {
+    match read.and_then(|read| options.check_shape(folder, read.1.shape()).map(|()| read)) {
         Err(error) => vec![unusable(folder, &error)],
         Ok((format, data)) => {
             let mut findings = vec![found(format, &data)];

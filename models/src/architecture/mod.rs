@@ -19,7 +19,13 @@ pub use error::{ArchitectureError, Quantity};
 pub use initialise::Initialisation;
 pub use layer::Layer;
 pub use nesting::MAX_NESTING;
-pub use specs::{Initial, MAX_ELEMENTS, MAX_LAYERS, MAX_NAME, ParameterKind, ParameterSpec};
+pub use specs::{Initial, MAX_LAYERS, MAX_NAME, ParameterKind, ParameterSpec};
+
+/// The limit of an architecture's parameters, of the values between two layers, and of the values that a training pass of one
+/// sample stores: 2^30, which are 4 GiB.
+///
+/// Architectures come from files and from peers; the limit keeps a hostile one from allocating all memory.
+pub const MAX_ELEMENTS: usize = 1 << 30;
 
 /// A feed-forward network: extractor, optional projection, head, applied one after the other.
 ///

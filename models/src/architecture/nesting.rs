@@ -8,8 +8,6 @@ use std::cell::Cell;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::Layer;
-
 /// The deepest nesting of residual blocks. Published networks need 1.
 pub const MAX_NESTING: usize = 8;
 
@@ -38,8 +36,10 @@ impl Drop for Level {
     }
 }
 
-/// Deserialises one branch of a residual block.
-pub(super) fn deserialize_layers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Layer>, D::Error> {
+/// Deserialises one branch of a residual block, a list of layers.
+pub(super) fn deserialize_layers<'de, D: Deserializer<'de>, L: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<L>, D::Error> {
     let Some(_level) = Level::enter() else {
         let message = format!("residual blocks are nested more than {MAX_NESTING} deep");
         return Err(de::Error::custom(message));
@@ -50,7 +50,7 @@ pub(super) fn deserialize_layers<'de, D: Deserializer<'de>>(deserializer: D) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{Architecture, ArchitectureError, Initialisation};
+    use crate::architecture::{Architecture, ArchitectureError, Initialisation, Layer};
 
     /// `depth` blocks around nothing.
     fn nested(depth: usize) -> Vec<Layer> {

@@ -2,13 +2,7 @@
 
 use crate::params::element_count;
 
-use super::{ArchitectureError, Quantity};
-
-/// The limit of an architecture's parameters, of the values between two layers, and of the values that a training pass of one
-/// sample stores: 2^30, which are 4 GiB.
-///
-/// Architectures come from files and from peers; the limit keeps a hostile one from allocating all memory.
-pub const MAX_ELEMENTS: usize = 1 << 30;
+use super::{ArchitectureError, MAX_ELEMENTS, Quantity};
 
 /// The limit of an architecture's layers, including residual blocks and the layers in them. The deepest of the published
 /// residual networks, with 152 layers with parameters, has about 500.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use models::{Backend, Batch, Correction, Learner, ModelError, ParamSet, ParameterKind, Sgd};
 
-use super::{TrainError, measure};
+use super::TrainError;
 use crate::aggregation::Buffers;
 use crate::data::{Preparation, View};
 use crate::id::ClientId;
@@ -154,9 +154,9 @@ impl<'a> Client<'a> {
     /// device are kept for the next round and are not part of it. What the run wants measured of the training is measured
     /// here, so that every algorithm asks for this once in a round.
     pub fn delta(&mut self, w_k: ParamSet, w_t: &ParamSet) -> Result<ParamSet, TrainError> {
-        measure::alignment(self, &w_k, w_t)?;
+        self.measure_alignment(&w_k, w_t)?;
         let delta = self.difference(w_k, w_t)?;
-        measure::drift(self, &delta);
+        self.measure_drift(&delta);
         Ok(delta)
     }
 

@@ -13,30 +13,32 @@ use crate::message::Metric;
 /// Samples that representations are compared on: a measurement, which may cost little beside the training.
 const SAMPLES: usize = 256;
 
-/// If it is wanted: the mean cosine between the representations by `w_k` and by the model that training started from, over
-/// the device's first samples as they are for a test. A model without a projection is represented by its features.
-pub(super) fn alignment(client: &mut Client<'_>, w_k: &ParamSet, w_t: &ParamSet) -> Result<(), TrainError> {
-    let spec = client.spec();
-    if !spec.training.measure.alignment {
-        return Ok(());
+impl Client<'_> {
+    /// If it is wanted: the mean cosine between the representations by `w_k` and by the model that training started from, over
+    /// the device's first samples as they are for a test. A model without a projection is represented by its features.
+    pub(super) fn measure_alignment(&mut self, w_k: &ParamSet, w_t: &ParamSet) -> Result<(), TrainError> {
+        let spec = self.spec();
+        if !spec.training.measure.alignment {
+            return Ok(());
+        }
+        let data = self.data();
+        let positions: Vec<usize> = (0..data.len().min(SAMPLES)).collect();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
+        let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
+        // Representations need no labels.
+        let batch = Batch::unlabelled(x, shape)?;
+        let network = |w: &ParamSet| Network::new(&spec.architecture, w, self.device());
+        let (mut local, mut global) = (network(w_k)?, network(self.start(w_t)?.as_ref())?);
+        let cosine = mean_cosine(local.represent(&batch)?, global.represent(&batch)?, batch.len());
+        self.report(Metric::Alignment(cosine));
+        Ok(())
     }
-    let data = client.data();
-    let positions: Vec<usize> = (0..data.len().min(SAMPLES)).collect();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
-    spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
-    let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
-    // Representations need no labels.
-    let batch = Batch::unlabelled(x, shape)?;
-    let network = |w: &ParamSet| Network::new(&spec.architecture, w, client.device());
-    let (mut local, mut global) = (network(w_k)?, network(client.start(w_t)?.as_ref())?);
-    let cosine = mean_cosine(local.represent(&batch)?, global.represent(&batch)?, batch.len());
-    client.report(Metric::Alignment(cosine));
-    Ok(())
-}
 
-/// If it is wanted: the Euclidean length of what is sent, `||w_k - w_t||`.
-pub(super) fn drift(client: &mut Client<'_>, delta: &ParamSet) {
-    if client.spec().training.measure.drift {
-        client.report(Metric::Drift(delta.l2_norm()));
+    /// If it is wanted: the Euclidean length of what is sent, `||w_k - w_t||`.
+    pub(super) fn measure_drift(&mut self, delta: &ParamSet) {
+        if self.spec().training.measure.drift {
+            self.report(Metric::Drift(delta.l2_norm()));
+        }
     }
 }

@@ -1,11 +1,10 @@
 //! Labelled samples in memory.
 
 use std::fmt;
+use std::path::Path;
 
+use super::error::MAX_CLASSES;
 use super::{DataError, Samples, Skipped};
-
-/// The most classes there can be: a token has 16 bits, and so has every label in the files of this crate.
-pub const MAX_CLASSES: usize = 1 << 16;
 
 /// `n` samples of one shape with their labels: one for each sample, or for text one for each position of it.
 ///
@@ -308,6 +307,16 @@ impl fmt::Debug for Dataset {
             .field("shape", &self.shape)
             .field("classes", &self.classes)
             .finish_non_exhaustive()
+    }
+}
+
+impl Skipped {
+    /// Adds the skipped samples to the data set that was read from `path`, or to the error that there is no sample.
+    pub(super) fn finish(self, read: Result<Dataset, DataError>, path: &Path) -> Result<Dataset, DataError> {
+        match read {
+            Ok(dataset) => Ok(dataset.leaving_out(self)),
+            Err(error) => Err(self.explain(error).in_file(path)),
+        }
     }
 }
 

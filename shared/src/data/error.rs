@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::dataset::MAX_CLASSES;
+/// The most classes there can be: a token has 16 bits, and so has every label in the files of this crate.
+pub const MAX_CLASSES: usize = 1 << 16;
 
 /// An error that only one format has.
 pub trait FormatError: Error + Send + Sync + 'static {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, Dataset};
+use super::DataError;
 
 /// How samples are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +37,11 @@ impl ReadOptions {
     /// Refuses samples of another shape than [`Self::shape`], in formats that cannot change it.
     ///
     /// # Errors
-    /// [`DataError::OtherShape`] in `directory`, from which `dataset` was read.
-    pub fn check_shape(&self, directory: &Path, dataset: &Dataset) -> Result<(), DataError> {
+    /// [`DataError::OtherShape`] in `directory`, from which samples of shape `found` were read.
+    pub fn check_shape(&self, directory: &Path, found: &[usize]) -> Result<(), DataError> {
         match &self.shape {
-            Some(expected) if dataset.shape() != &expected[..] => {
-                let (expected, found) = (expected.clone(), dataset.shape().to_vec());
+            Some(expected) if found != &expected[..] => {
+                let (expected, found) = (expected.clone(), found.to_vec());
                 Err(DataError::OtherShape { expected, found }.in_file(directory))
             }
             _ => Ok(()),

@@ -1,8 +1,6 @@
 //! Skipped samples: their number and the first few reasons.
 
-use std::path::Path;
-
-use super::{DataError, Dataset, OnError};
+use super::{DataError, OnError};
 
 /// Samples that a reader skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,14 +30,6 @@ impl Skipped {
         let what = samples.into_iter().chain(others).collect::<Vec<_>>().join(" and ");
         let more = if self.count + self.others > self.reasons.len() { "; ..." } else { "" };
         (!what.is_empty()).then(|| format!("{what} ({}{more})", self.reasons.join("; ")))
-    }
-
-    /// Adds the skipped samples to the data set that was read from `path`, or to the error that there is no sample.
-    pub(super) fn finish(self, read: Result<Dataset, DataError>, path: &Path) -> Result<Dataset, DataError> {
-        match read {
-            Ok(dataset) => Ok(dataset.leaving_out(self)),
-            Err(error) => Err(self.explain(error).in_file(path)),
-        }
     }
 
     /// Replaces [`DataError::Empty`] by the first reason, if samples were skipped.

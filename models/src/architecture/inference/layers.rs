@@ -1,7 +1,8 @@
 //! Shape inference for each kind of layer.
 
 use super::Inference;
-use crate::architecture::specs::{Initial, MAX_ELEMENTS, ParameterKind, check_size, too_large};
+use crate::architecture::MAX_ELEMENTS;
+use crate::architecture::specs::{Initial, ParameterKind, check_size, too_large};
 use crate::architecture::{ArchitectureError, Layer, Quantity};
 use crate::kernels::pooling::{MAX_WINDOW, along};
 

@@ -6,9 +6,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use super::specs::{
-    Initial, MAX_ELEMENTS, MAX_LAYERS, ParameterKind, ParameterSpec, check_name, check_size, too_large,
-};
+use super::MAX_ELEMENTS;
+use super::specs::{Initial, MAX_LAYERS, ParameterKind, ParameterSpec, check_name, check_size, too_large};
 use super::{Architecture, ArchitectureError, Initialisation, Layer, MAX_NESTING, Quantity};
 use crate::params::element_count;
 

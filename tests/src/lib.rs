@@ -16,6 +16,7 @@
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
+//! | [`imports`] | which files and folders of a crate import each other |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
 //! | [`bad_network`] | whole runs of processes in namespaces, with emulated networks |
@@ -30,6 +31,7 @@ pub mod faults;
 pub mod faulty_disk;
 pub mod fuzz;
 pub mod gate;
+pub mod imports;
 pub mod in_process;
 pub mod keys;
 pub mod namespaces;

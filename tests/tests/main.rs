@@ -19,6 +19,7 @@ mod hostile_peers;
 mod interop;
 mod interruptions;
 mod late;
+mod layers;
 mod loopback;
 mod orderings;
 mod ownership;

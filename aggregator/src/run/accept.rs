@@ -6,6 +6,7 @@ use models::{Limits, ParamSet};
 use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Partial, Round};
 use shared::id::ClientId;
 use shared::message::{Rejection, UpdateHeader};
+use shared::payload::Payload;
 use shared::record::Record;
 
 use super::directory::RunDirectory;
@@ -248,5 +249,25 @@ impl Acceptance<'_> {
 
     fn stores_updates(&self) -> bool {
         self.config.spec.aggregation.rule.needs_every_update()
+    }
+}
+
+impl Acceptance<'_> {
+    /// Writes an update down that has to wait for others on disk. Not durable, like all that a simulation writes.
+    pub(super) fn spooled(
+        &self,
+        client: ClientId,
+        frame: &[u8],
+        payload: &Payload,
+    ) -> Result<PathBuf, RunError> {
+        let path = self.directory.spool().join(format!("{client}.upload"));
+        let write = || {
+            let mut file = self.files.create(&path)?;
+            file.write_all(frame)?;
+            payload.pieces().iter().try_for_each(|piece| file.write_all(piece))?;
+            file.flush()
+        };
+        patiently(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
+        Ok(path)
     }
 }

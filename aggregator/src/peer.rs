@@ -32,7 +32,7 @@ pub enum FromPeer {
         message: ToServer,
         /// Bytes that it took on the wire.
         bytes: u64,
-        /// Its place among the messages of this peer that wait to be heard, where there are only so many;
+        /// Its slot among the peer's messages that wait to be handled, where their number is limited;
         /// free for the next one when this is dropped.
         place: Option<OwnedSemaphorePermit>,
     },
@@ -51,7 +51,7 @@ pub enum FromPeer {
         header: UpdateHeader,
         /// The whole frame.
         upload: Upload,
-        /// Its turn among uploads, where there are only so many at a time; over when this is dropped.
+        /// Its turn among uploads, where their number is limited; over when this is dropped.
         turn: Option<OwnedSemaphorePermit>,
         /// Bytes that it took on the wire.
         bytes: u64,
@@ -71,7 +71,7 @@ pub enum FromPeer {
         /// What the system says.
         error: std::io::Error,
     },
-    /// Somebody may not take part.
+    /// A peer may not take part.
     Refused {
         /// Its connection, which closes.
         peer: PeerId,
@@ -85,29 +85,29 @@ pub enum FromPeer {
         /// What the database says.
         error: DatabaseError,
     },
-    /// A device may not take part any more, connected or not. It may be one that nobody knows here.
+    /// A device may not take part any more, connected or not. It may be unknown here.
     Revoked {
         /// Who.
         client: ClientId,
     },
-    /// Somebody was sent away because all places are taken; said once.
+    /// A peer was sent away because all slots are taken; reported once.
     TurnedAway {
         /// How many there are.
         places: usize,
     },
     /// A handshake found no version of the protocol that both sides speak.
     Foreign {
-        /// Where whoever speaks another one is.
+        /// The address of the peer that speaks another one.
         address: IpAddr,
     },
-    /// The connection is gone.
+    /// The connection has ended.
     Disconnected {
         /// Which.
         peer: PeerId,
         /// Why, for the operator.
         reason: String,
         /// Whether they parted in good order: the peer has received all that it was told up to [`ToPeer::Disconnect`], or has
-        /// hung up by itself. One whose network or process is gone does neither.
+        /// hung up by itself. One whose network or process has failed does neither.
         parted: bool,
     },
 }

@@ -32,7 +32,7 @@ pub struct Started {
     lock: File,
 }
 
-/// Why a run cannot start. The operator's to mend.
+/// Why a run cannot start. The operator can correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The disk or the run's directory.
@@ -61,10 +61,10 @@ impl Started {
 }
 
 /// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's
-/// identity is decided here, whatever `config` says.
+/// identity is decided here, regardless of `config`.
 ///
 /// `prepare` gets ready what the run needs beside its directory, a port for example. It is called when a
-/// directory was found that nobody else uses, and before a new one is made: if it fails, nothing is left
+/// directory was found that no other process uses, and before a new one is made: if it fails, nothing is left
 /// behind.
 pub fn start_on<T>(
     files: Arc<dyn FileLayer>,
@@ -77,7 +77,7 @@ pub fn start_on<T>(
     getrandom::fill(&mut bytes).map_err(StartError::Random)?;
     config.spec.run = RunId::from_bytes(bytes);
     let tests = data::test_set(&config).map_err(RunError::from)?;
-    // What cannot be had is said before there is a directory.
+    // Missing inputs are reported before there is a directory.
     data::labelled(&config).map_err(RunError::from)?;
     let mut passed = Vec::new();
     let (mut prepare, mut prepared) = (Some(prepare), None);
@@ -130,7 +130,7 @@ fn numbered(name: &str, number: u32) -> String {
     if number == 1 { name.to_owned() } else { format!("{name}-{number}") }
 }
 
-/// What becomes of a directory.
+/// The use of a directory.
 enum Claim {
     /// It is another one's: why.
     Passed(String),

@@ -58,7 +58,7 @@ pub enum DatabaseError {
     },
     /// Another program has held it for as long as this one would wait.
     #[error(
-        "{} is locked by another program: end whatever has it open (a database browser, a backup), and try again",
+        "{} is locked by another program: end the program that has it open (a database browser, a backup), and try again",
         path.display()
     )]
     Locked {

@@ -59,7 +59,7 @@ impl Sink for Vec<&mut dyn Sink> {
 
 /// Where the driver's notices go: past throttles to a sink.
 ///
-/// A device may send anything about any round, and connect as often as it likes. Of each current round every kind of message is
+/// A device may send anything about any round, and connect any number of times. Of each current round every kind of message is
 /// told once per device and recorded; about all other rounds one of a kind is told until the next round closes. The rest is
 /// counted and told as a number when the round closes, so neither log nor database grows with what is made up.
 pub struct Events<'s> {

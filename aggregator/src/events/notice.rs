@@ -20,11 +20,11 @@ use crate::storage::patient::is_full;
 pub enum Level {
     /// Data for sinks that keep or draw them; there is no sentence for it.
     Data,
-    /// Shown and not kept: anybody on the network can cause any number of these.
+    /// Shown and not kept: any peer on the network can cause any number of these.
     Aside,
     /// Shown and kept.
     Remark,
-    /// Shown as a warning and kept: the run comes to nothing unless the operator acts.
+    /// Shown as a warning and kept: the run fails unless the operator acts.
     Alarm,
 }
 
@@ -77,7 +77,7 @@ pub enum Notice<'a> {
     /// What the run waits for has changed, or time has passed.
     #[serde(skip)]
     Status(&'a Status),
-    /// The run makes progress: no durable step is in hand, or one has advanced since the last of these.
+    /// The run makes progress: no durable step is in progress, or one has advanced since the last of these.
     Alive,
     /// The server takes connections.
     Listening {

@@ -8,7 +8,7 @@ fn client(n: u32) -> ClientId {
     ClientId::from_bytes(std::array::from_fn(|byte| (n >> (8 * (byte % 4))) as u8))
 }
 
-/// What became of one notice.
+/// The effect of one notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Recorded,

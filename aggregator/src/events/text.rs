@@ -51,7 +51,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
              taken. Clients try again by themselves; this is reported once"
         ),
         Notice::NoEligibility { client, protocol } => format!(
-            "client {} speaks {protocol}, which does not know [eligibility]: it trains whatever state it is in, until its \
+            "client {} speaks {protocol}, which does not know [eligibility]: it trains in any state until its \
              edge-client is updated",
             client.short()
         ),
@@ -80,7 +80,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         ),
         Notice::SpoolFailed { folder, error, free } if is_full(error) => disk_full(folder, error, *free),
         Notice::SpoolFailed { folder, error, .. } => format!(
-            "cannot write updates to {}: {error}. Clients send theirs again and again until this is mended",
+            "cannot write updates to {}: {error}. Clients send theirs again and again until this is repaired",
             folder.display()
         ),
         Notice::SpoolRecovered => "there is room for updates again: the run goes on".to_owned(),
@@ -132,7 +132,7 @@ fn no_progress(rounds: u32, reasons: &[String], pause: Duration) -> String {
     };
     format!(
         "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C stops the run, and \
-         the same command continues it once the clients are mended",
+         the same command continues it once the clients are repaired",
         printable_reasons(reasons)
     )
 }

@@ -1,6 +1,6 @@
 //! Throttles: how often the same thing is let through.
 //!
-//! Any peer can make the same thing happen as often as it likes, under as many names as it can make up. A [`Throttle`] bounds
+//! Any peer can cause the same event any number of times, under any number of invented names. A [`Throttle`] bounds
 //! how often each key is let through, and how many keys are remembered; a [`RateLimit`] bounds how often per unit of time.
 
 use std::collections::BTreeMap;

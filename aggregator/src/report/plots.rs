@@ -118,7 +118,7 @@ pub(super) fn times(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup>
     .draw()
 }
 
-/// What became of the cohort and of what arrived, round by round; `None` without rounds. Parts that never occur are
+/// The outcomes of the cohort and of arrived updates, round by round; `None` without rounds. Parts that never occur are
 /// left out.
 pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
     type Count = fn(&RoundRecord) -> usize;

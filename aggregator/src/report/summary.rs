@@ -34,7 +34,7 @@ pub struct Reached {
     pub round: Option<u32>,
 }
 
-/// What became of the updates of a set of rounds, and of the clients that sent none.
+/// The verdicts on the updates of a set of rounds, and the clients that sent none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Arrivals {
     /// Clients asked.

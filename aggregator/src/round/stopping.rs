@@ -150,7 +150,7 @@ mod tests {
             course[round].void = true;
         }
         assert_eq!(void_in_a_row(&course), 3);
-        // Tests that nobody could make are no round of training.
+        // Tests that no client could make are no round of training.
         (course[6].void, course[6].closing) = (true, true);
         assert_eq!(void_in_a_row(&course), 2);
     }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(end(None, None), None);
         assert_eq!(end(Some(0.7), None), Some(3));
         assert_eq!(end(Some(0.95), None), None);
-        // Rounds without a test try nobody's patience, and an equal is no better one.
+        // Rounds without a test are not counted, and an equal model is no better one.
         assert_eq!(end(None, Some(2)), Some(5));
         assert_eq!(end(None, Some(3)), None);
         assert_eq!(end(Some(0.9), Some(3)), Some(6));

@@ -22,9 +22,9 @@ pub use shared::durable::{parent, partial};
 pub trait FileLayer: Send + Sync {
     /// Creates or truncates a file.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
-    /// Creates a file that nobody but its owner can read, in place of one that was there.
+    /// Creates a file that only its owner can read, in place of an existing one.
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
-    /// There was no room to write `path`: waits until it is worth another try. By default nobody waits.
+    /// There was no room to write `path`: waits until it is worth another try. By default it does not wait.
     fn wait_for_room(&self, path: &Path, error: io::Error) -> io::Result<()> {
         let _ = path;
         Err(error)
@@ -174,7 +174,7 @@ impl DurableFile for DiskFile {
     }
 }
 
-/// A new file that nobody but its owner can read.
+/// A new file that only its owner can read.
 pub fn private(path: &Path) -> io::Result<File> {
     let file = durable::private().create_new(true).open(path)?;
     chown_like_parent(&file, path);

@@ -1,8 +1,8 @@
 //! Waiting for room on a disk that is full.
 //!
-//! A full disk is the one failure that passes by itself once somebody makes room, or by a clean-up of the system's own.
-//! Durable steps are made in order by one thread, so that waiting there is all it takes to pause a run: whatever is
-//! half-written has another name, and the step is made anew.
+//! A full disk is the one failure that passes by itself once the operator makes room, or by a clean-up of the system's own.
+//! Durable steps are made in order by one thread, so that waiting there is all it takes to pause a run: half-written
+//! files have another name, and the step is made anew.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ use super::{Disk, DurableFile, FileLayer};
 /// How often a step is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether there was no room, on the disk or in somebody's share of it.
+/// Whether there was no room, on the disk or in the user's quota.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -55,7 +55,7 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// A writer that remembers whether there was no room, whatever its caller makes of the error.
+/// A writer that remembers whether there was no room, in case its caller changes the error.
 pub(super) struct Attentive<'a> {
     pub(super) file: &'a mut dyn Write,
     pub(super) full: Option<io::Error>,
@@ -141,7 +141,7 @@ impl Shortage {
         self.state().waits = true;
     }
 
-    /// From now on nobody waits, and those that do give up.
+    /// Waiting ends: present and later waits give up.
     pub fn give_up(&self) {
         self.state().waits = false;
         self.0.1.notify_all();
@@ -154,7 +154,7 @@ impl Shortage {
         }
     }
 
-    /// What there is no room for.
+    /// The file that there is no room for.
     #[must_use]
     pub fn lacking(&self) -> Option<PathBuf> {
         self.state().lacking.clone()

@@ -1,23 +1,22 @@
-//! Trouble that comes and goes, and what an operator is told of it.
+//! Debounced outages: alerts for trouble that comes and goes.
 //!
-//! Whoever makes room on a full disk wants to hear at once that all is well. But on a disk that is nearly full one write finds room
-//! and the next one does not: told of every change, an operator would hear of nothing else. So a spell of trouble is told once
-//! for each kind of it, and its end at once the first time. If trouble comes back soon, its end is told when nothing has gone
-//! wrong for a while, and for a longer one each time that it was too early.
+//! On a disk that is nearly full, one write finds room and the next one does not, and an alert for every change would hide all
+//! others. So there is one alert for each kind of error, and the all-clear comes at once the first time. If the error returns
+//! soon, the all-clear waits for a quiet period, which doubles each time that it was too short.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// So long nothing may have gone wrong before a second spell is over: twice as long as a device waits at most before it comes
-/// again with what could not be written down. Each further spell takes twice as long as the one before.
+/// The quiet period before a second outage is over: twice as long as a device waits at most before it comes
+/// again with what could not be written down. It doubles with each further outage.
 pub const CALM: Duration = Duration::from_secs(60);
-/// No spell takes longer, and whatever comes so long after the last trouble is a first one again.
+/// The longest quiet period. An error that comes later than this after the last one begins a new outage.
 pub const LONGEST_CALM: Duration = Duration::from_secs(3600);
 
-/// A spell of trouble, or none.
+/// An outage, or none.
 #[derive(Debug, Default)]
 pub struct Spell {
-    /// Kinds that were told; none between two spells.
+    /// Kinds of errors that were reported; none between two outages.
     told: Vec<ErrorKind>,
     /// When something went wrong last.
     failed: Option<Instant>,
@@ -67,7 +66,7 @@ mod tests {
         assert_eq!(spell.over(now), None, "there was none");
         assert!(spell.fails(FULL, now) && !spell.fails(FULL, now));
         assert!(spell.fails(ErrorKind::QuotaExceeded, now), "another kind");
-        assert_eq!(spell.over(now + LONGEST_CALM), None, "nobody has tried since");
+        assert_eq!(spell.over(now + LONGEST_CALM), None, "no write was tried since");
         spell.succeeds();
         assert_eq!(spell.over(now), Some(vec![FULL, ErrorKind::QuotaExceeded]));
         assert_eq!(spell.over(now + LONGEST_CALM), None, "once");

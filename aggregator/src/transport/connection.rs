@@ -122,7 +122,7 @@ impl Peer {
     pub(super) async fn run(self, slot: PreauthSlot) {
         let (reason, parted) = match self.serve(slot).await {
             Ok(received) => ("closed".to_owned(), received || self.was_closed_by_peer()),
-            // The driver was told of the refusal, and never knew the connection.
+            // The driver was notified of the refusal, and never knew the connection.
             Err(PeerError::Dismissed) => return,
             Err(error) => {
                 debug!(peer = self.id.0, %error);
@@ -264,7 +264,7 @@ impl Peer {
         Resumable::new(&self.budget.partials, client, part)
     }
 
-    /// What the device is told of that part.
+    /// The resume point that the device is sent.
     async fn partial(&self, begun: &mut Resumable<'_>) -> Option<ResumePoint> {
         let part = begun.part()?.clone();
         match self.budget.hashed(move || part.partial()).await {
@@ -298,7 +298,7 @@ impl Peer {
         let told = slot.in_time(async {
             control.write_all(&frame).await?;
             let _ = control.finish();
-            // `stopped` resolves when the peer has everything, wants no more, or is gone.
+            // `stopped` resolves when the peer has everything, wants no more, or has disconnected.
             let _ = control.stopped().await;
             Ok::<_, WriteError>(())
         });

@@ -46,7 +46,7 @@ pub const SEND_WINDOW: u64 = 1 << 20;
 /// Bytes of an upload or a task that a peer must transfer within the listener's timeout. A slower one would hold up the
 /// others.
 pub const MIN_PROGRESS: u64 = 16 << 10;
-/// While others queue, an upload must complete within this many timeouts, whatever its length, so that deliberately slow
+/// While others queue, an upload must complete within this many timeouts, regardless of its length, so that deliberately slow
 /// peers cannot hold all turns for hours.
 pub const UPLOAD_TIMEOUTS: u64 = 32;
 /// Messages that are queued for a peer that does not read. An honest client is sent a few per round.

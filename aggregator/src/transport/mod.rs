@@ -146,7 +146,7 @@ impl Listener {
         Self { directory: Some(directory), ..self }
     }
 
-    /// Serves at most `connections` connections, whatever the number of clients.
+    /// Serves at most `connections` connections, for any number of clients.
     #[must_use]
     pub fn with_max_connections(self, connections: usize) -> Self {
         Self { max_connections: Some(connections), ..self }

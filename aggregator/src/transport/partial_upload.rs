@@ -37,7 +37,7 @@ impl PartialUpload {
         (bytes >= ResumePoint::MIN_BYTES as u64).then_some(part)
     }
 
-    /// What the device is told of this part; reads and hashes it.
+    /// The resume point that the device is sent; reads and hashes the part.
     pub(super) fn partial(&self) -> io::Result<ResumePoint> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.begins))?;

@@ -187,7 +187,7 @@ mod tests {
         assert!(slots.acquire(neighbour).is_some());
         drop(here);
         assert_eq!(slots.occupied_by(greedy), 0);
-        assert!(lock(&slots.per_network).is_empty(), "of nobody who is gone anything is kept");
+        assert!(lock(&slots.per_network).is_empty(), "nothing is kept of peers that have disconnected");
         let itself = address("127.0.0.1");
         let all: Vec<_> = (0..PREAUTH_CONNECTIONS).map_while(|_| slots.acquire(itself)).collect();
         assert_eq!(all.len(), PREAUTH_CONNECTIONS);
@@ -202,7 +202,7 @@ mod tests {
         let mute = (0..PREAUTH_CONNECTIONS as u8).filter_map(|n| slots.acquire([10, 0, 0, n].into()));
         let mute: Vec<_> = mute.collect();
         assert_eq!(mute.len(), PREAUTH_CONNECTIONS / 2);
-        assert!(slots.must_validate(known), "whoever comes shows that its address is its own");
+        assert!(slots.must_validate(known), "every peer has to validate its address");
         let devices: Vec<_> = (0..PREAUTH_PER_ADDRESS).map_while(|_| slots.acquire(known)).collect();
         assert_eq!(devices.len(), PREAUTH_PER_ADDRESS);
         // There are many that say nothing: they have to go, and devices that are known have their time.

@@ -332,7 +332,7 @@ mod tests {
             ..part(folder.path(), "whole", 3, ResumePoint::MIN_BYTES)
         };
         partials.end(client(1), number, Some(whole));
-        assert_eq!(files(), 0, "all of it, of which nobody has taken anything");
+        assert_eq!(files(), 0, "all of it, none of which was taken");
         keep(1, 3);
         for _ in 0..3 {
             // Connections that end before their uploads go on.

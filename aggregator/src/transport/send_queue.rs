@@ -91,7 +91,7 @@ async fn deliver(
     while let Some(frame) = waiting.recv().await {
         within(peer.budget.timeout, PeerError::NotReading, control.write_all(&frame)).await?;
     }
-    // `stopped` resolves when the peer has everything, wants no more, or is gone.
+    // `stopped` resolves when the peer has everything, wants no more, or has disconnected.
     let _ = control.finish();
     Ok(matches!(control.stopped().await, Ok(None)))
 }
@@ -241,7 +241,7 @@ mod tests {
         assert!(matches!(Source::of(&broadcast), Err(PeerError::RoundOver)));
         std::fs::write(&path, b"abc").unwrap();
         assert!(matches!(Source::of(&broadcast), Ok(Source::File(_, 3))));
-        // Small ones are in memory, whatever becomes of their files.
+        // Small ones are in memory, even if their files are deleted.
         let broadcast =
             Broadcast { path: folder.path().join("gone"), content: Some(Bytes::new()), ..broadcast };
         assert!(matches!(Source::of(&broadcast), Ok(Source::Memory(_))));

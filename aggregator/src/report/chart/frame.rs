@@ -16,7 +16,7 @@ const BOTTOM: f64 = HEIGHT - 34.0;
 pub(crate) enum Axis<'a> {
     /// Rounds up to this one.
     Rounds(u32),
-    /// So many values of something else, evenly spaced.
+    /// This number of values of another kind, evenly spaced.
     Values {
         /// What they are of.
         name: &'a str,

@@ -33,7 +33,7 @@ pub struct Description {
     pub partition: String,
     /// The seed that it comes from.
     pub seed: u64,
-    /// A client trains on one of so many slices of its samples in a round; 1: on all of them.
+    /// The number of slices of a client's samples, one of which it trains on in a round; 1: all of them.
     pub slices: u32,
     /// Every client's number of samples of each class, in the order of the clients.
     pub clients: Vec<Vec<usize>>,

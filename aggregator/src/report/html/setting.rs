@@ -75,7 +75,7 @@ fn own_tests(evaluation: &ClientEvaluation) -> Option<String> {
     Some(format!("{models}, on {samples}"))
 }
 
-/// What becomes of late updates, in words; `None` if they are discarded.
+/// The treatment of late updates, in words; `None` if they are discarded.
 fn late(policy: &RoundPolicy) -> Option<String> {
     let Lateness { rounds, power } = policy.late?;
     let buffer =

@@ -122,7 +122,7 @@ fn runs_of_no_round_and_of_one_are_shown() {
     let none = page(&config, &[], None);
     assert!(
         !none.contains("IID</dd>") && none.contains("the devices' own"),
-        "nobody divided the devices' data"
+        "the devices' data were not divided"
     );
     assert!(none.contains("No round has closed yet.") && none.contains("not reached"), "{none}");
     assert!(none.contains("devices that keep their data") && none.contains("of 15 planned"));

@@ -72,7 +72,7 @@ pub enum ToServer {
         /// What is in the way.
         reason: Ineligible,
     },
-    /// So many samples on the device cannot be used and are left out, as whoever runs it has allowed. After every welcome, also if
+    /// Number of samples that the device skips as unusable, as its user has allowed. After every welcome, also if
     /// there are none: there may have been some before. Which, and why, stays there: names of files are its owner's.
     SkippedSamples {
         /// Training samples. They are not among those of the hello.
@@ -100,7 +100,7 @@ pub enum ToClient {
         /// What is to be done.
         work: TaskKind,
     },
-    /// What became of the update of `round`; the client may forget it. Before the welcome, if it has counted already and the client
+    /// The verdict on the update of `round`; the client may forget it. Before the welcome, if it has counted already and the client
     /// comes with it.
     Receipt {
         /// The round that the update was for.

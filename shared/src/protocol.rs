@@ -3,7 +3,7 @@
 //! Both sides offer the versions that they speak in the TLS handshake (ALPN), the newest first, and the newest one that both
 //! know is spoken on the connection. A program speaks the version of its time and at least the one before: devices and server
 //! may be updated in any order. Messages of a version keep their bytes for ever (the golden files guard that); a version adds
-//! messages, and whoever talks to an older peer does without them.
+//! messages, and a program that talks to an older peer does without them.
 //!
 //! | version | brought |
 //! |---|---|

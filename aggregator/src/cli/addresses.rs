@@ -26,7 +26,7 @@ fn towards(far: SocketAddr) -> Option<IpAddr> {
 }
 
 /// As many as a ticket has room for: first those that the `routed` ways out have, then those of other networks, then those that
-/// a machine gives itself where nobody else does (RFC 3927). Its like in IPv6 is of no use without the name of an interface, which
+/// a machine gives itself where no server does (RFC 3927). Its like in IPv6 is of no use without the name of an interface, which
 /// every device has another one for.
 fn chosen(routed: &[IpAddr], up: impl Iterator<Item = IpAddr>, both: bool) -> Vec<IpAddr> {
     let mut others: Vec<IpAddr> = up.collect();

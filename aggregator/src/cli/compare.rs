@@ -50,7 +50,7 @@ pub(super) struct CompareArgs {
     /// DIR/replaced
     #[arg(long)]
     replace: bool,
-    /// Say what would be run, and run nothing; the tables are those of what is there, and nothing is written
+    /// Say what would be run, and run nothing; the tables are those of existing runs, and nothing is written
     #[arg(long, conflicts_with = "replace")]
     plan: bool,
     /// Print one JSON object with every number of the tables, and nothing else on standard output
@@ -116,7 +116,7 @@ fn fruitful(fruitless: &[String]) -> Result<(), Failure> {
     Err(Failure::NoProgress(text))
 }
 
-/// Why what is there is not of the planned run; `None` if it is, or nothing is.
+/// Why the existing run is not the planned one; `None` if it is, or there is none.
 fn other(standing: &Standing) -> Option<String> {
     match standing {
         Standing::Changed(differences) => {
@@ -293,7 +293,7 @@ fn available_memory() -> Option<u64> {
     Some(memory(&System::this())?.available / 10 * 8)
 }
 
-/// Writes the report and the tables of whatever is there, if anything is, and names the complete runs that learned nothing.
+/// Writes the report and the tables of existing runs, if there are any, and names the complete runs that learned nothing.
 /// `standing` is that of before: what belonged to another state of the experiment is left out.
 fn conclude(
     plan: &Plan,

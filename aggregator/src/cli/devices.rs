@@ -114,7 +114,7 @@ fn change(
     change: impl Fn(&Device) -> Result<bool, DatabaseError>,
 ) -> Result<(), Failure> {
     for device in devices {
-        // Gone meanwhile is gone.
+        // Removed meanwhile by another process.
         change(device).map_err(Failure::environment)?;
         if !json {
             terminal::print(&format!("device {} {said}\n", called(device)))?;

@@ -24,7 +24,7 @@ pub(super) enum EnsembleCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Add the members of another ensemble, without training anybody again
+    /// Add the members of another ensemble, without training any client again
     ///
     /// Clients that came too late for a run train in another of the same configuration; that run's ensemble is the
     /// other one. Of a client in both, the model in the other counts.
@@ -39,7 +39,7 @@ pub(super) enum EnsembleCommand {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Leave members out, without training anybody again
+    /// Leave members out, without training any client again
     ///
     /// For a member whose model computes no numbers for some samples, or whose owner wants it back. The run that it came
     /// from knows the client as a member all the same and does not ask it for another model.

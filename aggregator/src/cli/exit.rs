@@ -31,7 +31,7 @@ pub enum Failure {
     /// The run ended without success: no acceptable updates, or training diverged.
     #[error("{0}")]
     NoProgress(String),
-    /// The run is not over, and nobody serves it.
+    /// The run is not over, and no process serves it.
     #[error("{0}")]
     Idle(String),
     /// Our bug.
@@ -50,7 +50,7 @@ impl Failure {
         Self::Internal(text.strip_prefix("internal error: ").map_or(text.clone(), str::to_owned))
     }
 
-    /// `text` tells of a model's error: what to do about it, and whose fault it is.
+    /// `text` reports a model's error: what to do about it, and whose fault it is.
     fn of_model(error: &ModelError, text: String) -> Self {
         match error {
             ModelError::Diverged { .. } => Self::NoProgress(text),
@@ -246,7 +246,7 @@ mod tests {
             code == 3 && text.contains("cannot write runs/a") && text.contains("the same command"),
             "{text}"
         );
-        let stored = StoredError { update: "update-1".to_owned(), reason: "it is gone".to_owned() };
+        let stored = StoredError { update: "update-1".to_owned(), reason: "it was deleted".to_owned() };
         let (code, text) = class(RunError::Aggregate(AggregateError::Stored(stored)));
         assert!(code == 3 && text.contains("update-1"), "{text}");
         let (code, text) = class(RunError::Model(ModelError::Label { label: 12, classes: 10 }));

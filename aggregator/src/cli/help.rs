@@ -69,7 +69,7 @@ is. Shown are all runs that are being served; if none is, the one that was serve
 Of an open round it says since when it waits for which devices, and what each is at: receiving the task, training, \
 uploading, or away, with the time since it was last heard. Devices are named by the beginning of their identity.
 
-The exit code is 0 if what is shown is served or is over, and 5 if a run is not over and nobody serves it; 3 if no run \
+The exit code is 0 if what is shown is served or is over, and 5 if a run is not over and no process serves it; 3 if no run \
 was ever served here, or the database cannot be read.
 
 Examples:
@@ -77,7 +77,7 @@ Examples:
   aggregator status --rounds 20 --events 50
   aggregator status --run glyphs-fedavg-2 --json";
 pub(super) const TICKET: &str = "\
-The ticket goes to standard output, and with it, on a terminal, a code for a camera. Whoever has it can let a device in: pass it \
+The ticket goes to standard output, and with it, on a terminal, a code for a camera. It admits a device: pass it \
 on as you would a password. The server need not run. Its addresses are those that this machine has in all its networks, at most \
 eight, with the port that `aggregator serve` listened on last; devices behind a router or in another network need --address.
 
@@ -92,7 +92,7 @@ Examples:
   aggregator ticket --list; aggregator ticket --withdraw 3";
 
 pub(super) const CONFIG: &str = "\
-The output is a complete configuration file: save it, change it, run it. What nobody has set stands there as a comment, with \
+The output is a complete configuration file: save it, change it, run it. Keys that are not set stand there as comments, with \
 what it is now.
 
   aggregator config > run.toml

@@ -34,7 +34,7 @@ impl Usable {
     /// Opens the file as what it is.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let open = || File::open(path).map_err(|error| Failure::file("open", path, error));
-        // Header alone; what is wrong with it is said by whoever reads the rest.
+        // Header alone; errors in it are reported when the rest is read.
         let limits =
             Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
         let described = TensorStream::open_described(BufReader::new(open()?), limits);

@@ -28,7 +28,7 @@ struct Row {
     summary: String,
     /// The shape of a sample it is meant for: `[channels, height, width]`, or `[tokens]`.
     input: &'static [usize],
-    /// Whether samples are text, of so many different tokens as there are classes.
+    /// Whether samples are text, with as many different tokens as there are classes.
     text: bool,
     classes: usize,
     /// Learned parameters.
@@ -87,7 +87,7 @@ fn row(built_in: &BuiltIn) -> Result<Row, ArchitectureError> {
     })
 }
 
-/// The table for people, and below it the layers that networks of one's own are made of.
+/// The table for people, and below it the layers that custom networks are made of.
 fn table(rows: &[Row]) -> String {
     let heading =
         ["model", "sample", "classes", "parameters", "extractor", "projection", "head", "multiply-adds"];
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Whoever begins with a built-in's layers has that network.
+    /// A built-in's layers give that network.
     #[test]
     fn the_layers_of_a_model_are_that_model() {
         for built_in in BUILT_INS {

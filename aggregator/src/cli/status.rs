@@ -55,7 +55,7 @@ struct Shown {
     serving: bool,
     /// The newest rounds, an open one among them.
     newest: Vec<StoredRound>,
-    /// What became of what devices sent in the newest round.
+    /// The verdicts on the updates of the newest round.
     arrivals: Vec<StoredArrival>,
     /// Training samples that devices left out.
     left_out: Vec<StoredSkipped>,
@@ -104,12 +104,12 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Idle(format!(
-        "nobody serves {}, which is not over: the same `aggregator serve` continues it",
+        "not over and not served: {}; the same `aggregator serve` continues it",
         idle.join(", ")
     )))
 }
 
-/// The newest rounds with at most so many closed ones among them.
+/// The newest rounds with at most this number of closed ones among them.
 fn only_closed(mut rounds: Vec<StoredRound>, most: usize) -> Vec<StoredRound> {
     let closed = rounds.iter().filter(|round| round.record.is_some()).count();
     let mut surplus = closed.saturating_sub(most);
@@ -166,7 +166,7 @@ fn text(shown: &Shown, now: i64) -> String {
         }
         _ => writeln!(
             out,
-            "not served: process {} is gone without a word, last heard of {} ago",
+            "not served: process {} ended unexpectedly, last heard of {} ago",
             run.process,
             since(run.told)
         ),
@@ -212,7 +212,7 @@ fn text(shown: &Shown, now: i64) -> String {
     out
 }
 
-/// Whether a member of the open round is told of already as one that does not train now, with this reason.
+/// Whether a member of the open round is already listed as ineligible, with this reason.
 fn does_not_train(run: &StoredRun, arrival: &StoredArrival) -> bool {
     let Some(Status { waiting_for: WaitingFor::Updates { round, members, .. }, .. }) = &run.status else {
         return false;

@@ -76,7 +76,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
                     Some(true) if arguments.lab.json => {
                         terminal::print(&format!("{}\n", json!({ "withdrawn": number })))
                     }
-                    Some(true) => terminal::print(&format!("ticket {number} lets nobody in any more\n")),
+                    Some(true) => terminal::print(&format!("ticket {number} admits no device any more\n")),
                     _ => Err(Failure::Usage(format!(
                         "there is no ticket {number}: --list shows those that are good"
                     ))),
@@ -162,7 +162,7 @@ fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Resu
         let code = QrCode::with_error_correction_level(text.to_uppercase(), EcLevel::L);
         let code =
             code.map_err(|error| Failure::Internal(format!("the ticket does not fit into a code: {error}")))?;
-        // Dark on light whatever the terminal's colours are: cameras expect it.
+        // Dark on light with any terminal colours: cameras expect it.
         let drawn = code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build();
         let _ = write!(page, "\n{drawn}\n");
     }

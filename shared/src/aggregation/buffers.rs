@@ -1,9 +1,9 @@
-//! What becomes of the statistics that normalisation layers keep.
+//! The aggregation of the statistics that normalisation layers keep.
 
 use serde::{Deserialize, Serialize};
 
 /// The policy for buffers: tensors that follow the data and not a gradient, such as the running mean and variance of
-/// batch normalisation ([`models::ParameterKind::Buffer`]). Whatever it says, they never meet an optimiser.
+/// batch normalisation ([`models::ParameterKind::Buffer`]). In every case they never meet an optimiser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Buffers {

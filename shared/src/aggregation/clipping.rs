@@ -7,7 +7,7 @@
 //! D = sum of p_k D_k min(1, M / ||D_k||)
 //! ```
 //!
-//! Nobody moves the model further than the bound M, and yet no update is kept: each is clipped when it comes.
+//! No client moves the model further than the bound M, and no update is kept: each is clipped when it comes.
 
 use models::params::ParamSet;
 

@@ -36,7 +36,7 @@ pub(crate) struct Matching<'a> {
 pub(crate) type Step = (String, Vec<f32>);
 
 impl<'a> Matching<'a> {
-    /// Of so many clients, before the first layer.
+    /// Of this number of clients, before the first layer.
     pub(crate) fn new(chain: &'a Chain, clients: usize) -> Self {
         Self { chain, units: vec![vec![0]; clients] }
     }

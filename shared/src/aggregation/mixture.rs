@@ -1,4 +1,4 @@
-//! Mixing what clients have learned with what the server has, and with what was there before.
+//! Mixing the clients' model with the server's and with the previous one.
 
 use models::params::{Mismatch, ParamSet};
 
@@ -6,14 +6,14 @@ use models::params::{Mismatch, ParamSet};
 /// make of the global model omega, sigma what the server has trained of it on labelled samples of its own. The three sum to
 /// one.
 ///
-/// It is an axis like the others: whatever clients train for, if what they learn becomes one model, it can be mixed.
+/// It is an axis like the others: if an algorithm's clients learn one model, it can be mixed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixture {
     /// Of what clients have learned.
     pub alpha: f64,
     /// Of what the server has learned.
     pub beta: f64,
-    /// Of what was there before.
+    /// Of the previous model.
     pub gamma: f64,
 }
 
@@ -72,7 +72,7 @@ impl Mixture {
     }
 
     /// The mixture of a round for which the server has trained nothing: the others keep their proportion, and if they have no
-    /// share at all, what was there before stays.
+    /// share at all, the previous model stays.
     #[must_use]
     pub fn without_sigma(self) -> Self {
         let rest = self.alpha + self.gamma;

@@ -58,6 +58,6 @@ pub struct Aggregation {
     pub rule: Rule,
     /// How the server steps along it.
     pub server: ServerOptimizer,
-    /// What becomes of the statistics of normalisation layers.
+    /// The aggregation of the statistics of normalisation layers.
     pub buffers: Buffers,
 }

@@ -75,7 +75,7 @@ impl Rule {
         !matches!(self, Self::Mean {} | Self::ClippedMean { .. })
     }
 
-    /// Whether it counts all clients alike, whatever they have learned from: it withstands wrong updates.
+    /// Whether it counts all clients alike, regardless of their samples: it withstands wrong updates.
     #[must_use]
     pub fn counts_alike(&self) -> bool {
         self.needs_every_update() && *self != Self::Fedma {}

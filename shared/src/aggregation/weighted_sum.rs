@@ -10,7 +10,7 @@ use super::exact_sum::{CHUNK, EmptySum, ExactSum, MergeError, Scale};
 use super::weights::{MAX_LOSS, SMALL_LOSS, Weights, whole_loss};
 use crate::record::{Record, RecordError, ToRecord};
 
-/// What the updates of a round fold into, whatever their weights: mergeable, and free of their order.
+/// The sum of a round's updates with any weights: mergeable, and independent of their order.
 ///
 /// Weights by loss need every loss before any of them is known, and yet no update is kept: with two sums,
 ///
@@ -21,7 +21,7 @@ use crate::record::{Record, RecordError, ToRecord};
 ///
 /// where the `l_k` are whole numbers, so that both sums are exact. The resolution of a sum is shared out by the largest weight,
 /// and of small losses a sum with room for the largest would keep nothing: the second sum is in two parts, of small and of
-/// large losses, each of which is there once somebody has such a loss. As a rule that is one.
+/// large losses, each of which exists once a client has such a loss. As a rule that is one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightedSum {
     /// `sum weight_k psi_k`.

@@ -1,15 +1,15 @@
-//! What becomes of an update.
+//! Verdicts on updates.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of an update. Each arrival is exactly one of the three.
+/// The verdict on an update. Each arrival is exactly one of the three.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It is durable at the server and part of the round.
     Accepted,
     /// It is not believed: the peer's fault.
     Rejected(Rejection),
-    /// It is fine but of no use: nobody's fault.
+    /// It is correct but not needed: no party's fault.
     Discarded(Discard),
 }
 

@@ -54,7 +54,7 @@ impl Mix {
 }
 
 impl Gate {
-    /// A gate that gives both experts the same weight, whatever its inputs: what every gate begins as.
+    /// A gate that gives both experts the same weight for all inputs: the start of every gate.
     #[must_use]
     pub fn even(inputs: usize) -> Self {
         Self { parameters: vec![0.0; inputs + 1] }
@@ -152,12 +152,12 @@ impl Gate {
 }
 
 impl GateTraining {
-    /// Rows in a batch, of so many in all; at least 1.
+    /// Rows in a batch, of this number in all; at least 1.
     fn size(&self, rows: usize) -> usize {
         if self.batch == 0 { rows.max(1) } else { self.batch as usize }
     }
 
-    /// Steps that so many rows take.
+    /// Steps for this number of rows.
     pub(super) fn steps(&self, rows: usize) -> u64 {
         u64::from(self.epochs) * rows.div_ceil(self.size(rows)) as u64
     }

@@ -88,7 +88,7 @@ impl From<ArchitectureError> for PersonaliseError {
     }
 }
 
-/// The steps of a personalisation, told to whoever watches it.
+/// The steps of a personalisation, for progress reports.
 struct Steps<'a> {
     progress: Progress,
     monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,

@@ -26,7 +26,7 @@ pub struct Scores {
 }
 
 impl Tally {
-    /// Of no samples of so many classes.
+    /// Of no samples of this number of classes.
     #[must_use]
     pub fn new(classes: usize) -> Self {
         Self { classes: vec![(0, 0); classes] }
@@ -56,7 +56,7 @@ impl Tally {
         (samples > 0).then(|| right as f64 / samples as f64)
     }
 
-    /// The accuracy with classes as frequent as on a device that has so many labels of each.
+    /// The accuracy with classes as frequent as on a device with these numbers of labels.
     #[must_use]
     pub fn local(&self, histogram: &[usize]) -> Option<f64> {
         let (mut sum, mut labels) = (0.0, 0);

@@ -9,7 +9,7 @@ pub struct Personalisation {
     /// All are made from the same global model and tested; the device keeps and uses the first. Methods on FB's head share it,
     /// so that their comparison is paired, and cheap. Without any, the model that a client uses is tested as it is.
     pub methods: Vec<Method>,
-    /// Every so many rounds, from the model that the round begins with; 0: only after the last round.
+    /// Interval in rounds, from the model that the round begins with; 0: only after the last round.
     pub every: u32,
     /// The share of a device's samples that the local expert learns from; the rest is the gate's.
     pub expert_share: f64,

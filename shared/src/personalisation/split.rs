@@ -12,7 +12,7 @@ pub struct LocalSplit {
 }
 
 impl LocalSplit {
-    /// Divides so many samples at random. `share` of them, from 0 to 1 and rounded, is the expert's; of two samples or more
+    /// Divides this number of samples at random. `share` of them, from 0 to 1 and rounded, is the expert's; of two samples or more
     /// either gets one at least, and a single one is the expert's.
     ///
     /// `seed` is the client's in the run, the same in every round: a sample of the gate is never one of an expert.

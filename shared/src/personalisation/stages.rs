@@ -69,7 +69,7 @@ struct Experts {
 }
 
 impl Experts {
-    /// No step looks at what it has left, and so nobody at what the last one has.
+    /// Checks that all values are finite: the steps do not check what they have learned.
     fn check(&self, global: &ParamSet) -> Result<(), PersonaliseError> {
         let learned = [Some(global), self.whole.as_ref(), self.head.as_ref()];
         let tensor = learned.into_iter().flatten().find_map(ParamSet::first_non_finite);

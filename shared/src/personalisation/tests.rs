@@ -52,7 +52,7 @@ fn settings(methods: &[Method]) -> Personalisation {
     }
 }
 
-/// So many noisy images whose label is the brightest of the first three pixels, or always 1.
+/// Noisy images whose label is the brightest of the first three pixels, or always 1.
 fn data(samples: usize, one_class: bool) -> View {
     let mut rng = Seed::root(samples as u64).rng();
     let pixels: Vec<u8> = (0..4 * samples).map(|_| rng.next_u32() as u8).collect();

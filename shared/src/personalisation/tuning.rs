@@ -19,7 +19,7 @@ pub(super) struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// Steps that so many samples take.
+    /// Steps for this number of samples.
     pub(super) fn steps(&self, samples: usize) -> u64 {
         let size = self.size(samples).max(1);
         let batches = if self.drop_last { samples / size } else { samples.div_ceil(size) };

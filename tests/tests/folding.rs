@@ -24,7 +24,7 @@ fn client(n: u8) -> ClientId {
     ClientId::from_bytes([n; 16])
 }
 
-/// The model after one round of updates that come in groups of so many. One of them is not finite.
+/// The model after one round of updates that come in groups of `together`. One of them is not finite.
 fn model(algorithm: &str, together: usize) -> (ParamSet, Vec<Result<(), Rejection>>) {
     // 200 000 parameters: four of its updates are worth another thread.
     let more = ["data.clients=9", "model.name=mlp-2nn", "aggregation.weights=loss"];

@@ -29,7 +29,7 @@ impl DiskWatchdog {
         }
     }
 
-    /// Whether nothing is in hand, or it has advanced since the last call. Closing a round may wait for the server's `own`
+    /// Whether no step is in progress, or it has advanced since the last call. Closing a round may wait for the server's `own`
     /// training: steps done, and to do.
     pub(super) fn advanced(&mut self, own: Option<(u64, u64)>) -> bool {
         let (steps, _) = own.unwrap_or_default();
@@ -77,7 +77,7 @@ mod tests {
         let mut stalls = StallDetector::default();
         let at = |stalls: &mut StallDetector, seconds| stalls.check(Duration::from_secs_f64(seconds));
         assert_eq!(at(&mut stalls, 0.5), None);
-        assert_eq!(at(&mut stalls, 2.5), None, "late, as anybody may be");
+        assert_eq!(at(&mut stalls, 2.5), None, "late, as any thread may be");
         assert_eq!(at(&mut stalls, 22.5), Some(Duration::from_secs(20)));
         assert_eq!(at(&mut stalls, 22.6), None, "once");
     }

@@ -162,6 +162,27 @@ fn data_that_cannot_be_used_is_named() {
 }
 
 #[test]
+fn a_device_whose_classes_are_not_the_runs_leaves_at_once() {
+    let testbed = Testbed::new(1, &[]);
+    let folder = testbed.path("table");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("train.csv"), "width,height,label\n0.1,1.5,oak\n0.2,0.5,elm\n").unwrap();
+    let data = folder.display().to_string();
+    let config = format!(
+        "data.set = \"csv\"\ndata.path = {data:?}\ndata.clients = 1\ndata.shape = [2]\n\
+         data.class-names = [\"elm\", \"oak\"]\nmodel.name = \"linear\"\nevaluate.every = 0\nround.count.min = 1\n"
+    );
+    fs::write(testbed.path("run.toml"), config).unwrap();
+    let _server = testbed.serve();
+    let (address, state) = (testbed.address(), testbed.name("state"));
+    let join = ["join", &address, "--data", &data, "--state", &state, "--classes", "oak,elm", "--json"];
+    let failed = "\"blame\":\"owner\",\"event\":\"failed\"";
+    let unfit = "\"blame\":\"owner\",\"event\":\"unfit\"";
+    let why = "the device's classes are oak, elm, and the run's elm, oak: give --classes as the run has them";
+    assert_refused(&programs().edge_client, &join, 3, &[failed, unfit, why]);
+}
+
+#[test]
 fn a_configuration_that_makes_no_sense_is_explained() {
     let testbed = Testbed::new(4, &[]);
     let runs = testbed.name("runs");
@@ -440,8 +461,14 @@ fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
     let others: Vec<_> = (1..5).map(|index| testbed.join(index)).collect();
     assert_ended(
         &device.wait(),
-        5,
-        &["completed", "none of this device's rounds", "in 2 tried", "a file is in the way"],
+        3,
+        &[
+            "completed",
+            "\"blame\":\"machine\"",
+            "none of this device's rounds",
+            "in 2 tried",
+            "a file is in the way",
+        ],
     );
     for other in others {
         assert_ended(&other.wait(), 0, &["completed"]);

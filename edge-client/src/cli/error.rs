@@ -86,7 +86,9 @@ pub enum CliError {
     #[error("this device cannot take part in the run, {}: {}", .0.blame, .0.reason)]
     Unfit(Failure),
     /// The run is over, and no update of this device counted.
-    #[error("no update of this device counted in the run, of {rounds} rounds; the last one {last}")]
+    #[error(
+        "none of this device's rounds brought an update that counts, in {rounds} tried; the last one {last}"
+    )]
     NothingCounted {
         /// Rounds that failed or whose update was rejected.
         rounds: u32,

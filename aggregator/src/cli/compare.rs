@@ -346,7 +346,7 @@ fn conclude(
     let fruitless = seeds.filter(|(_, seed)| seed.fruitless());
     let fruitless = fruitless.map(|(line, seed)| format!("{}, seed {}", line.name, seed.seed)).collect();
     if arguments.json {
-        terminal::print(&format!("{json}\n"))?;
+        terminal::print_json(&json)?;
         return Ok(fruitless);
     }
     if !begun {

@@ -26,9 +26,9 @@ pub(super) struct DescribeArgs {
 
 pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
     let config = arguments.config.validated()?;
-    let train = Arc::new(data::load(&config, Split::Train).map_err(Failure::environment)?);
-    let tests = data::test_samples(&config).map_err(Failure::environment)?;
-    let shares = data::divide(&config, train.clone()).map_err(Failure::environment)?;
+    let train = Arc::new(data::load(&config, Split::Train)?);
+    let tests = data::test_samples(&config)?;
+    let shares = data::divide(&config, train.clone())?;
     let description = Description::of(&config, &train, tests.as_ref(), &shares);
     if let Some(path) = &arguments.html {
         let page = page(&description);
@@ -36,8 +36,7 @@ pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::file("write", path, error))?;
     }
     if arguments.json {
-        let json = serde_json::to_string(&description).map_err(Failure::internal)?;
-        return terminal::print(&format!("{json}\n"));
+        return terminal::print_json(&description);
     }
     terminal::print(&text(&description, terminal::columns()))
 }

@@ -56,14 +56,18 @@ pub(super) enum DevicesCommand {
 
 pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Failure> {
     let directory = lab.directory();
-    let database = Database::open_existing(&directory).map_err(Failure::environment)?;
+    let database = Database::open_existing(&directory)?;
     let database = database.ok_or_else(|| {
         Failure::Environment(format!(
             "no aggregator has worked with {} yet: give the --runs or --identity of `aggregator serve`",
             directory.display()
         ))
     })?;
-    let all = Device::all(&database).map_err(Failure::environment)?;
+    let all = Device::all(&database)?;
+    let approve = |device: &Device| Device::stand(&database, device.client, Standing::In);
+    let change = |devices: &[&Device], said, step: &dyn Fn(&Device) -> Result<bool, DatabaseError>| {
+        change(&database, devices, said, lab.json, step)
+    };
     match command {
         DevicesCommand::List => list(&all, lab.json),
         DevicesCommand::Approve { devices: _, waiting: true } => {
@@ -71,24 +75,16 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
             if waiting.is_empty() && !lab.json {
                 return terminal::print("no device waits\n");
             }
-            change(&database, &waiting, "may take part", lab.json, |device| {
-                Device::stand(&database, device.client, Standing::In)
-            })
+            change(&waiting, "may take part", &approve)
         }
-        DevicesCommand::Approve { devices, .. } => {
-            change(&database, &named(&all, &devices)?, "may take part", lab.json, |device| {
-                Device::stand(&database, device.client, Standing::In)
-            })
-        }
+        DevicesCommand::Approve { devices, .. } => change(&named(&all, &devices)?, "may take part", &approve),
         DevicesCommand::Revoke { devices } => {
-            let said = "may not take part any more";
-            change(&database, &named(&all, &devices)?, said, lab.json, |device| {
+            change(&named(&all, &devices)?, "may not take part any more", &|device| {
                 Device::stand(&database, device.client, Standing::Revoked)
             })
         }
         DevicesCommand::Remove { devices } => {
-            let said = "is forgotten, and needs a ticket to come again";
-            change(&database, &named(&all, &devices)?, said, lab.json, |device| {
+            change(&named(&all, &devices)?, "is forgotten, and needs a ticket to come again", &|device| {
                 Device::remove(&database, device.client)
             })
         }
@@ -98,24 +94,24 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
             }
             let said =
                 name.as_ref().map_or_else(|| "has no name".to_owned(), |name| format!("is called {name}"));
-            change(&database, &named(&all, &[device])?, &said, lab.json, |device| {
+            change(&named(&all, &[device])?, &said, &|device| {
                 Device::rename(&database, device.client, name.as_deref())
             })
         }
     }
 }
 
-/// Changes devices one by one, and says so of each; or what they are afterwards, as a JSON array.
+/// Changes devices one by one and says so of each, or prints what they are afterwards as a JSON array.
 fn change(
     database: &Database,
     devices: &[&Device],
     said: &str,
     json: bool,
-    change: impl Fn(&Device) -> Result<bool, DatabaseError>,
+    step: &dyn Fn(&Device) -> Result<bool, DatabaseError>,
 ) -> Result<(), Failure> {
     for device in devices {
         // Removed meanwhile by another process.
-        change(device).map_err(Failure::environment)?;
+        step(device)?;
         if !json {
             terminal::print(&format!("device {} {said}\n", called(device)))?;
         }
@@ -123,14 +119,14 @@ fn change(
     if !json {
         return Ok(());
     }
-    let all = Device::all(database).map_err(Failure::environment)?;
+    let all = Device::all(database)?;
     let now = |device: &&Device| {
         let known = all.iter().find(|known| known.client == device.client);
-        // Of a device that is forgotten, only who it was.
+        // A removed device has neither name nor standing.
         let (name, standing) = known.map_or((None, None), |known| (known.name.clone(), Some(known.standing)));
         json!({ "device": device.client, "name": name, "standing": standing })
     };
-    terminal::print(&format!("{}\n", json!(devices.iter().map(now).collect::<Vec<_>>())))
+    terminal::print_json(&devices.iter().map(now).collect::<Vec<_>>())
 }
 
 fn called(device: &Device) -> String {
@@ -176,7 +172,7 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
                 })
             })
             .collect();
-        return terminal::print(&format!("{}\n", json!(all)));
+        return terminal::print_json(&all);
     }
     if all.is_empty() {
         return terminal::print("no device was here yet; `aggregator ticket` prints what one joins with\n");

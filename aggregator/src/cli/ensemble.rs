@@ -60,7 +60,8 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
     let files = Arc::new(Disk);
     match command {
         EnsembleCommand::Show { ensemble, json } => {
-            terminal::print(&shown(&Bundle::open(files, ensemble)?, *json))
+            let bundle = Bundle::open(files, ensemble)?;
+            if *json { terminal::print_json(&object(&bundle)) } else { terminal::print(&table(&bundle)) }
         }
         EnsembleCommand::Extend { ensemble, with, out } => {
             let (bundle, other) =
@@ -84,22 +85,25 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
     }
 }
 
-fn shown(bundle: &Bundle, as_json: bool) -> String {
+fn object(bundle: &Bundle) -> serde_json::Value {
     let manifest = bundle.manifest();
-    let (architecture, fusion) = (&manifest.architecture.name, manifest.answering.fusion);
-    if as_json {
-        let json = json!({
-            "architecture": architecture, "fusion": fusion, "dimensions": bundle.dimensions(),
-            "classes": manifest.architecture.classes, "samples": manifest.samples(), "members": manifest.members,
-        });
-        return format!("{json}\n");
-    }
+    json!({
+        "architecture": manifest.architecture.name, "fusion": manifest.answering.fusion,
+        "dimensions": bundle.dimensions(), "classes": manifest.architecture.classes, "samples": manifest.samples(),
+        "members": manifest.members,
+    })
+}
+
+fn table(bundle: &Bundle) -> String {
+    let manifest = bundle.manifest();
     let mut text = format!(
-        "{architecture}: {} members, {} samples, {} classes, {} features, {fusion} fusion\n",
+        "{}: {} members, {} samples, {} classes, {} features, {} fusion\n",
+        manifest.architecture.name,
         manifest.members.len(),
         manifest.samples(),
         manifest.architecture.classes,
-        bundle.dimensions()
+        bundle.dimensions(),
+        manifest.answering.fusion
     );
     let _ = writeln!(text, "{:>8}  {:<32} {:>8}  run", "member", "client", "samples");
     for (number, member) in manifest.members.iter().enumerate() {

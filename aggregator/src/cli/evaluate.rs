@@ -1,61 +1,38 @@
 //! `aggregator evaluate`: a trained model, or an ensemble of them, on a data set.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
-
 use clap::Args;
 use models::{Backend, Evaluation};
 use serde_json::json;
 use shared::algorithm::Fusion;
-use shared::data::{Split, View};
+use shared::data::View;
+use std::fmt::Write as _;
 
 use super::exit::Failure;
-use super::load_model::{BATCH, FusionName, Usable, no_fusion};
-use super::{ConfigArgs, terminal};
+use super::load_model::{BATCH, ModelArgs, Usable};
+use super::terminal;
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
 
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
-    /// The model or the ensemble, as a run leaves it
-    #[arg(long, value_name = "FILE")]
-    model: PathBuf,
-    /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
-    ///
-    /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
-    data: Option<PathBuf>,
-    /// Test on the training split of the data instead
-    #[arg(long)]
-    train: bool,
-    /// How the members of an ensemble become one answer [default: as its run says]
-    #[arg(long, value_enum, value_name = "FUSION")]
-    fusion: Option<FusionName>,
+    #[command(flatten)]
+    given: ModelArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
-    let path = &arguments.model;
-    let usable = Usable::open(path)?;
-    let split = if arguments.train { Split::Train } else { Split::Test };
+    let given = &arguments.given;
+    let (usable, view, called) = given.open()?;
     let (architecture, params) = match &usable {
-        Usable::Model(..) if arguments.fusion.is_some() => return Err(no_fusion(path)),
         Usable::Model(architecture, params, _) => (architecture, params),
-        Usable::Ensemble(bundle) => {
-            let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
-            return ensemble(arguments, bundle, &view, &called);
-        }
+        Usable::Ensemble(bundle) => return ensemble(arguments, bundle, &view, &called),
     };
-    let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
     let tests = TestSet::new(view, usable.preparation(), BATCH);
     let evaluation = tests.evaluate(architecture, params, &Backend::cpu())?;
     if arguments.json {
-        let json = serde_json::to_string(&evaluation).map_err(Failure::internal)?;
-        terminal::print(&format!("{json}\n"))
+        terminal::print_json(&evaluation)
     } else {
         terminal::print(&format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation)))
     }
@@ -74,7 +51,7 @@ fn in_words(evaluation: &Evaluation) -> String {
 /// Every fusion and the members alone, since the members have to be run for one of them anyway.
 fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View, called: &str) -> Result<(), Failure> {
     let manifest = bundle.manifest();
-    let chosen = arguments.fusion.map_or(manifest.answering.fusion, Fusion::from);
+    let chosen = arguments.given.fusion.map_or(manifest.answering.fusion, Fusion::from);
     let preparation = &manifest.data.preparation;
     let question = Question { view, preparation, batch: BATCH, fusions: &Fusion::ALL };
     let (by, members) = bundle.evaluate(&question)?;
@@ -91,11 +68,10 @@ fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View, called: &str
             .map(|(member, evaluation)| json!({ "client": member.client, "samples": member.samples, "alone": evaluation }))
             .collect();
         let Evaluation { loss, accuracy, samples, correct } = evaluation;
-        let json = json!({
+        return terminal::print_json(&json!({
             "accuracy": accuracy, "loss": loss, "samples": samples, "correct": correct,
             "fusion": chosen, "fusions": fusions, "members": alone,
-        });
-        return terminal::print(&format!("{json}\n"));
+        }));
     }
     let mut text = format!(
         "{}, {} members, {chosen} fusion, on {called}: {}\n",

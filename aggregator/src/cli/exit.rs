@@ -7,14 +7,17 @@ use std::process::ExitCode;
 
 use models::ModelError;
 use shared::algorithm::{AggregateError, TrainError};
+use shared::data::DataError;
 
 use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
-use crate::data::EvaluateError;
+use crate::data::{EvaluateError, PlanError};
+use crate::database::DatabaseError;
 use crate::ensemble::EnsembleError;
 use crate::events::printable_reasons;
 use crate::run::RunError;
 use crate::start::StartError;
+use crate::transport::identity::IdentityError;
 
 /// Why a command failed, and whose fault it is.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +137,19 @@ impl From<ModelError> for Failure {
         Self::of_model(&error, causes(&error))
     }
 }
+
+/// Errors that something on this machine causes.
+macro_rules! of_this_machine {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::environment(error)
+            }
+        })+
+    };
+}
+
+of_this_machine!(DataError, DatabaseError, IdentityError, PlanError);
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {

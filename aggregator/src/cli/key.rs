@@ -34,18 +34,18 @@ pub(super) fn key(lab: &LabArgs, command: &KeyCommand) -> Result<(), Failure> {
     let directory = lab.directory();
     let (identity, said) = match command {
         KeyCommand::Show => {
-            let identity = ServerIdentity::load(&directory).map_err(Failure::environment)?;
+            let identity = ServerIdentity::load(&directory)?;
             let absent = || Failure::environment(IdentityError::Absent { path: directory.clone() });
             (identity.ok_or_else(absent)?, None)
         }
         KeyCommand::Rotate { overlap, force } => {
             let identity = ServerIdentity::rotate(&directory, *overlap, *force, SystemTime::now());
             let said = format!("devices may ask for the former key for {}", seconds(overlap.as_secs_f64()));
-            (identity.map_err(Failure::environment)?, Some(said))
+            (identity?, Some(said))
         }
     };
     if lab.json {
-        return terminal::print(&format!("{}\n", json!({ "key": identity.key() })));
+        return terminal::print_json(&json!({ "key": identity.key() }));
     }
     terminal::print(&format!("{}\n", identity.key()))?;
     if let Some(said) = said {

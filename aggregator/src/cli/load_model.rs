@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Args;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
@@ -22,6 +23,43 @@ use crate::storage::Disk;
 /// Samples that are looked at together.
 pub(super) const BATCH: usize = 500;
 
+/// Which model, and on which samples.
+#[derive(Debug, Args)]
+pub(super) struct ModelArgs {
+    /// The model or the ensemble, as a run leaves it
+    #[arg(long, value_name = "FILE")]
+    pub(super) model: PathBuf,
+    /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
+    ///
+    /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
+    data: Option<PathBuf>,
+    /// Use the training split of the data instead
+    #[arg(long)]
+    train: bool,
+    /// How the members of an ensemble become one answer [default: as its run says]
+    #[arg(long, value_enum, value_name = "FUSION")]
+    pub(super) fusion: Option<FusionName>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+impl ModelArgs {
+    /// The model, its samples and what they are called.
+    pub(super) fn open(&self) -> Result<(Usable, View, String), Failure> {
+        let usable = Usable::open(&self.model)?;
+        if matches!(usable, Usable::Model(..)) && self.fusion.is_some() {
+            return Err(Failure::Usage(format!(
+                "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
+                self.model.display()
+            )));
+        }
+        let split = if self.train { Split::Train } else { Split::Test };
+        let (view, called) = usable.load(&self.model, self.data.as_ref(), &self.config, split)?;
+        Ok((usable, view, called))
+    }
+}
+
 /// A file that answers.
 pub(super) enum Usable {
     /// One model, and what its samples are if it says so.
@@ -32,7 +70,7 @@ pub(super) enum Usable {
 
 impl Usable {
     /// Opens the file as what it is.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    fn open(path: &Path) -> Result<Self, Failure> {
         let open = || File::open(path).map_err(|error| Failure::file("open", path, error));
         // Header alone; errors in it are reported when the rest is read.
         let limits =
@@ -68,7 +106,7 @@ impl Usable {
     }
 
     /// The samples in `directory`, or those of a configuration, and what they are called. `path` is this file's.
-    pub(super) fn load(
+    fn load(
         &self,
         path: &Path,
         directory: Option<&PathBuf>,
@@ -130,14 +168,6 @@ impl ConfigArgs {
         };
         Self { config, overrides: self.overrides.clone() }
     }
-}
-
-/// That a model alone was to be fused.
-pub(super) fn no_fusion(path: &Path) -> Failure {
-    Failure::Usage(format!(
-        "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
-        path.display()
-    ))
 }
 
 /// A fusion on the command line.

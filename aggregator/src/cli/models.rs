@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::exit::Failure;
 use super::terminal;
 use crate::config::{layer_kinds, layers_of, nearest_name};
+use crate::report::units;
 
 #[derive(Debug, Args)]
 pub(super) struct ModelsArgs {
@@ -58,8 +59,7 @@ pub(super) fn models(arguments: &ModelsArgs) -> Result<(), Failure> {
     let rows = BUILT_INS.iter().map(row).collect::<Result<Vec<_>, _>>();
     let rows = rows.map_err(Failure::internal)?;
     if arguments.json {
-        let json = serde_json::to_string(&rows).map_err(Failure::internal)?;
-        return terminal::print(&format!("{json}\n"));
+        return terminal::print_json(&rows);
     }
     terminal::print(&table(&rows))
 }
@@ -131,15 +131,7 @@ fn table(rows: &[Row]) -> String {
 
 /// `1 663 370`: digits by threes.
 fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    units::grouped(usize::try_from(count).unwrap_or(usize::MAX)).replace(',', " ")
 }
 
 /// A model's layers as the beginning of a configuration.

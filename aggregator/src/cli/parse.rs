@@ -25,6 +25,11 @@ pub(super) fn address(given: &str) -> Result<SocketAddr, &'static str> {
     given.parse().map_err(|_| "it is not an IP address and a port, such as 0.0.0.0:4433 or [::1]:4433")
 }
 
+/// Any whole number.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    whole(0..=u32::MAX.into())(text)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;

@@ -1,47 +1,28 @@
 //! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample of a data set.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
-
 use clap::Args;
 use models::{Backend, Batch, Network};
 use serde_json::json;
 use shared::algorithm::Fusion;
-use shared::data::{Split, View};
+use shared::data::View;
+use std::fmt::Write as _;
 
 use super::exit::Failure;
-use super::load_model::{BATCH, FusionName, Usable, no_fusion};
+use super::load_model::{BATCH, ModelArgs, Usable};
 use super::parse::whole;
-use super::{ConfigArgs, terminal};
+use super::terminal;
 use crate::ensemble::Question;
 
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
-    /// The model or the ensemble, as a run leaves it
-    #[arg(long, value_name = "FILE")]
-    model: PathBuf,
-    /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
-    ///
-    /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
-    data: Option<PathBuf>,
-    /// Predict the training split of the data instead
-    #[arg(long)]
-    train: bool,
-    /// How the members of an ensemble become one answer [default: as its run says]
-    #[arg(long, value_enum, value_name = "FUSION")]
-    fusion: Option<FusionName>,
+    #[command(flatten)]
+    given: ModelArgs,
     /// Predict this many samples, from the first [default: all, of which a table shows 20]
-    #[arg(
-        long, value_name = "N",
-        value_parser = whole::<u32>(1..=u32::MAX.into()), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=u32::MAX.into()), allow_negative_numbers = true)]
     limit: Option<u32>,
     /// Print one JSON object per sample, and the accuracy as the last one
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 /// Rows of the table if no limit is given.
@@ -55,26 +36,23 @@ struct Row {
 }
 
 pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
-    let path = &arguments.model;
-    let usable = Usable::open(path)?;
-    let split = if arguments.train { Split::Train } else { Split::Test };
-    let (view, called) = usable.load(path, arguments.data.as_ref(), &arguments.config, split)?;
+    let given = &arguments.given;
+    let (usable, view, called) = given.open()?;
     let limit = arguments.limit.map_or(view.len(), |limit| view.len().min(limit as usize));
     let view = view.part(&(0..limit as u32).collect::<Vec<_>>());
     let rows = match &usable {
-        Usable::Model(..) if arguments.fusion.is_some() => return Err(no_fusion(path)),
         Usable::Model(architecture, params, _) => {
             if architecture.predictions().is_ok_and(|each| each != 1) {
                 return Err(Failure::Usage(format!(
                     "{} predicts at every position of a text; `edge-client predict` shows that",
-                    path.display()
+                    given.model.display()
                 )));
             }
             let mut network = Network::new(architecture, params, &Backend::cpu())?;
             one(&mut network, &usable, &view)?
         }
         Usable::Ensemble(bundle) => {
-            let fusion = arguments.fusion.map_or(bundle.manifest().answering.fusion, Fusion::from);
+            let fusion = given.fusion.map_or(bundle.manifest().answering.fusion, Fusion::from);
             let preparation = usable.preparation();
             let question =
                 Question { view: &view, preparation: &preparation, batch: BATCH, fusions: &[fusion] };

@@ -10,7 +10,7 @@ use clap::Args;
 use super::device::backend;
 use super::exit::Failure;
 use super::history::{History, Sinks};
-use super::parse::{address, whole};
+use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
 use super::{RunArgs, terminal};
 use crate::attack::Attackers;
@@ -51,10 +51,7 @@ pub(super) struct ServeArgs {
     #[arg(long, alias = "admit", value_enum, default_value_t)]
     enrolment: Policy,
     /// After the run, seconds to wait for known devices that are away, to tell them that it is over
-    #[arg(
-        long, alias = "linger", value_name = "SECONDS", default_value_t = 30,
-        value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
-    )]
+    #[arg(long, alias = "linger", value_name = "SECONDS", default_value_t = 30, value_parser = count, allow_negative_numbers = true)]
     drain_timeout: u32,
     /// End at once if a run of this very configuration is complete, instead of beginning another: for services, which are
     /// started whenever the machine is
@@ -78,8 +75,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     let backend = backend(given.device)?;
     let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
-    let database = Database::open(&directory).map_err(Failure::environment)?;
-    let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
+    let database = Database::open(&directory)?;
+    let identity = ServerIdentity::load_or_create(&directory)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
     let bind = |config: &Config| {
@@ -90,9 +87,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let files = Patient::default();
     let shortage = files.shortage.clone();
     let (started, listener) = given.start(config, Arc::new(files), bind)?;
-    ListenAddress::note(&database, listener.address()).map_err(Failure::environment)?;
-    if *enrolment == Policy::Ticket && Device::all(&database).map_err(Failure::environment)?.is_empty() {
-        let good = IssuedTicket::good(&database, SystemTime::now()).map_err(Failure::environment)?;
+    ListenAddress::note(&database, listener.address())?;
+    if *enrolment == Policy::Ticket && Device::all(&database)?.is_empty() {
+        let good = IssuedTicket::good(&database, SystemTime::now())?;
         terminal::tell(no_devices(&good));
     }
     let (mut run, resume, _lock) = started.into_parts();

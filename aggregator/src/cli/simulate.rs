@@ -33,7 +33,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let SimulateArgs { run: given, transport, threads } = arguments;
     let backend = backend(given.device)?;
     let (started, ()) = given.start(given.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
-    let shares = crate::data::shares(started.run.config()).map_err(Failure::environment)?;
+    let shares = crate::data::shares(started.run.config())?;
     let threads = threads.map_or_else(cores, usize::from);
     if let Some(attackers) = &started.run.config().attackers {
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());

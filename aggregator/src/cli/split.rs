@@ -27,8 +27,8 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
             arguments.out.display()
         )));
     }
-    let shares = data::shares(&config).map_err(Failure::environment)?;
-    let tests = data::test_samples(&config).map_err(Failure::environment)?;
+    let shares = data::shares(&config)?;
+    let tests = data::test_samples(&config)?;
     if tests.is_none() {
         terminal::tell("no test samples are there, and the run asks for none");
     }
@@ -37,7 +37,7 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         std::fs::create_dir_all(&directory).map_err(|error| Failure::file("create", &directory, error))?;
         // Grey images in the format that every tool of their field reads, all others in the one that holds anything.
         let write = if idx::fits(dataset) { idx::write_split } else { safetensors::write_split };
-        write(&directory, split, dataset).map_err(Failure::environment)?;
+        write(&directory, split, dataset)?;
         terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
     };
     for (index, share) in shares.iter().enumerate() {
@@ -46,11 +46,7 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
             terminal::print(&format!("client {index} has no samples: no directory\n"))?;
             continue;
         }
-        write(
-            format!("client-{index:03}"),
-            Split::Train,
-            &share.to_dataset().map_err(Failure::environment)?,
-        )?;
+        write(format!("client-{index:03}"), Split::Train, &share.to_dataset()?)?;
     }
     tests.map_or(Ok(()), |tests| write("test".to_owned(), Split::Test, &tests))
 }

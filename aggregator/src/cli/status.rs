@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::exit::Failure;
-use super::parse::whole;
+use super::parse::count;
 use super::terminal;
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
@@ -30,16 +30,10 @@ pub(super) struct StatusArgs {
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
     /// Closed rounds to show, the newest
-    #[arg(
-        long, value_name = "N", default_value_t = 3,
-        value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = count, allow_negative_numbers = true)]
     rounds: u32,
     /// Events to show, the newest
-    #[arg(
-        long, value_name = "N", default_value_t = 5,
-        value_parser = whole::<u32>(0..=u32::MAX.into()), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     events: u32,
     /// Print one JSON object per run
     #[arg(long)]
@@ -70,8 +64,8 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
             directory.join(FILE).display()
         ))
     };
-    let database = Database::open_existing(&directory).map_err(Failure::environment)?.ok_or_else(nothing)?;
-    let runs = database.runs().map_err(Failure::environment)?;
+    let database = Database::open_existing(&directory)?.ok_or_else(nothing)?;
+    let runs = database.runs()?;
     let served = |run: &StoredRun| RunLock::in_place(&RunDirectory::new(&run.directory));
     let runs: Vec<(bool, StoredRun)> = runs.into_iter().map(|run| (served(&run), run)).collect();
     let chosen =
@@ -80,25 +74,23 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let mut idle = Vec::new();
     for (serving, run) in chosen {
         // One of them may be open.
-        let newest =
-            database.rounds(&run.run, arguments.rounds.saturating_add(1)).map_err(Failure::environment)?;
+        let newest = database.rounds(&run.run, arguments.rounds.saturating_add(1))?;
         let arrivals = match newest.last() {
-            Some(last) => database.arrivals(&run.run, last.round).map_err(Failure::environment)?,
+            Some(last) => database.arrivals(&run.run, last.round)?,
             None => Vec::new(),
         };
-        let left_out = database.left_out(&run.run).map_err(Failure::environment)?;
+        let left_out = database.left_out(&run.run)?;
         let newest = only_closed(newest, arguments.rounds as usize);
-        let events = database.events(&run.run, arguments.events).map_err(Failure::environment)?;
+        let events = database.events(&run.run, arguments.events)?;
         if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
             idle.push(name(&run));
         }
         let shown = Shown { run, serving, newest, arrivals, left_out, events };
-        let text = if arguments.json {
-            serde_json::to_string(&shown).expect("numbers and names are JSON") + "\n"
+        if arguments.json {
+            terminal::print_json(&shown)?;
         } else {
-            text(&shown, now)
-        };
-        terminal::print(&text)?;
+            terminal::print(&text(&shown, now))?;
+        }
     }
     if idle.is_empty() {
         return Ok(());

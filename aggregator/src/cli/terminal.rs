@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use serde::Serialize;
 use tokio::sync::watch;
 
 use super::exit::{AT_ONCE, Failure};
@@ -30,6 +31,11 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
         _ => Ok(()),
     }
+}
+
+/// Writes a value to standard output as one line of JSON.
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    print(&(serde_json::to_string(value).map_err(Failure::internal)? + "\n"))
 }
 
 /// Turns true at the first Ctrl-C (or SIGTERM); the second one ends the process at once.

@@ -64,18 +64,16 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let directory = arguments.lab.directory();
     let now = SystemTime::now();
     if arguments.list || arguments.withdraw.is_some() {
-        let database = Database::open_existing(&directory).map_err(Failure::environment)?;
+        let database = Database::open_existing(&directory)?;
         return match arguments.withdraw {
             None => {
                 let good = database.map(|database| IssuedTicket::good(&database, now)).transpose();
-                list(&good.map_err(Failure::environment)?.unwrap_or_default(), now, arguments.lab.json)
+                list(&good?.unwrap_or_default(), now, arguments.lab.json)
             }
             Some(number) => {
                 let there = database.map(|database| IssuedTicket::withdraw(&database, number)).transpose();
-                match there.map_err(Failure::environment)? {
-                    Some(true) if arguments.lab.json => {
-                        terminal::print(&format!("{}\n", json!({ "withdrawn": number })))
-                    }
+                match there? {
+                    Some(true) if arguments.lab.json => terminal::print_json(&json!({ "withdrawn": number })),
                     Some(true) => terminal::print(&format!("ticket {number} admits no device any more\n")),
                     _ => Err(Failure::Usage(format!(
                         "there is no ticket {number}: --list shows those that are good"
@@ -84,11 +82,11 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
             }
         };
     }
-    let known = ServerIdentity::load(&directory).map_err(Failure::environment)?.is_some();
-    let identity = ServerIdentity::load_or_create(&directory).map_err(Failure::environment)?;
-    let database = Database::open(&directory).map_err(Failure::environment)?;
+    let known = ServerIdentity::load(&directory)?.is_some();
+    let identity = ServerIdentity::load_or_create(&directory)?;
+    let database = Database::open(&directory)?;
     let addresses = if arguments.addresses.is_empty() {
-        own_addresses(ListenAddress::last(&database).map_err(Failure::environment)?)?
+        own_addresses(ListenAddress::last(&database)?)?
     } else {
         arguments.addresses.clone()
     };
@@ -99,9 +97,8 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::environment(format!("no random numbers: {error}")))?;
     let secret = TicketSecret::from_bytes(bytes);
-    let newest = IssuedTicket::newest(&database).map_err(Failure::environment)?;
-    let issued = IssuedTicket::make(&database, secret, arguments.uses, arguments.expires, now)
-        .map_err(Failure::environment)?;
+    let newest = IssuedTicket::newest(&database)?;
+    let issued = IssuedTicket::make(&database, secret, arguments.uses, arguments.expires, now)?;
     print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)?;
     if !known {
         terminal::tell(&newly_made(&directory, Path::new(PACKAGED)));
@@ -150,11 +147,10 @@ fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Resu
     if arguments.lab.json {
         let server: PublicKey = ticket.server;
         let (number, uses, expires) = (issued.number, issued.uses, issued.expires);
-        let object = json!({
+        return terminal::print_json(&json!({
             "ticket": text, "number": number, "uses": uses, "expires": expires, "server": server,
             "addresses": ticket.addresses,
-        });
-        return terminal::print(&format!("{object}\n"));
+        }));
     }
     let mut page = format!("{text}\n");
     if arguments.qr || std::io::stdout().is_terminal() {
@@ -179,7 +175,7 @@ fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Resu
 
 fn list(good: &[IssuedTicket], now: SystemTime, json: bool) -> Result<(), Failure> {
     if json {
-        return terminal::print(&format!("{}\n", json!(good)));
+        return terminal::print_json(&json!(good));
     }
     let mut page = String::new();
     for ticket in good {

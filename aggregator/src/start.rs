@@ -1,4 +1,4 @@
-//! Which directory a run gets, and whether it begins or continues.
+//! Starting a run: its directory, and whether it begins or continues.
 //!
 //! Nothing is ever overwritten. `runs/NAME` is continued if it holds an unfinished run of the very same
 //! configuration; otherwise the run begins in `runs/NAME`, `runs/NAME-2`, `runs/NAME-3`, whichever is free. A directory
@@ -117,7 +117,7 @@ pub fn completed(files: &dyn FileLayer, config: &Config, runs: &Path) -> Result<
     for number in 1.. {
         let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
         match occupant(files, &directory, config)? {
-            Occupant::Nobody => break,
+            Occupant::Vacant => break,
             Occupant::Same => return Ok(None),
             Occupant::Complete => complete = Some(directory.root().to_owned()),
             Occupant::Other(_) => {}
@@ -159,7 +159,7 @@ fn claim(
     };
     match look()? {
         Err(why) => return Ok(Claim::Passed(why)),
-        Ok(Occupant::Nobody) => ready()?,
+        Ok(Occupant::Vacant) => ready()?,
         Ok(_) => {}
     }
     let state = directory.state();
@@ -171,14 +171,14 @@ fn claim(
     };
     ready()?;
     Ok(match occupant {
-        Occupant::Nobody => Claim::Begin(lock),
+        Occupant::Vacant => Claim::Begin(lock),
         _ => Claim::Continue(lock),
     })
 }
 
 enum Occupant {
     /// The directory is free, or holds the beginning of a run that never came to be.
-    Nobody,
+    Vacant,
     /// An unfinished run of the same configuration.
     Same,
     /// A complete one.
@@ -193,7 +193,7 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     };
     if !there(&directory.identity())? {
         let foreign = || Occupant::Other("holds something else".to_owned());
-        return Ok(if is_free(files, directory)? { Occupant::Nobody } else { foreign() });
+        return Ok(if is_free(files, directory)? { Occupant::Vacant } else { foreign() });
     }
     let Ok(stored) = Raw::layered(Some(&directory.config()), &[]) else {
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));

@@ -1,4 +1,4 @@
-//! Where devices reach this machine: what a ticket says.
+//! Addresses of this machine, for tickets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 

@@ -9,7 +9,7 @@ use shared::data::Split;
 use super::exit::Failure;
 use super::{ConfigArgs, terminal};
 use crate::data;
-use crate::report::description::{Description, page, text};
+use crate::report::data_summary::{Description, page, text};
 use crate::storage::{Disk, write_durably};
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `aggregator ensemble`: what is in one, one out of two, and one without some.
+//! `aggregator ensemble`: shows, extends and reduces ensembles.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! How the process ends.
+//! Failures of a command, and their exit codes.
 
 use std::fmt::Display;
 use std::io;

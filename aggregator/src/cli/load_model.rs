@@ -1,4 +1,4 @@
-//! What `evaluate` and `predict` are given: a model or an ensemble, and samples for it.
+//! Loading a model or an ensemble and its samples, for `evaluate` and `predict`.
 
 use std::fs::File;
 use std::io::BufReader;

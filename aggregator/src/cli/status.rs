@@ -1,4 +1,4 @@
-//! `aggregator status`: what runs wait for, and what happened in them.
+//! `aggregator status`: the state of runs and their latest events.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

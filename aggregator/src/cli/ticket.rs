@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_makes_a_server_by_the_way_is_told_where() {
+    fn a_ticket_that_makes_a_server_says_where() {
         let folder = tempfile::tempdir().unwrap();
         let (here, packaged) = (folder.path().join("here/identity"), folder.path().join("packaged"));
         let said = newly_made(&here, &packaged);

@@ -6,7 +6,7 @@
 //! | [`jsonl`] | rounds | `rounds.jsonl` and back |
 //! | [`html`] | a [`Report`] | a page that needs no network and no script |
 //! | [`console`] | one round, or all of them | lines for people |
-//! | [`description`] | the clients' labels | figures, a picture for terminals, and a page |
+//! | [`data_summary`] | the clients' labels | figures, a picture for terminals, and a page |
 //! | [`summary`] | rounds | the figures that both show |
 //!
 //! Nothing here touches a file or a terminal: values go in, text comes out.
@@ -14,7 +14,7 @@
 pub(crate) mod chart;
 pub(crate) mod clock;
 pub mod console;
-pub mod description;
+pub mod data_summary;
 pub mod html;
 mod plots;
 pub mod summary;

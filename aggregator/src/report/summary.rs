@@ -43,7 +43,7 @@ pub struct Arrivals {
     pub accepted: usize,
     /// Updates refused.
     pub rejected: usize,
-    /// Updates of no use.
+    /// Updates that were not needed.
     pub discarded: usize,
     /// Clients that could not train.
     pub failed: usize,
@@ -68,7 +68,7 @@ impl Arrivals {
         })
     }
 
-    /// What went other than well, with its name; nothing that did not happen.
+    /// Counts of everything but accepted updates, with their names; zeros are left out.
     #[must_use]
     pub fn troubles(&self) -> Vec<(usize, &'static str)> {
         let all = [

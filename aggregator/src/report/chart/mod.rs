@@ -6,10 +6,10 @@ mod frame;
 mod heatmap;
 mod lines;
 mod scale;
-mod strips;
+mod strip_plot;
 
 pub(super) use bars::{Bars, Stack};
 pub(crate) use frame::Axis;
 pub(super) use heatmap::{DRAWN, heatmap};
 pub(crate) use lines::{Floor, Line, Lines};
-pub(crate) use strips::{Strip, Strips, quartiles};
+pub(crate) use strip_plot::{Strip, Strips, quartiles};

@@ -1,4 +1,4 @@
-//! What every client found of the model on samples of its own: a mean hides who loses.
+//! The card on the clients' own tests: results of the model per client, since a mean hides who loses.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How learning from predictions goes: what passes the gate, and whether the model still tells classes apart.
+//! The card on pseudo-labels: how many samples pass the gate, and whether the model still tells classes apart.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,4 @@
-//! All rounds in numbers.
+//! The table of all rounds.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,11 @@
-//! The description for a terminal.
+//! The data summary for a terminal.
 
 use std::fmt::Write as _;
 
 use super::{Description, Range};
 use crate::report::units::{counted, grouped};
 
-/// Clients that are drawn; a screen has an end.
+/// The most clients that are drawn.
 const DRAWN: usize = 40;
 /// Characters of the bar of sizes.
 const BAR: usize = 16;

@@ -1,4 +1,4 @@
-//! Who has what, before anyone trains: the data and its partition in figures, as a picture and as JSON.
+//! Data summary: a data set and its partition in figures, as a picture and as JSON, before any training.
 
 mod page;
 mod text;
@@ -37,7 +37,7 @@ pub struct Description {
     pub slices: u32,
     /// Every client's number of samples of each class, in the order of the clients.
     pub clients: Vec<Vec<usize>>,
-    /// What was left out when samples were read, in words; empty if nothing was.
+    /// Samples that were skipped when the data were read, in words; empty if there were none.
     pub left_out: Vec<String>,
     /// The clients in figures.
     pub figures: Figures,

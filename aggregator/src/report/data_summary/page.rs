@@ -1,4 +1,4 @@
-//! The description as a page.
+//! The data summary as a page.
 
 use std::fmt::Write as _;
 

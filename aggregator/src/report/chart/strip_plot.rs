@@ -1,4 +1,4 @@
-//! How values are distributed: one strip for each set of them, a dot for each value, its quartiles below.
+//! Strip plots: a strip per set of values, a dot per value, and the quartiles below the dots.
 
 use maud::{Markup, html};
 

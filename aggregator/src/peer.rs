@@ -36,8 +36,8 @@ pub enum FromPeer {
         /// free for the next one when this is dropped.
         place: Option<OwnedSemaphorePermit>,
     },
-    /// It speaks a version that has no word for what the run asks of a device before it trains, and so was not asked.
-    Unconditional {
+    /// It speaks a version of the protocol that cannot be asked for `[eligibility]`.
+    NoEligibility {
         /// Which.
         peer: PeerId,
         /// The version.
@@ -71,33 +71,33 @@ pub enum FromPeer {
         /// What the system says.
         error: std::io::Error,
     },
-    /// A peer may not take part.
+    /// A device may not take part.
     Refused {
         /// Its connection, which closes.
         peer: PeerId,
-        /// Who it says it is.
+        /// Its client.
         client: ClientId,
-        /// Why, as it was told.
+        /// Why.
         refusal: Refusal,
     },
-    /// Whether a device may take part cannot be seen, which is this machine's fault: it is to come again.
-    Unknowable {
+    /// A device cannot be looked up, which is this machine's fault: it is to connect again later.
+    LookupFailed {
         /// What the database says.
         error: DatabaseError,
     },
-    /// A device may not take part any more, connected or not. It may be unknown here.
+    /// A device may not take part any more. It need be neither connected nor known.
     Revoked {
         /// Who.
         client: ClientId,
     },
-    /// A peer was sent away because all slots are taken; reported once.
-    TurnedAway {
+    /// A connection was refused because all places are taken. Sent once.
+    Full {
         /// How many there are.
         places: usize,
     },
     /// A handshake found no version of the protocol that both sides speak.
-    Foreign {
-        /// The address of the peer that speaks another one.
+    ForeignProtocol {
+        /// Where the peer is.
         address: IpAddr,
     },
     /// The connection has ended.
@@ -106,8 +106,8 @@ pub enum FromPeer {
         peer: PeerId,
         /// Why, for the operator.
         reason: String,
-        /// Whether they parted in good order: the peer has received all that it was told up to [`ToPeer::Disconnect`], or has
-        /// hung up by itself. One whose network or process has failed does neither.
+        /// Whether it ended in good order: the peer has received everything up to [`ToPeer::Disconnect`], or has hung up itself.
+        /// A peer that lost its network or died does neither.
         parted: bool,
     },
 }

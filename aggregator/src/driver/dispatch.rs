@@ -52,20 +52,20 @@ impl Driver<'_> {
             FromPeer::Refused { peer: _, client, refusal } => {
                 self.events.tell(&Notice::NotAdmitted { client, refusal: &refusal });
             }
-            FromPeer::Unknowable { error } => {
+            FromPeer::LookupFailed { error } => {
                 self.events.tell(&Notice::LookupFailed { error: &error.to_string() });
             }
             FromPeer::Revoked { client } => return Some(Event::Revoked { client }),
-            FromPeer::TurnedAway { places } => {
+            FromPeer::Full { places } => {
                 self.events.tell(&Notice::Full { connections: places });
             }
-            FromPeer::Unconditional { peer, protocol } => {
+            FromPeer::NoEligibility { peer, protocol } => {
                 if let Some(&Known { client, told: true, .. }) = self.known.get(&peer) {
                     let protocol = &String::from_utf8_lossy(protocol.name());
                     self.events.tell(&Notice::NoEligibility { client, protocol });
                 }
             }
-            FromPeer::Foreign { address } => {
+            FromPeer::ForeignProtocol { address } => {
                 self.events.tell(&Notice::ForeignProtocol { address });
             }
             FromPeer::Disconnected { peer, reason, parted: _ } => {

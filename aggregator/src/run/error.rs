@@ -61,7 +61,7 @@ pub enum RunError {
     ModelFile(#[from] ModelFileError),
     /// The server's own training failed.
     #[error("the server's own training failed: {0}")]
-    Supervised(TrainError),
+    Supervised(#[source] TrainError),
     /// The system gives no threads for it.
     #[error("cannot start another thread: {0}; close other programs, or raise the limit of threads")]
     Threads(String),

@@ -246,7 +246,7 @@ impl Peer {
             Err(Denied::Refused(refusal)) => Ok(Err(refusal)),
             Err(Denied::Trouble(error)) => {
                 // The details are for the operator, not for the device.
-                self.tell(FromPeer::Unknowable { error })?;
+                self.tell(FromPeer::LookupFailed { error })?;
                 Err(PeerError::Lookup)
             }
         }

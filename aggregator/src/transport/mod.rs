@@ -207,7 +207,7 @@ impl Listener {
                 incoming.refuse();
                 // Reported once: a refused connection must cost no more than the refusal.
                 if !std::mem::replace(&mut is_full_reported, true) {
-                    let _ = driver.send(FromPeer::TurnedAway { places: most });
+                    let _ = driver.send(FromPeer::Full { places: most });
                 }
                 continue;
             };
@@ -252,7 +252,7 @@ async fn serve(
         Some(Err(error)) => {
             debug!("a handshake failed: {error}");
             if is_foreign(&error) {
-                let _ = driver.send(FromPeer::Foreign { address });
+                let _ = driver.send(FromPeer::ForeignProtocol { address });
             }
         }
         None => debug!("a handshake took too long"),

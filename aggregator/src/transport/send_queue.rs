@@ -55,7 +55,7 @@ impl Peer {
                                     .try_send(frame::encode(&message, 0))
                                     .map_err(|_| PeerError::NotReading)?;
                             }
-                            None if asks => self.tell(FromPeer::Unconditional { peer: self.id, protocol })?,
+                            None if asks => self.tell(FromPeer::NoEligibility { peer: self.id, protocol })?,
                             None => {}
                         }
                     }

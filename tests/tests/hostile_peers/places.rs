@@ -188,7 +188,7 @@ async fn why_a_device_cannot_be_looked_up_is_told_here_and_not_to_the_device() {
     database.write("break", |transaction| transaction.execute_batch("DROP TABLE devices")).unwrap();
     let mut listening = Listening::start(Register::Lab { database, policy: Policy::Anyone });
     let peer = listening.comes(7).await;
-    let why = |event: &FromPeer| matches!(event, FromPeer::Unknowable { error } if error.to_string().contains("no such table"));
+    let why = |event: &FromPeer| matches!(event, FromPeer::LookupFailed { error } if error.to_string().contains("no such table"));
     listening.hears(why).await;
     assert_eq!(peer.reason().await, "the aggregator cannot look the device up; try again");
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use maud::html;
 
-use super::Description;
-use crate::report::html::{document, histograms};
+use super::{Description, Range};
+use crate::report::html::{document, figure, histograms};
 use crate::report::units::{counted, grouped};
 
 /// A page that needs no network and no script: figures, and the labels of every client as a heat map and a table.
@@ -14,8 +14,8 @@ pub fn page(description: &Description) -> String {
     let figures = &description.figures;
     let clients: Vec<(String, Vec<usize>)> =
         (0..).zip(&description.clients).map(|(k, counts)| (format!("client {k}"), counts.clone())).collect();
-    let figure = |name: &str, value: String, note: String| {
-        html! { div { dt { (name) } dd { (value) } dd.note { span { (note) } } } }
+    let range = |name: &str, range: Range| {
+        figure(name, &grouped(range.median), &[format!("{} to {}", grouped(range.min), grouped(range.max))])
     };
     let title = format!("{} among {}", description.set, counted(clients.len(), "client"));
     let mut lead = format!("{}; run.seed = {}.", description.partition, description.seed);
@@ -25,24 +25,16 @@ pub fn page(description: &Description) -> String {
     let body = html! {
         section aria-label="Summary" {
             dl.figures {
-                (figure("Training samples", grouped(description.train), format!("{} classes", description.classes)))
-                (figure("Test samples", grouped(description.test), String::new()))
-                (figure(
-                    "Samples per client",
-                    grouped(figures.samples.median),
-                    format!("{} to {}", grouped(figures.samples.min), grouped(figures.samples.max)),
-                ))
-                (figure(
-                    "Classes per client",
-                    grouped(figures.classes.median),
-                    format!("{} to {}", figures.classes.min, figures.classes.max),
-                ))
+                (figure("Training samples", &grouped(description.train), &[format!("{} classes", description.classes)]))
+                (figure("Test samples", &grouped(description.test), &[]))
+                (range("Samples per client", figures.samples))
+                (range("Classes per client", figures.classes))
                 @if let Some(stream) = description.stream() {
-                    (figure("Slices", description.slices.to_string(), stream))
+                    (figure("Slices", &description.slices.to_string(), &[stream]))
                 }
-                (figure("Label skew", format!("{:.2}", figures.skew), "0 is IID".to_owned()))
+                (figure("Label skew", &format!("{:.2}", figures.skew), &["0 is IID".to_owned()]))
                 @if figures.absent > 0 {
-                    (figure("Absent clients", grouped(figures.absent), "without a sample".to_owned()))
+                    (figure("Absent clients", &grouped(figures.absent), &["without a sample".to_owned()]))
                 }
             }
         }

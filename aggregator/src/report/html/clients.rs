@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::Report;
+use super::document::folded_table;
 use super::setting::partition;
 use crate::report::chart;
 use crate::report::units::{counted, grouped};
@@ -25,6 +26,16 @@ pub(in crate::report) fn histograms(histograms: &[(String, Vec<usize>)], partiti
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
     let description = format!("{} of {classes} classes, {}.", counted(samples, "sample"), partition);
+    let numbers: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
+    let headings: Vec<&str> =
+        ["client"].into_iter().chain(numbers.iter().map(String::as_str)).chain(["all"]).collect();
+    let cells = |(name, counts): &(String, Vec<usize>)| {
+        let cells = html! {
+            @for class in 0..classes { td { (counts.get(class).copied().unwrap_or(0)) } }
+            td { (counts.iter().sum::<usize>()) }
+        };
+        (name.clone(), cells)
+    };
     html! {
         section.card {
             h2 { "Labels of every client" }
@@ -33,23 +44,7 @@ pub(in crate::report) fn histograms(histograms: &[(String, Vec<usize>)], partiti
             @if histograms.len() > chart::DRAWN {
                 p.note { "The first " (chart::DRAWN) " of " (grouped(histograms.len())) " clients are drawn; the table has all." }
             }
-            details {
-                summary { "Samples of every client and class" }
-                div.scroll {
-                    table {
-                        thead { tr { th scope="col" { "client" } @for class in 0..classes { th scope="col" { (class) } } th scope="col" { "all" } } }
-                        tbody {
-                            @for (name, counts) in histograms {
-                                tr {
-                                    th scope="row" { (name) }
-                                    @for class in 0..classes { td { (counts.get(class).copied().unwrap_or(0)) } }
-                                    td { (counts.iter().sum::<usize>()) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            (folded_table("Samples of every client and class", &headings, histograms.iter().map(cells)))
         }
     }
 }

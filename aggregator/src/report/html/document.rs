@@ -1,4 +1,4 @@
-//! What every page has: its head, its policy and its style.
+//! What pages share: the head with its policy and style, figures and tables.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -26,4 +26,28 @@ pub(crate) fn document(title: &str, heading: &str, lead: &str, body: &Markup, fo
         }
     }
     .into_string()
+}
+
+/// One figure of a summary: its name, its value, and notes, which stand on lines of their own rather than break within.
+pub(in crate::report) fn figure(name: &str, value: &str, notes: &[String]) -> Markup {
+    html! { div { dt { (name) } dd { (value) } dd.note { @for note in notes { span { (note) } " " } } } }
+}
+
+/// A table that is folded away under `title`: rows with their names and their `td` cells.
+pub(super) fn folded_table(
+    title: &str,
+    headings: &[&str],
+    rows: impl Iterator<Item = (String, Markup)>,
+) -> Markup {
+    html! {
+        details {
+            summary { (title) }
+            div.scroll {
+                table {
+                    thead { tr { @for heading in headings { th scope="col" { (heading) } } } }
+                    tbody { @for (name, cells) in rows { tr { th scope="row" { (name) } (cells) } } }
+                }
+            }
+        }
+    }
 }

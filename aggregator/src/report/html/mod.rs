@@ -21,6 +21,7 @@ use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
 pub(crate) use document::document;
+pub(in crate::report) use document::figure;
 pub(super) use setting::partition;
 
 /// What a report shows. Everything else on the page is derived from it.
@@ -76,10 +77,6 @@ fn lead(report: &Report<'_>) -> String {
 }
 
 fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
-    // The parts of a note stand on lines of their own rather than break within.
-    let figure = |name: &str, value: String, notes: &[String]| {
-        html! { div { dt { (name) } dd { (value) } dd.note { @for note in notes { span { (note) } " " } } } }
-    };
     let in_round = |round: u32| format!("round {round}");
     let arrivals = &summary.arrivals;
     let mut arrived = vec![format!("of {} asked for", grouped(arrivals.sampled))];
@@ -88,25 +85,25 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
         section aria-label="Summary" {
             dl.figures {
                 @if let Some((last, round)) = summary.last {
-                    (figure("Final accuracy", percent(last), &[in_round(round)]))
+                    (figure("Final accuracy", &percent(last), &[in_round(round)]))
                 }
                 @if let Some((best, round)) = summary.best {
-                    (figure("Best accuracy", percent(best), &[in_round(round)]))
+                    (figure("Best accuracy", &percent(best), &[in_round(round)]))
                 }
                 @if let Some(target) = summary.target {
                     @let reached = target.round.map_or_else(|| "not reached".to_owned(), in_round);
-                    (figure("Target accuracy", percent(target.accuracy), &[reached]))
+                    (figure("Target accuracy", &percent(target.accuracy), &[reached]))
                 }
-                (figure("Rounds", grouped(summary.rounds), &[format!("of {} planned", report.config.spec.rounds)]))
+                (figure("Rounds", &grouped(summary.rounds), &[format!("of {} planned", report.config.spec.rounds)]))
                 @if let Some(median) = summary.median_seconds {
                     @let (down, up) = (summary.bytes_down, summary.bytes_up);
-                    (figure("Total time", seconds(summary.seconds), &["median round".to_owned(), seconds(median)]))
+                    (figure("Total time", &seconds(summary.seconds), &["median round".to_owned(), seconds(median)]))
                     (figure(
                         "Total traffic",
-                        bytes(down.saturating_add(up)),
+                        &bytes(down.saturating_add(up)),
                         &[format!("{} down", bytes(down)), format!("{} up", bytes(up))],
                     ))
-                    (figure("Updates accepted", grouped(arrivals.accepted), &arrived))
+                    (figure("Updates accepted", &grouped(arrivals.accepted), &arrived))
                 }
             }
         }

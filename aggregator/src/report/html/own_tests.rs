@@ -1,10 +1,12 @@
 //! The card on the clients' own tests: results of the model per client, since a mean hides who loses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
+use shared::id::ClientId;
 use shared::message::Metric;
 
+use super::document::folded_table;
 use crate::report::chart::{Strip, Strips, quartiles};
 use crate::report::units::counted;
 use crate::round::RoundRecord;
@@ -39,6 +41,11 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
         ceiling: Some(100.0),
         sets,
     };
+    let headings: Vec<&str> = ["client"].into_iter().chain(names.iter().copied()).collect();
+    let cell = |value: Option<&f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+    let row = |(client, found): (&ClientId, &BTreeMap<String, f64>)| {
+        (client.short(), html! { @for name in &names { td { (cell(found.get(*name))) } } })
+    };
     Some(html! {
         section.card {
             h2 { "Clients' own tests" }
@@ -47,24 +54,7 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
                 " on samples of their own. A dot is a client; below the dots the range, the middle half and the median."
             }
             @if let Some(chart) = chart.draw() { (chart) }
-            details {
-                summary { "What every client found" }
-                div.scroll {
-                    table {
-                        thead { tr { th scope="col" { "client" } @for name in &names { th scope="col" { (name) } } } }
-                        tbody {
-                            @for (client, found) in &newest.clients {
-                                tr {
-                                    th scope="row" { (client.short()) }
-                                    @for name in &names {
-                                        td { (found.get(*name).map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"))) }
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            (folded_table("What every client found", &headings, newest.clients.iter().map(row)))
         }
     })
 }

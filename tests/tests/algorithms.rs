@@ -41,7 +41,7 @@ fn survives(name: &str, more: &[&str]) -> ParamSet {
     reference
 }
 
-/// Hyper-parameters with which an algorithm that has them learns within a few rounds.
+/// Hyper-parameters with which an algorithm that has all of them learns within a few rounds.
 const QUICK: [(&str, &str); 5] =
     [("gate", "0.2"), ("lambda-l2", "0.5"), ("lambda-a", "0.05"), ("refresh", "2"), ("bank", "3")];
 
@@ -58,7 +58,8 @@ fn algorithm(name: &str) -> Vec<String> {
     };
     let model = if built.conflicts(&settings).is_empty() { "linear" } else { "mlp-2nn" };
     let known = registry::complete(name, toml::Table::new()).unwrap();
-    let quick = QUICK.iter().filter(|(key, _)| known.contains_key(*key));
+    let has_all = QUICK.iter().all(|(key, _)| known.contains_key(*key));
+    let quick = QUICK.iter().filter(|_| has_all);
     let quick: Vec<String> = quick.map(|(key, value)| format!("{key}={value}")).collect();
     let mut overrides =
         vec![format!("algorithm.{name}={{{}}}", quick.join(", ")), format!("model.name={model}")];

@@ -20,11 +20,11 @@
 //! | [`settings`] | what the configuration says, and which models it fits |
 //! | [`split`] | which samples are the expert's and which the gate's |
 //! | [`features`] | activations of the frozen extractor, computed once for each sample |
-//! | `tuning` | stage 2: parameters learn on |
+//! | `fine_tune` | stage 2: parameters learn on |
 //! | [`gate`] | stage 3: how much the global model counts |
 //! | [`mixture`] | a personal model that answers |
 //! | [`scores`] | local and global test |
-//! | [`stages`] | all of it, in a device's turn |
+//! | [`pipeline`] | all of it, in a device's turn |
 //!
 //! Activations are computed once, so the samples of FB and of the gate are not augmented: each is prepared as for a test. FT
 //! computes them anew for every batch, and augments as the run's training does.
@@ -32,13 +32,13 @@
 //! Nothing here leaves the device but the [measurements](scores::Scores) that the settings allow.
 
 pub mod features;
+mod fine_tune;
 pub mod gate;
 pub mod mixture;
+pub mod pipeline;
 pub mod scores;
 pub mod settings;
 pub mod split;
-pub mod stages;
-mod tuning;
 
 use std::ops::ControlFlow;
 
@@ -49,10 +49,10 @@ use crate::message::Progress;
 
 pub use gate::Gate;
 pub use mixture::{Answer, Incoherent, Misfit, Mixture, PersonalModel};
+pub use pipeline::{Device, Outcome, personalise};
 pub use scores::{Scores, Tally};
 pub use settings::{GateTraining, Method, Mix, Personalisation, Reports, Tuning, Unfit};
 pub use split::LocalSplit;
-pub use stages::{Device, Outcome, personalise};
 
 /// Why there is no personal model.
 #[derive(Debug, thiserror::Error)]

@@ -24,32 +24,32 @@ pub struct Parts<T> {
 }
 
 /// A value with a set of parameters.
-pub trait Held {
+pub trait HasParams {
     /// The parameters.
-    fn held(&self) -> &ParamSet;
+    fn params(&self) -> &ParamSet;
 }
 
-impl Held for ParamSet {
-    fn held(&self) -> &ParamSet {
+impl HasParams for ParamSet {
+    fn params(&self) -> &ParamSet {
         self
     }
 }
 
-impl Held for ServerModel {
-    fn held(&self) -> &ParamSet {
+impl HasParams for ServerModel {
+    fn params(&self) -> &ParamSet {
         &self.w
     }
 }
 
-impl<T: Held> Parts<T> {
+impl<T: HasParams> Parts<T> {
     /// Recomputes `theta`.
     pub(super) fn join(&mut self) -> Result<(), Mismatch> {
         self.theta.clone_from(&self.sigma);
-        self.theta.add(self.psi.held())
+        self.theta.add(self.psi.params())
     }
 }
 
-impl<T: ToRecord + Held> ToRecord for Parts<T> {
+impl<T: ToRecord + HasParams> ToRecord for Parts<T> {
     fn into_record(self) -> Record {
         let mut record = self.bank.into_record();
         record.tensors.insert_under(SIGMA, self.sigma);

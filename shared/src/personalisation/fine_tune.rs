@@ -1,4 +1,4 @@
-//! Stage 2: parameters learn on from the global model's.
+//! Fine-tuning: parameters go on learning from the global model (stage 2).
 
 use models::{Architecture, Backend, Batch, Learner, ParamSet};
 
@@ -10,7 +10,7 @@ use crate::seed::{Seed, shuffle};
 pub(super) type Fill<'a> = dyn FnMut(&[usize], u32, &mut Vec<f32>, &mut Vec<u32>) + 'a;
 
 /// What learns, and how.
-pub(super) struct Course<'a> {
+pub(super) struct FineTuning<'a> {
     pub(super) architecture: &'a Architecture,
     pub(super) tuning: Tuning,
     /// Whether the last batch of an epoch is left out if it is smaller than the others, as the run's training says.
@@ -18,7 +18,7 @@ pub(super) struct Course<'a> {
     pub(super) backend: &'a Backend,
 }
 
-impl Course<'_> {
+impl FineTuning<'_> {
     /// Steps for this number of samples.
     pub(super) fn steps(&self, samples: usize) -> u64 {
         let size = self.size(samples).max(1);

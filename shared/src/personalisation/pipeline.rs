@@ -1,16 +1,16 @@
-//! Stages 2 and 3 on a device, and its tests.
+//! The pipeline on a device: personalisation, stages 2 and 3, and its tests.
 
 use std::ops::ControlFlow;
 
 use models::{Backend, Mode, ModelError, Network, ParamSet, argmax};
 
 use super::features::{CHUNK, Features, prepared};
+use super::fine_tune::FineTuning;
 use super::gate::{Gate, Rows};
 use super::mixture::{PersonalModel, gate_inputs, mixed, weights};
 use super::scores::{Scores, Tally};
 use super::settings::{Method, Personalisation, Reports};
 use super::split::LocalSplit;
-use super::tuning::Course;
 use super::{PersonaliseError, Steps};
 use crate::data::View;
 use crate::id::ClientId;
@@ -170,9 +170,9 @@ impl Device<'_> {
         methods.filter(|method| matches!(method, Method::Mf | Method::Mfe))
     }
 
-    fn course<'c>(&'c self, architecture: &'c models::Architecture, whole: bool) -> Course<'c> {
+    fn course<'c>(&'c self, architecture: &'c models::Architecture, whole: bool) -> FineTuning<'c> {
         let tuning = if whole { self.settings.whole } else { self.settings.head };
-        Course { architecture, tuning, drop_last: self.spec.training.drop_last, backend: self.backend }
+        FineTuning { architecture, tuning, drop_last: self.spec.training.drop_last, backend: self.backend }
     }
 
     fn steps(&self, split: &LocalSplit) -> Result<u64, PersonaliseError> {

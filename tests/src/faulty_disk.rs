@@ -165,7 +165,7 @@ impl DurableFile for FaultyFile {
 }
 
 impl FileLayer for FaultyDisk {
-    fn wait_for_room(&self, _: &Path, _: io::Error) -> io::Result<()> {
+    fn wait_for_space(&self, _: &Path, _: io::Error) -> io::Result<()> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

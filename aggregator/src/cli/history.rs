@@ -8,7 +8,7 @@ use crate::database::Database;
 use crate::events::{Notice, Sink};
 use crate::history::{Health, Recorder, RoundLog, RoundLogError, RunLock};
 use crate::run::Run;
-use crate::storage::patient::{Shortage, SpaceChange};
+use crate::storage::retry_full::{FullDisk, SpaceChange};
 
 impl From<RoundLogError> for Failure {
     fn from(error: RoundLogError) -> Self {
@@ -53,7 +53,7 @@ impl History {
 pub(super) struct Sinks<'s> {
     pub(super) all: Vec<&'s mut dyn Sink>,
     pub(super) health: Health,
-    pub(super) shortage: Shortage,
+    pub(super) shortage: FullDisk,
 }
 
 impl Sink for Sinks<'_> {

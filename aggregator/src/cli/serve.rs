@@ -27,7 +27,7 @@ use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::completed;
 use crate::storage::Disk;
 use crate::storage::descriptors::allow_all_descriptors;
-use crate::storage::patient::Patient;
+use crate::storage::retry_full::RetryingDisk;
 use crate::transport::Listener;
 use crate::transport::identity::ServerIdentity;
 
@@ -84,7 +84,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         let listener = Listener::bind(arguments.listen, &identity, admission, config.policy.lost_after)?;
         Ok(listener.with_identity_in(directory.clone()))
     };
-    let files = Patient::default();
+    let files = RetryingDisk::default();
     let shortage = files.shortage.clone();
     let (started, listener) = given.start(config, Arc::new(files), bind)?;
     ListenAddress::note(&database, listener.address())?;

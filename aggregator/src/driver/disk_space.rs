@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::coordinator::Event;
 use crate::run::Run;
 use crate::storage::FileLayer;
-use crate::storage::patient::{free_bytes, is_full};
-use crate::storage::spell::Spell;
+use crate::storage::outage::Outage;
+use crate::storage::retry_full::{free_bytes, is_full};
 
 /// How long after a failure to look for space again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ pub(super) struct DiskSpace {
     /// Bytes of the largest update.
     payload: u64,
     /// Whether updates can be written, as the operator knows it.
-    outage: Spell,
+    outage: Outage,
     /// Since when there is no space for one, as far as is known.
     full: Option<Instant>,
     /// Whether the coordinator was told to pause.
@@ -31,7 +31,7 @@ pub(super) struct DiskSpace {
 impl DiskSpace {
     pub(super) fn of(run: &Run) -> Self {
         let (files, spool, payload) = (run.files(), run.directory().spool(), run.max_payload());
-        Self { files, spool, payload, outage: Spell::default(), full: None, paused: false }
+        Self { files, spool, payload, outage: Outage::default(), full: None, paused: false }
     }
 
     /// Whether the run waits for space.
@@ -68,7 +68,7 @@ impl DiskSpace {
         if self.full.is_some_and(|since| since.elapsed() >= RETRY_INTERVAL && enough()) {
             self.full = None;
         }
-        let paused = self.full.is_some() || self.files.lacks_room();
+        let paused = self.full.is_some() || self.files.lacks_space();
         if paused == self.paused {
             return None;
         }
@@ -84,17 +84,17 @@ mod tests {
     use super::*;
     use crate::events::{Level, Notice};
     use crate::storage::Disk;
-    use crate::storage::spell::CALM;
+    use crate::storage::outage::QUIET_PERIOD;
 
     #[test]
     fn a_spool_with_space_for_small_updates_alone_is_not_told_of_each_time() {
         let (files, spool) = (Arc::new(Disk), PathBuf::from("spool"));
-        let outage = Spell::default();
+        let outage = Outage::default();
         let mut space = DiskSpace { files, spool, payload: 1, outage, full: None, paused: false };
         let (mut told, begin) = (Vec::new(), Instant::now());
         let mut now = begin;
         for minute in 0..50 {
-            now = begin + minute * (CALM / 2);
+            now = begin + minute * (QUIET_PERIOD / 2);
             let full: Error = ErrorKind::StorageFull.into();
             let known = space.failed(&full, now);
             let notice = Notice::SpoolFailed { folder: "spool".as_ref(), error: &full, free: None };
@@ -107,7 +107,7 @@ mod tests {
             told.extend(space.recovered(now).then_some("space"));
         }
         assert_eq!(told, ["full", "space", "full"], "it is told when it comes back, and then no more");
-        assert!(space.recovered(now + CALM));
-        assert!(!space.recovered(now + 2 * CALM));
+        assert!(space.recovered(now + QUIET_PERIOD));
+        assert!(!space.recovered(now + 2 * QUIET_PERIOD));
     }
 }

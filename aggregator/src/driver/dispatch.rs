@@ -11,7 +11,7 @@ use crate::coordinator::{Event, MAX_SAMPLES, PeerId, UploadId};
 use crate::events::{Notice, TaskResult};
 use crate::peer::FromPeer;
 use crate::run::RunError;
-use crate::storage::patient::free_bytes;
+use crate::storage::retry_full::free_bytes;
 
 impl Driver<'_> {
     pub(super) fn handle_peer(&mut self, event: FromPeer) -> Option<Event> {

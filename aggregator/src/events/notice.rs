@@ -12,7 +12,7 @@ use shared::message::Refusal;
 
 use crate::coordinator::Status;
 use crate::round::RoundRecord;
-use crate::storage::patient::is_full;
+use crate::storage::retry_full::is_full;
 
 /// How much a notice matters to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -9,7 +9,7 @@ use shared::protocol::Protocol;
 
 use super::notice::{Level, Notice, TaskResult};
 use crate::report::units::training_samples;
-use crate::storage::patient::is_full;
+use crate::storage::retry_full::is_full;
 
 /// What a notice says; `None` of those that are [`Level::Data`].
 #[must_use]

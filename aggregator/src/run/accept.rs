@@ -17,7 +17,7 @@ use crate::coordinator::Opening;
 use crate::data::TestSet;
 use crate::ensemble::is_sound;
 use crate::storage::FileLayer;
-use crate::storage::patient::patiently;
+use crate::storage::retry_full::retry_while_full;
 
 /// What the threads that accept updates of the open round share.
 pub(super) struct Acceptance<'a> {
@@ -63,7 +63,7 @@ impl Run {
         }
         if durable {
             let accepted = self.directory.accepted(round);
-            patiently(&*self.files, &accepted, || self.files.sync_dir(&accepted))
+            retry_while_full(&*self.files, &accepted, || self.files.sync_dir(&accepted))
                 .map_err(disk("sync", &accepted))?;
         }
         Ok(outcomes)
@@ -127,7 +127,7 @@ impl Acceptance<'_> {
             }
         };
         let path = self.directory.accepted_update(self.round.number, client);
-        patiently(self.files, &path, || self.files.rename(file, &path))
+        retry_while_full(self.files, &path, || self.files.rename(file, &path))
             .map_err(disk("move an update to", &path))?;
         self.fold(partial, client, header, update)?;
         Ok(Ok(header))
@@ -267,7 +267,7 @@ impl Acceptance<'_> {
             payload.pieces().iter().try_for_each(|piece| file.write_all(piece))?;
             file.flush()
         };
-        patiently(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
+        retry_while_full(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
         Ok(path)
     }
 }

@@ -9,7 +9,7 @@ use shared::record::Record;
 
 use super::error::disk;
 use super::{Run, RunError, SMALL, Traffic};
-use crate::storage::patient::patiently;
+use crate::storage::retry_full::retry_while_full;
 
 /// What a round's cohort is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Run {
             drop(file);
             self.files.rename(&partial, &path)
         };
-        patiently(&*self.files, &path, write).map_err(disk("write", &path))?;
+        retry_while_full(&*self.files, &path, write).map_err(disk("write", &path))?;
         Ok(record.encoded_len(precision))
     }
 }

@@ -11,7 +11,7 @@ use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening, OutstandingTask};
-use crate::storage::patient::patiently;
+use crate::storage::retry_full::retry_while_full;
 use crate::storage::write_durably;
 
 /// The opening of a round, on disk.
@@ -40,7 +40,7 @@ impl Run {
     /// Step *open*. Reopening a round with a larger cohort keeps its sums.
     pub fn open(&mut self, opening: &Opening) -> Result<Broadcast, RunError> {
         let accepted = self.directory.accepted(opening.round);
-        patiently(&*self.files, &accepted, || self.files.create_dir(&accepted))
+        retry_while_full(&*self.files, &accepted, || self.files.create_dir(&accepted))
             .map_err(disk("create", &accepted))?;
         self.write_opening(opening, None)?;
         match &mut self.open {

@@ -1,17 +1,17 @@
-//! How many files may be open at a time.
+//! The limit of open files.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// What every system of today allows that says nothing of its own.
+/// A limit that every current system allows.
 const MODEST: u64 = 10_240;
 
-/// Lets this process have as many files open as the system allows it: every connection that is sent a large model reads a file,
-/// and a shell allows 1,024 by default. Where the system does not let it, nothing changes.
+/// Raises the limit of open files as far as the system allows: each connection that is sent a large model reads a file, and the
+/// usual default is 1,024. If that fails, the limit stays.
 pub fn allow_all_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if setrlimit(Resource::Nofile, limit).is_err() {
-        // Some systems say that there is no limit, and have one.
+        // Some systems report no limit, and have one.
         limit.current = Some(limit.maximum.map_or(MODEST, |highest| highest.min(MODEST)));
         let _ = setrlimit(Resource::Nofile, limit);
     }

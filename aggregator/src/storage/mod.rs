@@ -1,11 +1,11 @@
-//! The disk, as the aggregator's durable steps see it.
+//! The file operations of the aggregator's durable steps.
 //!
-//! A step is durable when its bytes and its directory entry have been synced; only then is it reported.
-//! Everything durable goes through [`FileLayer`], so that tests can stop the world between any two calls.
+//! A step is durable when its bytes and its directory entry are synced; only then is it reported. Everything durable goes
+//! through [`FileLayer`], so that tests can crash the process between any two calls.
 
 pub mod descriptors;
-pub mod patient;
-pub mod spell;
+pub mod outage;
+pub mod retry_full;
 #[cfg(feature = "simulate")]
 pub mod unsynced;
 
@@ -13,7 +13,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
-use patient::{Attentive, patiently};
+use retry_full::{FullDetector, retry_while_full};
 use shared::chown::chown_like_parent;
 use shared::durable::{self, absent_is_ok};
 pub use shared::durable::{parent, partial};
@@ -25,14 +25,14 @@ pub trait FileLayer: Send + Sync {
     /// Creates a file that only its owner can read, in place of an existing one.
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn DurableFile>>;
     /// There was no room to write `path`: waits until it is worth another try. By default it does not wait.
-    fn wait_for_room(&self, path: &Path, error: io::Error) -> io::Result<()> {
+    fn wait_for_space(&self, path: &Path, error: io::Error) -> io::Result<()> {
         let _ = path;
         Err(error)
     }
-    /// What had to wait was done.
-    fn found_room(&self) {}
-    /// Whether something waits for room now.
-    fn lacks_room(&self) -> bool {
+    /// A step that had to wait has succeeded.
+    fn found_space(&self) {}
+    /// Whether a step waits for space now.
+    fn lacks_space(&self) -> bool {
         false
     }
     /// Appends to a file, creating it if need be, and syncs it. If that fails and the process lives, nothing is appended.
@@ -73,24 +73,24 @@ pub trait DurableFile: Write + Send {
 }
 
 /// Writes `path` atomically and durably: readers, and restarts, see the old bytes or the new ones. `write` may be called more
-/// than once, each time for a file that is empty: where there is no room, it is waited for.
+/// than once, each time with an empty file, while the disk is full.
 pub fn write_durably(
     files: &dyn FileLayer,
     path: &Path,
     mut write: impl FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let partial = partial(path);
-    patiently(files, path, || {
+    retry_while_full(files, path, || {
         let mut file = files.create(&partial)?;
-        let mut attentive = Attentive { file: &mut *file, full: None };
+        let mut attentive = FullDetector { file: &mut *file, full: None };
         let written = write(&mut attentive);
         if let Err(error) = written {
             return Err(attentive.full.unwrap_or(error));
         }
         file.sync()
     })?;
-    patiently(files, path, || files.rename(&partial, path))?;
-    patiently(files, path, || files.sync_dir(parent(path)))
+    retry_while_full(files, path, || files.rename(&partial, path))?;
+    retry_while_full(files, path, || files.sync_dir(parent(path)))
 }
 
 /// Creates a directory and its parents, and makes those durable that were not there.
@@ -102,14 +102,14 @@ pub fn create_dir_durably(files: &dyn FileLayer, path: &Path) -> io::Result<()> 
         }
         missing.push(folder);
     }
-    patiently(files, path, || files.create_dir(path))?;
+    retry_while_full(files, path, || files.create_dir(path))?;
     missing.into_iter().rev().try_for_each(|folder| files.sync_dir(parent(folder)))
 }
 
 /// Appends to a file durably, its name included if it is new.
 pub fn append_durably(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = files.length(path)?.is_none();
-    patiently(files, path, || files.append(path, bytes))?;
+    retry_while_full(files, path, || files.append(path, bytes))?;
     if new { files.sync_dir(parent(path)) } else { Ok(()) }
 }
 

@@ -1,4 +1,4 @@
-//! Files that are left to the system to write, but for those of a complete run.
+//! Files without syncs, for simulations.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
@@ -6,12 +6,11 @@ use std::path::Path;
 
 use super::{Disk, DurableFile, FileLayer};
 
-/// The operating system's files for a simulation: steps are not waited for until the disk has them.
+/// The operating system's files for a simulation: steps do not wait for the disk.
 ///
-/// A process that is killed loses nothing by that, since what it wrote is the system's by then. A power failure may cost
-/// the run that was under way, whose clients it ends as well; a round of small models takes milliseconds, and syncing one
-/// takes longer than training it. What is synced by name ([`FileLayer::sync_file`]) is synced all the same: a run is
-/// complete only when all that it leaves is on disk.
+/// A process that is killed loses nothing, since the system has what it wrote. A power failure may cost the current run, whose
+/// clients it ends as well. A round of small models takes milliseconds, and syncing it would take longer than training.
+/// [`FileLayer::sync_file`] does sync: a run is complete only when everything that it leaves is on disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unsynced;
 

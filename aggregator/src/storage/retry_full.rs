@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::spell::Spell;
+use super::outage::Outage;
 use super::{Disk, DurableFile, FileLayer};
 
-/// How often a step is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Interval of retries.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether there was no room, on the disk or in the user's quota.
 #[must_use]
@@ -24,9 +24,8 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Makes a step again and again while there is no room for it, if `files` waits for room. The step must come to the same
-/// whether or not it was begun before.
-pub fn patiently<T>(
+/// Repeats a step while the disk is full, if `files` waits for space. The step must be repeatable.
+pub fn retry_while_full<T>(
     files: &dyn FileLayer,
     path: &Path,
     mut step: impl FnMut() -> io::Result<T>,
@@ -34,10 +33,10 @@ pub fn patiently<T>(
     let mut waited = false;
     loop {
         match step() {
-            Err(error) if is_full(&error) => files.wait_for_room(path, error)?,
+            Err(error) if is_full(&error) => files.wait_for_space(path, error)?,
             done => {
                 if waited {
-                    files.found_room();
+                    files.found_space();
                 }
                 return done;
             }
@@ -46,7 +45,7 @@ pub fn patiently<T>(
     }
 }
 
-/// Bytes that this user may still write where `path` is, or will be; `None` if the system does not say.
+/// Free bytes for this user on the disk of `path`, which need not exist; `None` if the system does not say.
 #[must_use]
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let there = path.ancestors().find(|path| path.exists())?;
@@ -56,12 +55,12 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
 }
 
 /// A writer that remembers whether there was no room, in case its caller changes the error.
-pub(super) struct Attentive<'a> {
+pub(super) struct FullDetector<'a> {
     pub(super) file: &'a mut dyn Write,
     pub(super) full: Option<io::Error>,
 }
 
-impl Attentive<'_> {
+impl FullDetector<'_> {
     fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result
             && is_full(error)
@@ -72,7 +71,7 @@ impl Attentive<'_> {
     }
 }
 
-impl Write for Attentive<'_> {
+impl Write for FullDetector<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes);
         self.note(written)
@@ -104,39 +103,39 @@ pub enum SpaceChange {
 struct State {
     waits: bool,
     lacking: Option<PathBuf>,
-    spell: Spell,
+    outage: Outage,
     news: Option<SpaceChange>,
 }
 
 impl State {
-    /// There is no room for this.
+    /// Records that the disk was full for `path`.
     fn lacks(&mut self, path: &Path, error: &io::Error, now: Instant) {
         self.lacking.get_or_insert_with(|| path.to_owned());
-        if self.spell.fails(error.kind(), now) {
+        if self.outage.fails(error.kind(), now) {
             let (path, error, free) = (path.to_owned(), error.to_string(), free_bytes(path));
             self.news = Some(SpaceChange::Full { path, error, free });
         }
     }
 
-    /// There was room for what was lacking it.
+    /// Records that the waiting step has succeeded.
     fn found(&mut self) {
         if self.lacking.take().is_some() {
-            self.spell.succeeds();
+            self.outage.succeeds();
         }
     }
 
     fn take_news(&mut self, now: Instant) -> Option<SpaceChange> {
-        let over = self.spell.over(now).map(|_| SpaceChange::Recovered);
+        let over = self.outage.over(now).map(|_| SpaceChange::Recovered);
         self.news.take().or(over)
     }
 }
 
-/// Whether there is room, for those who write and for those who tell the operator.
+/// Whether the disk is full: shared by the writers and the task that tells the operator.
 #[derive(Clone, Debug, Default)]
-pub struct Shortage(Arc<(Mutex<State>, Condvar)>);
+pub struct FullDisk(Arc<(Mutex<State>, Condvar)>);
 
-impl Shortage {
-    /// From now on, those that find no room wait for it.
+impl FullDisk {
+    /// From now on, writers wait while the disk is full.
     pub fn wait_from_now_on(&self) {
         self.state().waits = true;
     }
@@ -160,7 +159,7 @@ impl Shortage {
         self.state().lacking.clone()
     }
 
-    /// What the operator does not know yet.
+    /// News for the operator, once.
     #[must_use]
     pub fn take_news(&self) -> Option<SpaceChange> {
         self.state().take_news(Instant::now())
@@ -172,7 +171,7 @@ impl Shortage {
         if state.waits {
             state.lacks(path, &error, now);
         }
-        let until = now + AGAIN;
+        let until = now + RETRY_INTERVAL;
         while state.waits {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -188,29 +187,29 @@ impl Shortage {
         self.state().found();
     }
 
-    /// A panic between two writes of it leaves nothing half-done.
+    /// A panic leaves the state consistent: each change is one assignment.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The operating system's files, for a run that waits for room.
+/// The operating system's files, for a run that waits while the disk is full.
 #[derive(Clone, Debug, Default)]
-pub struct Patient {
-    /// Whether there is room.
-    pub shortage: Shortage,
+pub struct RetryingDisk {
+    /// Whether the disk is full.
+    pub shortage: FullDisk,
 }
 
-impl FileLayer for Patient {
-    fn wait_for_room(&self, path: &Path, error: io::Error) -> io::Result<()> {
+impl FileLayer for RetryingDisk {
+    fn wait_for_space(&self, path: &Path, error: io::Error) -> io::Result<()> {
         self.shortage.wait(path, error)
     }
 
-    fn found_room(&self) {
+    fn found_space(&self) {
         self.shortage.over();
     }
 
-    fn lacks_room(&self) -> bool {
+    fn lacks_space(&self) -> bool {
         self.shortage.lacking().is_some()
     }
 
@@ -274,7 +273,7 @@ impl FileLayer for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::spell::CALM;
+    use crate::storage::outage::QUIET_PERIOD;
 
     #[test]
     fn a_disk_with_room_for_one_step_and_none_for_the_next_is_not_told_of_each_time() {
@@ -284,7 +283,7 @@ mod tests {
         let mut told = Vec::new();
         let mut now = begin;
         for step in 0..50 {
-            now = begin + step * AGAIN;
+            now = begin + step * RETRY_INTERVAL;
             state.lacks(Path::new("/nowhere/checkpoint"), &full, now);
             assert!(state.lacking.is_some(), "the run stands still each time");
             told.extend(state.take_news(now));
@@ -294,7 +293,7 @@ mod tests {
         }
         let [first, over, again] = &told[..] else { panic!("{told:?}") };
         assert!(pauses(first) && *over == SpaceChange::Recovered && pauses(again), "{told:?}");
-        assert_eq!(state.take_news(now + CALM), Some(SpaceChange::Recovered));
-        assert_eq!(state.take_news(now + 2 * CALM), None);
+        assert_eq!(state.take_news(now + QUIET_PERIOD), Some(SpaceChange::Recovered));
+        assert_eq!(state.take_news(now + 2 * QUIET_PERIOD), None);
     }
 }

@@ -9,29 +9,30 @@ use std::time::{Duration, Instant};
 
 /// The quiet period before a second outage is over: twice as long as a device waits at most before it comes
 /// again with what could not be written down. It doubles with each further outage.
-pub const CALM: Duration = Duration::from_secs(60);
+pub const QUIET_PERIOD: Duration = Duration::from_secs(60);
 /// The longest quiet period. An error that comes later than this after the last one begins a new outage.
-pub const LONGEST_CALM: Duration = Duration::from_secs(3600);
+pub const MAX_QUIET_PERIOD: Duration = Duration::from_secs(3600);
 
 /// An outage, or none.
 #[derive(Debug, Default)]
-pub struct Spell {
+pub struct Outage {
     /// Kinds of errors that were reported; none between two outages.
     told: Vec<ErrorKind>,
-    /// When something went wrong last.
+    /// When the last error occurred.
     failed: Option<Instant>,
-    /// Whether the same has gone well since.
+    /// Whether the operation has succeeded since.
     mended: bool,
-    /// For how long it has to go well.
+    /// The quiet period of this outage.
     calm: Duration,
 }
 
-impl Spell {
-    /// Something goes wrong: whether that is news.
+impl Outage {
+    /// Records an error; returns whether to report it.
     pub fn fails(&mut self, kind: ErrorKind, now: Instant) -> bool {
         if self.told.is_empty() {
-            let again = self.failed.is_some_and(|failed| now < failed + LONGEST_CALM);
-            self.calm = if again { (2 * self.calm).clamp(CALM, LONGEST_CALM) } else { Duration::ZERO };
+            let again = self.failed.is_some_and(|failed| now < failed + MAX_QUIET_PERIOD);
+            self.calm =
+                if again { (2 * self.calm).clamp(QUIET_PERIOD, MAX_QUIET_PERIOD) } else { Duration::ZERO };
         }
         self.failed = Some(now);
         self.mended = false;
@@ -42,12 +43,12 @@ impl Spell {
         news
     }
 
-    /// The same goes well.
+    /// Records a success.
     pub fn succeeds(&mut self) {
         self.mended = true;
     }
 
-    /// The kinds of trouble that are over, once it is clear that they are.
+    /// The kinds of errors that are over, once the quiet period has passed.
     pub fn over(&mut self, now: Instant) -> Option<Vec<ErrorKind>> {
         let calm = self.mended && self.failed.is_some_and(|failed| now >= failed + self.calm);
         (calm && !self.told.is_empty()).then(|| std::mem::take(&mut self.told))
@@ -62,37 +63,37 @@ mod tests {
 
     #[test]
     fn trouble_is_told_once_for_each_kind_of_it_and_its_end_at_once() {
-        let (mut spell, now) = (Spell::default(), Instant::now());
-        assert_eq!(spell.over(now), None, "there was none");
-        assert!(spell.fails(FULL, now) && !spell.fails(FULL, now));
-        assert!(spell.fails(ErrorKind::QuotaExceeded, now), "another kind");
-        assert_eq!(spell.over(now + LONGEST_CALM), None, "no write was tried since");
-        spell.succeeds();
-        assert_eq!(spell.over(now), Some(vec![FULL, ErrorKind::QuotaExceeded]));
-        assert_eq!(spell.over(now + LONGEST_CALM), None, "once");
+        let (mut outage, now) = (Outage::default(), Instant::now());
+        assert_eq!(outage.over(now), None, "there was none");
+        assert!(outage.fails(FULL, now) && !outage.fails(FULL, now));
+        assert!(outage.fails(ErrorKind::QuotaExceeded, now), "another kind");
+        assert_eq!(outage.over(now + MAX_QUIET_PERIOD), None, "no write was tried since");
+        outage.succeeds();
+        assert_eq!(outage.over(now), Some(vec![FULL, ErrorKind::QuotaExceeded]));
+        assert_eq!(outage.over(now + MAX_QUIET_PERIOD), None, "once");
     }
 
     #[test]
     fn trouble_that_comes_back_has_to_be_gone_for_a_while_and_for_longer_each_time() {
-        let (mut spell, mut now) = (Spell::default(), Instant::now());
+        let (mut outage, mut now) = (Outage::default(), Instant::now());
         for calm in [0, 60, 120, 240, 480, 960, 1920, 3600, 3600] {
             let calm = Duration::from_secs(calm);
-            assert!(spell.fails(FULL, now));
+            assert!(outage.fails(FULL, now));
             for _ in 0..100 {
                 now += Duration::from_secs(1);
-                assert!(!spell.fails(FULL, now), "it is known");
-                spell.succeeds();
-                assert!(calm.is_zero() || spell.over(now).is_none(), "it may come back");
+                assert!(!outage.fails(FULL, now), "it is known");
+                outage.succeeds();
+                assert!(calm.is_zero() || outage.over(now).is_none(), "it may come back");
             }
             let almost = calm.saturating_sub(Duration::from_secs(1));
-            assert!(calm.is_zero() || spell.over(now + almost).is_none());
-            assert_eq!(spell.over(now + calm), Some(vec![FULL]));
+            assert!(calm.is_zero() || outage.over(now + almost).is_none());
+            assert_eq!(outage.over(now + calm), Some(vec![FULL]));
             // A moment later, and it would be something else in the end.
             now += almost;
         }
-        now += LONGEST_CALM;
-        assert!(spell.fails(FULL, now));
-        spell.succeeds();
-        assert!(spell.over(now).is_some(), "so long after that it is something else");
+        now += MAX_QUIET_PERIOD;
+        assert!(outage.fails(FULL, now));
+        outage.succeeds();
+        assert!(outage.over(now).is_some(), "so long after that it is something else");
     }
 }
